@@ -20,7 +20,6 @@ from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
 from dpsample.problem.facts import PublicFacts
-from dpsample.samplers.exact import MAX_DIM
 from dpsample.samplers.localized.localized import reason_against
 from dpsample.samplers.proximal import constant_time
 from dpsample.verbs import minimize, sandwich, tune
@@ -132,11 +131,9 @@ def _sampler_checks(c: Certificate) -> list[Check]:
     is_plan = c.sampler.startswith("ConstantTime(")
     room = constant_time if is_plan else samplers
     made = _called(ast.parse(c.sampler, mode="eval").body, room)
-    loss, rank = c.facts.loss, c.facts.domain.affine_dim(c.facts.dim)
-    reason = reason_against(loss) if isinstance(made, samplers.Localized) else ""
-    is_quadratic = isinstance(loss, losses.Linear | losses.Squared)
-    is_far = rank > MAX_DIM and not is_quadratic
-    if reason or (isinstance(made, samplers.Exact) and is_far):
+    is_local = isinstance(made, samplers.Localized)
+    reason = reason_against(c.facts.loss) if is_local else ""
+    if reason:
         check.fail("sampler", "one that draws this target", c.sampler, reason)
     if not c.registered.timed:
         return []

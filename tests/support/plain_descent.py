@@ -86,13 +86,16 @@ class Affine:
         self.is_quadratic = isinstance(problem.loss, dps.losses.Squared)
         self.size = 1 + 2000  # more normals than any run draws
         self.normals = [1.0]
-        w = self.anchor = np.zeros((problem.dim, self.size))
+        w = self.anchor = released = np.zeros((problem.dim, self.size))
         for phase in recipe.phases:
             run = self._minimize if isinstance(phase, Minimization) else self._descend
             w = run(phase, w)
             if phase.output_stddev > 0.0:
                 step = grid_step(phase.output_stddev)
-                w = w + self._rounded_noise(phase.output_stddev, step, w)
+                w = w + self._rounded_noise(phase.output_stddev, step, w - released)
+                released = w
+            else:
+                released = np.zeros_like(w)
         self.columns = w[:, : len(self.normals)]
 
     @property

@@ -346,13 +346,6 @@ def forged_shape():
     return json.dumps(resealed(content))
 
 
-def test_exact_draws_are_of_few_dimensions():
-    facts = dataclasses.replace(problem().facts, dim=4)
-    made = dps.calibrate(facts, BUDGET).certificate.with_sampler(sampler="Exact()")
-    with pytest.raises(ValueError, match="sampler must be one that draws this target"):
-        dps.verify(made)
-
-
 def test_losses_of_no_margin_are_refused_where_proofs_need_one(monkeypatch):
     facts = dataclasses.replace(
         problem().facts, loss=dps.losses.RecordGradient(label="own", smoothness=0.25)
