@@ -274,8 +274,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """
         rows = self._rows(X, y)
         labels = column_or_1d(y, warn=True)
-        others = labels[[not isinstance(label, float) for label in labels]]
-        if labels.dtype == object and any(map(is_missing, others)):
+        words = labels[:0] if labels.dtype != object else labels
+        if any(is_missing(word) for word in words if not isinstance(word, float)):
             check.fail("y", "complete", "a missing label", "Drop such records first.")
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)

@@ -161,7 +161,8 @@ class Program:
             return theta
         noisy, stddev = theta - released, phase.output_stddev
         if phase.output_gdp > 0.0:
-            stddev = counted_stddev(self.problem.facts, phase, state.memory.anchor)
+            anchor = state.memory.anchor
+            stddev = counted_stddev(self.problem.facts, phase, anchor, released)
         add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
         point = self.problem.domain.project(released + noisy)
         is_found = np.isfinite(point).all()

@@ -498,8 +498,11 @@ class Fit(Answer):
         return certificate, {"num_gradients": None, "facts": certificate.facts}
 
     def _check_parts(self) -> None:
+        facts = self._proof.facts
+        if facts is None:
+            check.fail("certificate", "that of a problem", "that of noise on a query")
         # A mean of iterates may be outside by its rounding error.
-        nearest = self.public_facts.domain.project(self.theta)
+        nearest = facts.domain.project(self.theta)
         if not np.allclose(nearest, self.theta, rtol=1e-9, atol=1e-9):
             check.fail("theta", "in the domain of the certificate", self.theta)
 

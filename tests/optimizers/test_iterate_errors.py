@@ -209,7 +209,8 @@ def test_the_noise_hides_the_distance_of_computed_outputs(budget):
         assert exact >= shift * float(loop.step.sizes[0])
         error = iterate_error(problem.facts, loop, start)
         assert error > 2.0**-53 * 1e9
-        enlarged = counted_stddev(problem.facts, loop, start)
+        error += 2.0**-53 * np.linalg.norm(start)  # of the difference from the start
+        enlarged = counted_stddev(problem.facts, loop, start, start)
         assert enlarged * loop.output_gdp >= exact + 2.0 * error
         shares.append(enlarged / loop.output_stddev - 1.0)
     assert 0.0 < shares[0] < 1e-2 < shares[-1]
@@ -220,7 +221,7 @@ def test_outputs_are_multiples_of_the_grid_of_the_enlarged_noise():
     recipe = opt.PhasedSGD(distance=1.0).recipe(problem.facts, BUDGET)
     loop = recipe.phases[0]
     single = replace(recipe, phases=(loop,))
-    step = grid_step(counted_stddev(problem.facts, loop, np.zeros(3)))
+    step = grid_step(counted_stddev(problem.facts, loop, *np.zeros((2, 3))))
     ends = [descend(problem, single, rng).theta for rng in streams(2, 30)]
     assert (np.array(ends) / step == np.round(np.array(ends) / step)).all()
     assert len(np.unique(ends)) == 90
@@ -242,7 +243,7 @@ def test_what_has_no_bound_says_real_arithmetic(loss, domain, method):
     assert recipe.kind in ("clipped/output", "phased")
     assert all(loop.output_gdp == 0.0 for loop in recipe.phases)
     loop = recipe.phases[0]
-    assert counted_stddev(problem.facts, loop, np.zeros(3)) == loop.output_stddev
+    assert counted_stddev(problem.facts, loop, *np.zeros((2, 3))) == loop.output_stddev
     assert iterate_error(problem.facts, loop, np.zeros(3)) == math.inf
     fit = dps.minimize(problem, method, BUDGET)
     assert "ARITHMETIC" in fit.certificate.assumptions
@@ -336,7 +337,7 @@ def test_output_noise_hides_the_errors_of_solvers(domain):
         (phase,) = recipe.phases
         assert recipe.kind.endswith("/rounded")
         center = problem.facts.center
-        enlarged = counted_stddev(problem.facts, phase, center)
+        enlarged = counted_stddev(problem.facts, phase, center, center)
         exact = phase.output_stddev * phase.output_gdp
         if isinstance(method, opt.SVRG):
             gap = {"strong_convexity": phase.ridge, "gap": phase.gap}
@@ -369,7 +370,8 @@ def test_no_bit_of_a_minimizer_tells_neighbors_apart(method):
         recipe = method.recipe(problem.facts, BUDGET)
         assert recipe.kind.endswith("/rounded")
         center = problem.facts.center
-        step = grid_step(counted_stddev(problem.facts, recipe.phases[0], center))
+        phase = recipe.phases[0]
+        step = grid_step(counted_stddev(problem.facts, phase, center, center))
         ends = np.array([descend(problem, recipe, g).theta for g in streams(6, 40)])
         assert (ends / step == np.round(ends / step)).all()
         assert len(np.unique(ends)) > 110

@@ -24,8 +24,8 @@ beta. The parts of the error are:
   excess, N u = (2 d + 20) u R + 2 (k + 2) u (|c| + R), and k <= 60: in total less than
   2 N u + 2 u R, and every product and sum adds its rounding: (5 d + 430) u (|c| + R).
 
-The first three count eta times. Noise is added to the difference from the phase's start
-w_0, if that was released before: 2 u (M + |w_0|), once, unless w_0 is 0.
+The first three count eta times. Noise is added to the difference from the last released
+point r, which is rounded: 2 u (M + |r|), once, unless r is 0.
 After a step that moves no two points apart, eta (beta + lambda) <= 2, errors add up: T
 times that of one step for the last iterate, and for the mean of all, whose sum adds (T
 + 8) u M. M is that of the domain, or 1.01 T eta C
@@ -99,16 +99,23 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
     return 1.02 * total + _LEAST
 
 
-def counted_stddev(facts: PublicFacts, phase: Descent, start: Array) -> float:
+def counted_stddev(
+    facts: PublicFacts, phase: Descent, start: Array, released: Array
+) -> float:
     """Deviation of the output noise, enlarged for the rounding errors of the steps.
 
-    As it is if the phase does not say that they count.
+    As it is if the phase does not say that they count. The noise is for the way from
+    ``released``, whose difference is rounded, too.
     """
     if phase.output_gdp == 0.0:
         return phase.output_stddev
     num_steps = phase.num_steps if isinstance(phase, Loop) else 0
     longer = phase.output_stddev * (1.0 + 2e-12 + 5e-12 * num_steps)
-    return up(longer + 2.0 * phase_error(facts, phase, start) / phase.output_gdp)
+    error = phase_error(facts, phase, start)
+    if released.any():
+        far = _reach(facts, phase, start) + float(np.linalg.norm(released))
+        error += 2.0 * UNIT * far
+    return up(longer + 2.0 * error / phase.output_gdp)
 
 
 def counts(facts: PublicFacts, *phases: Descent) -> bool:
@@ -119,13 +126,8 @@ def counts(facts: PublicFacts, *phases: Descent) -> bool:
 def phase_error(facts: PublicFacts, phase: Descent, start: Array) -> float:
     """Bound E of a phase's rounding error, beyond its gap; infinite if not proved."""
     if isinstance(phase, Loop):
-        error = iterate_error(facts, phase, start)
-    else:
-        error = solver_precision(facts, replace(phase, output_gdp=1.0)).error
-    if math.isinf(error) or not start.any():
-        return error
-    far = _reach(facts, phase, start) + float(np.linalg.norm(start))
-    return error + 2.0 * UNIT * far
+        return iterate_error(facts, phase, start)
+    return solver_precision(facts, replace(phase, output_gdp=1.0)).error
 
 
 def _reach(facts: PublicFacts, phase: Descent, start: Array) -> float:

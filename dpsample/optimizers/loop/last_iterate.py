@@ -146,4 +146,7 @@ def _step_error(facts: PublicFacts, loop: Loop, stddev: float) -> float:
     size = float(np.max(loop.step.sizes))  # type: ignore[attr-defined]
     noise = math.sqrt(facts.dim) * 1.01 * stddev
     grid = 2.0 ** -(11 + EXTRA_BITS) + 6.2 * UNIT * MOST
-    return iterate_error(facts, loop, facts.center) + size * noise * grid
+    way = 0.0  # from the center, the public start, to where one step leads
+    if facts.center.any():
+        way = 2.0 * UNIT * (2.0 * float(np.linalg.norm(facts.center)) + facts.radius)
+    return iterate_error(facts, loop, facts.center) + size * noise * grid + way
