@@ -282,6 +282,17 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
                     f"missing in it is compiled again every time. {self._where()}"
                 )
 
+    def _index_key(self, sig: object, codegen: Any) -> tuple[object, ...]:
+        """Return the key of an entry: types, processor, bytecode, what it closes over.
+
+        Numba's pickles of kernels differ between processes: they hold a random number,
+        and code of Numba's, with other bytes if that was not loaded from bytecode.
+        """
+        cells = [cell.cell_contents for cell in self._py_func.__closure__ or ()]
+        known = tuple(getattr(found, "cache_name", "") or found for found in cells)
+        code = self._py_func.__code__.co_code
+        return sig, codegen.magic_tuple(), _digest(code), _digest(caching.dumps(known))
+
     def _where(self) -> str:
         return f"It is in {self._cache_path}."
 

@@ -107,17 +107,17 @@ class KernelDispatcher(CheckedDispatcher):
         # By types of the arguments: the key under which callers find the code.
         self.lowered: dict[Types, tuple[object, CompileResult]] = {}
 
-    def _reduce_states(self) -> dict[str, object]:
-        """Return what a cache knows of a kernel that another one closes over.
+    @property
+    def cache_name(self) -> str:
+        """What a cache knows of a kernel that another one closes over, or nothing.
 
-        Numba's random number differs in every process. A name takes its place where it
-        can only be one kernel's: a user may have several functions of one name.
+        A name stands only for what can be one kernel: a user may have several functions
+        of one name.
         """
-        states: dict[str, object] = super()._reduce_states()
         module, name = self.py_func.__module__, self.py_func.__qualname__
-        if module.startswith("dpsample.") and "<locals>" not in name:
-            states["uuid"] = f"{module}.{name}"
-        return states
+        if not module.startswith("dpsample.") or "<locals>" in name:
+            return ""
+        return f"{module}.{name} {sorted(self.targetoptions.items())}"
 
     def get_call_template(
         self, args: Types, kws: dict[str, object]

@@ -145,6 +145,17 @@ def test_a_warm_process_compiles_no_kernel(warm_cache, code):
     assert json.loads(output) == {"signatures": 1, "hits": [1, 0]}
 
 
+@pytest.mark.slow
+def test_a_process_without_bytecode_compiles_no_kernel(warm_cache, tmp_path):
+    """Some installers leave Numba as source, which the first process compiles."""
+    code = "draw(make(LOSSES[1], BALL))" + REPORT
+    fresh = {"NUMBA_CACHE_DIR": warm_cache, "PYTHONPYCACHEPREFIX": tmp_path}
+    before = files_below(warm_cache)
+    output, _ = run_python(SET_UP + code, **fresh)
+    assert files_below(warm_cache) == before
+    assert json.loads(output) == {"signatures": 1, "hits": [1, 0]}
+
+
 FIRST = """
 import pickle, time
 import numpy as np
