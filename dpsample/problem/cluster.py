@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.columns import without
 from dpsample.problem.homes import (
     GROUP,
@@ -144,17 +145,26 @@ class OnCluster:
             yield start, _stored(self.rules, start, *part).read(0, stop - start)
 
 
+class _Partition(Stored):
+    """Records of one partition, on its worker: computed anew for every pass."""
+
+    def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
+        """Check every time: what a collection is computed from may have changed."""
+        above = self.rules.check(rows, response, offset, self.first + start)
+        self.rules.enforce([above])
+
+
 def _stored(
     rules: Rules, first: int, rows: Any, response: Any, offset: Any = None
-) -> Stored:
-    """Home of one partition, on its worker."""
+) -> _Partition:
+    """Home of one partition."""
     given = {"features": rows, "response": response, "offset": offset}
     table, answers, *shift = (
         ArrayTable(check.reals(name, value))
         for name, value in given.items()
         if value is not None
     )
-    made = Stored(table, answers, shift[0] if shift else None, rules)
+    made = _Partition(table, answers, shift[0] if shift else None, rules)
     made.first = first
     return made
 

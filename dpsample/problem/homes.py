@@ -328,10 +328,15 @@ class Stored(_Local):
 
     def _part(self, readers: list[Read], out: Array, start: int, stop: int) -> Data:
         rows, response, offset = self._raw(readers, out, start, stop)
-        if self.rules.clip_rows:
-            self.rules.clip(rows, response)
+        self._bound(rows, response, offset, start)
         params = self.rules.facts.loss.params
         return make_data(out[: stop - start], response, offset, params)
+
+    def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
+        """Bound records that `check` has seen: there is only something to scale."""
+        del offset, start
+        if self.rules.clip_rows:
+            self.rules.clip(rows, response)
 
     def _parts(
         self, make: Callable[..., Result], first: int, last: int, size: int

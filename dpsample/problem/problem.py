@@ -41,7 +41,7 @@ class Problem:
         Rows a_i, copied once: dense ones in C order, sparse ones as CSR, many of
         float32 as they are. Or a ``numpy.memmap``, or the path of a Parquet file:
         larger than memory, they are read in every pass. Or an array or DataFrame of
-        Dask, which stays on its cluster.
+        Dask, which stays on its cluster and is checked in every pass.
     response : array of shape (num_records,), or a column's name
         Labels -1, 1 or real responses y_i.
     loss : Loss

@@ -351,6 +351,21 @@ def test_partitions_give_the_bits_of_memory():
         np.testing.assert_array_equal(mine, memory)
 
 
+def test_a_collection_whose_source_has_changed_is_refused():
+    array, dask = pytest.importorskip("dask.array"), pytest.importorskip("dask")
+    rows, labels = records(num=3000)
+    read = dask.delayed(lambda: rows.copy(), pure=False)  # anew in every pass
+    given = array.from_delayed(read(), rows.shape, rows.dtype)
+    with dask.config.set(scheduler="synchronous"):
+        made = problem(given, labels)
+        made.margins(np.zeros(DIM))
+        rows[1234] *= 20.0
+        with pytest.raises(ValueError, match=r"at most row_bound = 1, .* record 1234"):
+            dps.minimize(made, dps.optimizers.NoisyGD(num_steps=2), BUDGET)
+        scaled = problem(given, labels, clip_rows=True)
+        assert np.abs(scaled.margins(np.full(DIM, 0.5))).max() <= 0.87
+
+
 def odd_arrays():
     """Arrays of Dask that are no rows or no column of numbers."""
     array = pytest.importorskip("dask.array")
