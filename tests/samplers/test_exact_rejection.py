@@ -171,6 +171,20 @@ def test_budgets_next_to_the_excess_are_decided_as_by_80_digits(name, gap):
     assert 0 < true.sum() < 8
 
 
+def test_low_parts_of_budgets_count_where_errors_are_small():
+    """They are up to 2^-44, whatever the budget: more than a small sum's error."""
+    case = Hostile(num_distinct=20, dim=1, k=3.0, mu=0.05)
+    tries, exact = case.tries(200), case.exact
+    tries = tries.part(exact.tolerance(tries) < 2.0**-44)
+    below = [REAL.mpf(exact.exact_excess(tries, i)) for i in range(len(tries.budget))]
+    high = np.array([float(REAL.floor(each * 2**44)) for each in below]) * 2.0**-44
+    low = np.array([float(g - REAL.mpf(h)) for g, h in zip(below, high, strict=True)])
+    low += 0.01 * (2.0**-44 - low)  # above the excess, by the low part alone
+    tries = tries._replace(budget=high, budget_low=low)
+    found, true = decisions(case, tries)
+    assert found.all() and true.all() and len(found) > 3
+
+
 def test_decisions_by_doubles_alone_are_caught(monkeypatch):
     case = HOSTILE["plain"]
     tries = hostile_budgets(case, case.tries(40), 1e-20)

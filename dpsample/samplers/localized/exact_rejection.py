@@ -163,6 +163,14 @@ class Tries(NamedTuple):
         """Return some of the tries."""
         return Tries(*(each[rows] for each in self))
 
+    @property
+    def nearest(self) -> tuple[Array, Array]:
+        """Noise and budget in doubles: an error relative to each, as low parts are not.
+
+        What one lacks of a number is up to 2^-44, far above a small one's last bit.
+        """
+        return self.noise + self.noise_low, self.budget + self.budget_low
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExactRejection:
@@ -291,7 +299,7 @@ class ExactRejection:
     def tries(self, rng: np.random.Generator, size: int) -> Tries:
         """Return those of ``size`` tries that doubles do not show to be outside."""
         noise, noise_low, budget, budget_low = variates(rng, size, len(self.shift))
-        vectors = self.shift + noise @ self.root.T
+        vectors = self.shift + (noise + noise_low) @ self.root.T
         made = Tries(noise, noise_low, budget, budget_low, vectors)
         made = made.part(self.prepared.region.contains(vectors))
         target = self.prepared.target
@@ -301,11 +309,12 @@ class ExactRejection:
 
     def decide(self, tries: Tries) -> tuple[NDArray[np.bool_], int]:
         """Whether E >= G for each try, and the records read."""
-        about, error = self._start(tries.noise), self.tolerance(tries)
+        noise, budget = tries.nearest
+        about, error = self._start(noise), self.tolerance(tries)
         excess, records = self.prepared.excess(
-            tries.vectors, tries.budget + error, is_checked=False
+            tries.vectors, budget + error, is_checked=False
         )
-        above = tries.budget - (excess + about)
+        above = budget - (excess + about)
         answer = above > 0.0
         for i in np.flatnonzero(np.abs(above) <= error).tolist():
             answer[i] = self.decide_exactly(tries, i)
@@ -319,14 +328,15 @@ class ExactRejection:
 
     def tolerance(self, tries: Tries) -> Array:
         """Bound of the error of `excess` and of its difference to the budget."""
-        size, num_records = np.linalg.norm(tries.noise, axis=1), self._num_records
+        noise, budget = tries.nearest
+        size, num_records = np.linalg.norm(noise, axis=1), self._num_records
         error = self.error[0] + (self.error[1] + self.error[2] * size) * size
         # Of the Gram matrix and its root.
         square = np.einsum("ij,ij->i", tries.vectors, tries.vectors)
         error += 1.1 * self.prepared.region.slack * square
         # Sums of terms that are not negative, at most up to the budget.
         added = min(num_records, BLOCK_NUMBERS) + num_records / 64 + 16
-        return np.asarray(error + 2.0 * added * UNIT * (tries.budget + 1.0 + error))
+        return np.asarray(error + 2.0 * added * UNIT * (budget + 1.0 + error))
 
     @property
     def _num_records(self) -> int:
