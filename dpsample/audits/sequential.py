@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from dpsample.audits.findings import claim_line
 from dpsample.audits.scores import (
+    GIVEN_NOTE,
     Mechanism,
     Progress,
     Score,
@@ -54,6 +55,10 @@ GDP_GRID = np.geomspace(1e-2, 16.0, 96)
 MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])  # of the budget's epsilon, at which to bet
 # Rounds that are drawn at once, and draws of each law from which a score is learned.
 FIRST_BATCH, LAST_BATCH, NUM_LEARNED = 512, 32_768, 1000
+LEARNED = (
+    "the score is a logistic discriminant of outputs, learned from draws that are not "
+    "bet on: a better score may find more"
+)
 LEARNING = 2**31  # the number of the batch from which a score is learned
 
 
@@ -304,6 +309,8 @@ def go_on(
         )
         test.update(first, second)
         batch, notes = batch + 1, scores.notes
+        if known:
+            notes = tuple(LEARNED if note == GIVEN_NOTE else note for note in notes)
         found = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
         on_progress(min(1.0, test.rounds / num_draws), found)
     return replace(report, test=test, num_batches=batch, notes=notes)

@@ -189,12 +189,12 @@ def sample(
     checkpoint: Checkpoint = None,
     output: Study = None,
     seed: ChainSeed = 0,
-) -> None:
+) -> int:
     """Draw many times from the density of a release, for study: NOT PRIVATE."""
     options = locals()
     from dpsample.cli.sample import SampleOptions, run
 
-    run(SampleOptions(**options))
+    return run(SampleOptions(**options))
 
 
 @app.command()

@@ -14,7 +14,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.cli import screen
 from dpsample.cli.records import RecordOptions, build, read, rules
-from dpsample.core import files
+from dpsample.core import check, files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.losses import Logistic
@@ -113,6 +113,9 @@ def predict(answer: Path, file: Path, output: Path | None, format: str | None) -
     screen.check_outputs(answer, file, output=output)
     release = load_answer(answer)
     facts = release.public_facts
+    if facts.offset_bound > 0.0:
+        remedy = "Use dps.Answer.load(...).predict(features, offset=...) in Python."
+        check.fail("the answer", "of a model without an offset", "one with", remedy)
     names = release.feature_names[: facts.dim - int(facts.intercept)]
     encoding = release.encoding or Encoding(schema=None, columns=names)
     with warnings.catch_warnings(record=True) as told:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsample as dps
-from dpsample.cli import screen
+from dpsample.cli import INTERRUPTED, screen
 from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.core import check, files
 from dpsample.privacy.budget import Relation
@@ -50,8 +50,8 @@ class SampleOptions(RecordOptions):
     seed: int
 
 
-def run(options: SampleOptions) -> None:
-    """Draw, save the draws if asked to, and print a summary."""
+def run(options: SampleOptions) -> int:
+    """Draw, save the draws if asked to, and print a summary; 130 after Ctrl-C."""
     inputs = (options.file, options.bounds)
     screen.check_outputs(*inputs, options.checkpoint, output=options.output)
     if options.checkpoint is not None:
@@ -76,12 +76,14 @@ def run(options: SampleOptions) -> None:
         )
     for warning in said:
         console.print(str(warning.message))
+    code = INTERRUPTED if draws.attrs["is_interrupted"] else 0
     if options.output is None:
         show(console, draws)
-        return
+        return code
     with screen.kept(partial(write, draws), options.output, ".nc") as place:
         show(console, draws)
         console.print(f"Draws saved, {screen.NOT_PRIVATE}: {place}")
+    return code
 
 
 def show(console: Console, draws: DataTree) -> None:

@@ -12,6 +12,7 @@ import inspect
 import math
 import numbers
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeGuard, TypeVar
@@ -78,6 +79,17 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def user_level() -> int:
+    """Level of the stack, for a warning of who calls, at which our code was called.
+
+    One text is told once for each line that it is told of: none of ours is to be it.
+    """
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals["__name__"].startswith("dpsample."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:

@@ -335,12 +335,22 @@ def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
         If the polytope is not symmetric about 0, not bounded, has more than 6
         dimensions or 2000 vertices, or Qhull's triangulation is not accurate.
     """
-    vertices = _vertices(rows, limits)
+    from scipy.spatial import QhullError
+
+    try:
+        vertices = _vertices(rows, limits)
+        simplices, volume = _triangulated(vertices)
+    except QhullError as error:
+        got = str(error).split("\n")[0]
+        check.fail("the triangulation", "exact", got, _REMEDY)
     reach = (vertices @ rows.T + limits).min(axis=0) / limits
     if reach.min() < -_TOLERANCE:
+        unit = (rows / limits[:, None]).tolist()
+        if sorted(unit) == sorted([-x for x in row] for row in unit):
+            got = "corners off by their rounding: the polytope is too thin"
+            check.fail("the triangulation", "exact", got, _REMEDY)
         got = f"a set that -z leaves through row {int(np.argmin(reach))}"
         check.fail("domain", "symmetric about 0", got)
-    simplices, volume = _triangulated(vertices)
     sizes = np.abs(np.linalg.det(simplices))
     # Qhull cuts facets with many corners into simplices that may be flat.
     simplices = simplices[sizes > _FLAT * sizes.sum()]

@@ -9,7 +9,7 @@ from dpsample.noise.elementary import Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm, k_norm_table
 from dpsample.noise.mechanism import AdditiveMechanism, certified
-from dpsample.noise.schatten import SchattenGaussian
+from dpsample.noise.schatten import SchattenGaussian, schatten_plan
 from dpsample.numerics.norms import dual, regularity
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
@@ -191,6 +191,7 @@ def schatten_gaussian_mechanism(
     side = min(shape)
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": side, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case)
+    schatten_plan(shape, r)  # refuses what cannot be drawn
     return certified(
         SchattenGaussian(r, sigma, shape),
         budget,

@@ -42,7 +42,7 @@ class Problem:
         float32 as they are. Or a ``numpy.memmap``, or the path of a Parquet file:
         larger than memory, they are read in every pass. Or an array or DataFrame of
         Dask, which stays on its cluster and is checked in every pass.
-    response : array of shape (num_records,), or a column's name
+    response : array of shape (num_records,), or a column's name (Parquet, Dask)
         Labels -1, 1 or real responses y_i.
     loss : Loss
         One of `dpsample.losses`.

@@ -105,7 +105,8 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
             )
     except OSError as error:
         message = f"The checkpoint {path} could not be written ({error})."
-        warnings.warn(f"{message} The run goes on.", RuntimeWarning, stacklevel=2)
+        message += " The run goes on."
+        warnings.warn(message, RuntimeWarning, stacklevel=check.user_level())
 
 
 def _stacked(run: CheckpointRun, name: str) -> Saved:
@@ -149,8 +150,8 @@ def load(
         message = (
             f"{path.name} was written with {file['arithmetic']}, not {arithmetic()}."
         )
-        remedy = "The run goes on, though not bit for bit."
-        warnings.warn(f"{message} {remedy}", RuntimeWarning, stacklevel=2)
+        message += " The run goes on, though not bit for bit."
+        warnings.warn(message, RuntimeWarning, stacklevel=check.user_level())
     run.reserve(kept)
     run.draws[:, :kept], run.stats[:, :kept] = file["draws"], file["stats"]
     run.done = int(file["done"])

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import fdtri
 
+from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.numerics.ranked import verdicts
 
@@ -92,7 +93,7 @@ class Convergence:
         """Return what the attributes of draws say of it."""
         return {"converged": self.has_converged, "r_hat": self.r_hat, "ess": self.ess}
 
-    def warn(self, remedy: str, stacklevel: int) -> None:
+    def warn(self, remedy: str) -> None:
         """Say what has not converged.
 
         A short run is only blamed for what independent draws would not show, such as
@@ -108,7 +109,7 @@ class Convergence:
             f"{LARGEST_R_HAT} wanted), effective sample size {self.ess:.0f} (at "
             f"least {SMALLEST_ESS:.0f}), worst for {self.worst}. {remedy}",
             RuntimeWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=check.user_level(),
         )
 
 
@@ -171,7 +172,7 @@ class TrialRun:
                     "the trial run is made, or check the chains for rare modes."
                 ),
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=check.user_level(),
             )
         return {
             "target_ess": self.wanted,

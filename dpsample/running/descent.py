@@ -138,8 +138,8 @@ class Program:
                 theta = self._minimization(phase, state, chunk)
             if not isinstance(phase, Query):
                 theta = self._with_output_noise(phase, theta, released, state)
-            is_out = phase.output_stddev > 0.0
-            released = theta if is_out else np.zeros(problem.dim)
+            if phase.output_stddev > 0.0:
+                released = theta
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
         if not (np.abs(theta) < FAR).all():  # of the output, which is private

@@ -502,7 +502,9 @@ def warn_of(clipped: Counter[str]) -> None:
     """Tell how many values of records to predict were moved to their bounds."""
     told = ", ".join(f"{count} {what}" for what, count in clipped.items())
     if told:
-        warnings.warn(f"Clipped: {told}.", RuntimeWarning, stacklevel=3)
+        warnings.warn(
+            f"Clipped: {told}.", RuntimeWarning, stacklevel=check.user_level()
+        )
 
 
 def used_columns(

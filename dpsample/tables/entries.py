@@ -369,7 +369,8 @@ def texts(entry: object) -> tuple[str, ...]:
         entry = math.nan if entry.is_nan() else float(entry)
     if isinstance(entry, float | np.floating):
         whole = (str(int(entry)),) if float(entry).is_integer() else ()
-        return *whole, repr(float(entry))
+        # A float32 has fewer digits of its own.
+        return *whole, repr(float(entry)), str(entry)
     return (str(entry),) if isinstance(entry, datetime.date) else ()
 
 

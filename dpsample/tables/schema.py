@@ -354,7 +354,7 @@ class Schema:
         if not os.path.isfile(file):  # False also of names that are too long
             check.fail("bounds", "an existing file", str(path))
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
             parse = tomllib.loads if file.suffix == ".toml" else json.loads
             content = parse(text)
         except (ValueError, RecursionError) as error:  # brackets without end

@@ -278,7 +278,7 @@ def intervals(
         raise KeyboardInterrupt(INTERRUPTED) from None
     found = estimate(plan, problem.facts, theta, curvature, scores, means)
     for flag in found.flags:
-        warnings.warn(FLAGS[flag], stacklevel=2)
+        warnings.warn(FLAGS[flag], stacklevel=check.user_level())
     diagonal = np.diag(found.covariance)
     se = np.sqrt(np.where(diagonal > 0.0, diagonal, math.inf))
     wide = _quantile(level) * se

@@ -564,7 +564,8 @@ def _in_constant_time(
     grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
     spend(ledger, certificate)
     with release_streams(seed, 1) as (stream,), _all_or_nothing(is_silent=True):
-        theta, _ = fixed_passes.draw(problem, mechanism, chosen, stream)
+        # Nothing else of the run stays in a variable, which tracebacks hold.
+        theta = fixed_passes.draw(problem, mechanism, chosen, stream)[0]
     if theta is None:
         raise BottomError
     # No risk and no fit: they take a time of their own, before theta is handed over.

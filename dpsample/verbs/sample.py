@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core import check as checks
+from dpsample.core import files
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
@@ -144,7 +145,7 @@ def sample(
     if target_ess is not None:
         checks.open_interval(0.0, checks.LONGEST, target_ess=target_ess)
     if checkpoint is not None:
-        checks.path("checkpoint", checkpoint)
+        files.check_output("checkpoint", checks.path("checkpoint", checkpoint))
     given = _given_starts(target, init, num_chains)
     reduced = _reduced(target)
     inner = target if reduced is None else reduced.target
@@ -209,7 +210,7 @@ def sample(
     if check and not run.is_interrupted:  # of a million draws it takes seconds
         verdict = Convergence.of(draws, target.problem.feature_names)
         if chosen.exactness != "iid":
-            verdict.warn(_remedy(sampler), stacklevel=4)
+            verdict.warn(_remedy(sampler))
     return results.to_datatree(
         draws,
         results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),

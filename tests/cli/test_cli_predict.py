@@ -120,6 +120,19 @@ def test_a_bad_file_is_one_line_and_writes_nothing(folder, capsys, text):
     assert BAD[text] in err and err.count("\n") == 1 and not output.exists()
 
 
+def test_an_answer_with_an_offset_is_refused(folder, capsys):
+    rows, y = np.full((4, 1), 0.5), np.array([0.1, 0.2, 0.3, 0.4])
+    given = {"loss": dps.losses.Squared(), "domain": dps.domains.Ball(1.0)}
+    given |= {"row_bound": 1.0, "response_bound": 1.0, "feature_names": ["x"]}
+    problem = dps.Problem(rows, y, offset=y, offset_bound=1.0, **given)
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    fit = dps.minimize(problem, dps.optimizers.AdaSSP(), budget, seed=0)
+    fit.save(folder / "off.json")
+    (folder / "off.csv").write_text("x\n0.5\n")
+    assert predict(folder, "off.json", "off.csv") == 2
+    assert "must be of a model without an offset" in capsys.readouterr().err
+
+
 def test_no_records_are_predicted_by_no_lines(folder, capsys):
     (folder / "none.csv").write_text("y,x\n")
     assert predict(folder, "r.json", "none.csv") == 0

@@ -67,6 +67,22 @@ def test_draws_are_saved_and_are_those_of_the_function(records, tmp_path, capsys
         assert found.attrs["releasable"] == 0
 
 
+def test_after_an_interrupt_the_draws_so_far_are_saved_with_exit_code_130(
+    records, monkeypatch, tmp_path, capsys
+):
+    draw = dps.sample
+
+    def interrupted(*args, **options):
+        tree = draw(*args, **options)
+        tree.attrs["is_interrupted"] = True
+        return tree
+
+    monkeypatch.setattr(dps, "sample", interrupted)
+    path = tmp_path / "draws.nc"
+    assert run(records, *WEIGHTS, *SHORT, "--output", str(path)) == 130
+    assert path.exists() and "Interrupted" in capsys.readouterr().out
+
+
 def test_a_budget_gives_the_density_of_its_release(records, tmp_path):
     path, answer = tmp_path / "draws.nc", tmp_path / "answer.json"
     budget = ("--epsilon", "2", "--delta", "1e-5")

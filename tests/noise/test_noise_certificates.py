@@ -139,6 +139,8 @@ def test_noise_without_a_guarantee_is_refused():
     for r in (1.0, 1.99, math.inf, math.nan):
         with pytest.raises(ValueError, match="r must be"):
             generalized_gaussian_mechanism(BUDGET, **case, r=r)
+    with pytest.raises(ValueError, match="shape must be small enough"):
+        schatten_gaussian_mechanism(BUDGET, shape=(12, 12), sensitivity=1.0, p=1.0, r=3)
     for domain in (
         Ball(1.0, center=[0.1, 0.0]),
         Box(-1.0, 2.0),

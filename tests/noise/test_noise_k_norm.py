@@ -185,6 +185,8 @@ def test_bodies_that_are_not_symmetric_or_too_large_are_refused():
         (triangle, 2, "symmetric about 0, got a set that -z leaves"),
         (shifted, 2, "symmetric about 0"),
         (strip, 2, "domain must be bounded"),
+        (symmetric([[1.0, 0.3], [0.2, 1.0]], [1e-4, 1e4]), 2, "polytope is too thin"),
+        (symmetric(np.eye(3) + 0.1, np.full(3, 1e-100)), 3, "Qhull precision error"),
         (wide, 7, "dimension must be <= 6, got 7. Use a ball or a box"),
         (many, 6, "number of vertices must be <= 2000"),
         (SchattenBall(1.0, p=1.0, shape=(9, 9)), 81, "shape must be small enough"),
@@ -197,6 +199,6 @@ def test_bodies_that_are_not_symmetric_or_too_large_are_refused():
     for domain, dim, message in bad:
         with pytest.raises(ValueError, match=message):
             k_norm(streams(0, 1)[0], size=dim, domain=domain)
-    for domain, dim, _ in bad[:7]:
+    for domain, dim, _ in bad[:9]:
         with pytest.raises(ValueError):
             KNorm(domain, 1.0).log_density(np.zeros(dim))

@@ -307,7 +307,9 @@ def test_output_noise_has_reach_from_what_was_released_and_from_nothing_else():
         recipe = Recipe(phases=phases, event=None, inputs={}, start=start)
         return descend(problem, recipe, np.random.default_rng(0)).theta[0]
 
-    assert abs(end(loud) - 0.7) < 1e-8 and abs(end(loud, loud) - 0.7) < 1e-8
-    # The start of the second phase is as private as its end: noise is added to all.
-    far = REACH * grid_step(stddev)
-    assert abs(end(silent, loud) - far) < 10.0 * stddev
+    for phases in ((loud,), (loud, loud), (silent, loud)):
+        assert abs(end(*phases) - 0.7) < 1e-8
+    # Where the second phase starts is as private as its end, and too far from 0.7.
+    leap, far = replace(silent, step=GradientStep(1.0)), REACH * grid_step(stddev)
+    assert abs(end(leap, silent) - 0.7) > 2.0 * far
+    assert abs(abs(end(leap, loud) - 0.7) - far) < 10.0 * stddev

@@ -174,6 +174,18 @@ def geometric_median(row, response, theta, out):
     out[:] = (theta - row) / np.sqrt(1.0 + ((theta - row) ** 2).sum())
 
 
+def test_a_domain_far_from_zero_does_not_hide_the_answer():
+    """Planted: noise for all of theta, not its way, led to the wall for every seed."""
+    x = np.random.default_rng(0).uniform(-0.7, 0.7, (400, 2))
+    y = np.where(x[:, 0] > 0.0, 1.0, -1.0)
+    far = dps.domains.Ball(1.0, center=np.array([1e10, 0.0]))
+    problem = dps.Problem(x, y, loss=losses.Logistic(), domain=far, row_bound=1.0)
+    method = NoisyGD(output="last", num_steps=3, ridge=0.1, step_size=1.0)
+    budget = dps.Budget(epsilon=500.0, delta=1e-6)
+    ends = [dps.minimize(problem, method, budget, seed=i).theta[1] for i in range(3)]
+    assert np.ptp(ends) > 1e-6
+
+
 def test_what_the_theorem_is_not_about_is_refused():
     own = losses.record_gradient(geometric_median, smoothness=1.0, name="median")
     custom = losses.custom(

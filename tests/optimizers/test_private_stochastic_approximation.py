@@ -17,6 +17,7 @@ from dpsample.optimizers.loop.clipping import block_sizes, growth_bound
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
 from dpsample.problem.problem import Problem
+from dpsample.running.descent import DescentError
 from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, ZERO_OUT, logistic, rows_and_labels
 from tests.support.descents import descend
@@ -222,3 +223,19 @@ def test_bad_numbers_are_refused():
         block_sizes(100, 1.05)
     with pytest.raises(ValueError, match="num_records"):
         num_runs(1)
+
+
+def test_an_overflow_is_an_error_inside_a_local_ball_too():
+    """Planted: what is not a number was taken for a step back to the ball's center."""
+    rows = np.tile([[1e55, 1.0], [1e55, -1.0]], (8, 1))
+    problem = dps.Problem(
+        rows,
+        np.full(16, 1e300),
+        loss=dps.losses.Squared(),
+        domain=dps.domains.Ball(2.0),
+        row_bound=2e55,
+        response_bound=math.inf,
+    )
+    method = dps.optimizers.PrivateStochasticApproximation(distance=1.0, moment=1.0)
+    with pytest.raises(DescentError):
+        dps.minimize(problem, method, seed=0)

@@ -50,6 +50,9 @@ def test_both_checkers_prove_random_plans(seed):
         dps.verify(other)
     with pytest.raises(NotProved):
         prove(other.to_json())
+    none = timed.ConstantTime(**vars(plan) | {"work": 1})
+    with pytest.raises(ValueError):  # fewer than no tries
+        dps.verify(mechanism.certificate.with_sampler(sampler=repr(none)))
 
 
 def test_acceptance_of_nearly_one_is_not_taken_for_one():

@@ -169,6 +169,7 @@ EXTREMES = {
     "tiny noise": ([1.0, 1.0], [1.0, 1.0], [1e-163, 1e-163], 2.0**0.5 * 1e163),
     "large numbers": ([1.0, 1.0], [1e200, 1e200], [1e200, 1e200], 2.0**0.5),
     "a tiny shift": ([1.0, 1.0], [1e-170, 0.0], [1.0, 1.0], 0.5**0.5 * 1e-170),
+    "a shift below the noise": ([1.0, 1e200], [1e-200, 0], [1e-101, 1e200], 1e-200),
     "noise that hides all": ([1.0, 1.0], [1.0, 1.0], [1e-5, 1e300], 2e-300),
 }
 
@@ -179,6 +180,30 @@ def test_numbers_near_the_ends_of_floating_point_keep_their_gdp(case):
     contractions, shifts, stddevs, gdp = EXTREMES[case]
     given = {"contractions": contractions, "shifts": shifts, "stddevs": stddevs}
     assert gdp <= last_iterate_gdp(**given) <= gdp * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize(("shift", "start"), [(0.1, 0.0), (0.0, 1.0)])
+def test_products_below_floating_point_may_grow_again(shift, start):
+    """Planted: it cost nothing, since a product of 1100 halves is 0."""
+    given = {"contractions": np.repeat([2.0, 0.5], 1100), "stddevs": 1.0}
+    shifts = np.append(shift, np.zeros(2199))
+    gdp = last_iterate_gdp(shifts=shifts, start_distance=start, **given)
+    moved, variance = 0.5 * shift + start, 4.0 / 3.0 + 1.0 / 3.0  # of either half
+    assert gdp == pytest.approx(moved / variance**0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("contractions", "start", "gdp"),
+    [
+        ([1.0, 1e200, 1e200, 1e-200, 1e-200], 1.0, 0.5**0.5),
+        ([1e-165] * 2, 1e300, 1e-30),
+        ([1e-161] * 2, 1.7e308, 1.7e-14),
+    ],
+)
+def test_starts_beyond_floating_point_keep_their_gdp(contractions, start, gdp):
+    given = {"contractions": contractions, "shifts": 0.0, "stddevs": 1.0}
+    found = last_iterate_gdp(start_distance=start, **given)
+    assert gdp <= found <= gdp * (1.0 + 1e-12)
 
 
 @pytest.mark.filterwarnings("error")

@@ -94,8 +94,6 @@ class Affine:
                 step = grid_step(phase.output_stddev)
                 w = w + self._rounded_noise(phase.output_stddev, step, w - released)
                 released = w
-            else:
-                released = np.zeros_like(w)
         self.columns = w[:, : len(self.normals)]
 
     @property

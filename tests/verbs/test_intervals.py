@@ -414,8 +414,10 @@ def test_no_records_raise_and_doubtful_intervals_say_so(change, base):
         rows, labels, loss=data.loss, domain=dps.domains.Ball(1.0), row_bound=1.0
     )
     ledger = Ledger()
-    with pytest.warns(UserWarning, match="Use "):
+    with pytest.warns(UserWarning, match="Use ") as told:
         bars = dps.intervals(hostile, BUDGET, base=base, ledger=ledger)
+    # Once for each line of the caller's, of which there may be many.
+    assert {each.filename for each in told} == {__file__}
     assert bars.diagnostics["flags"] and len(ledger.entries) == 1
     assert (bars.lower < bars.upper).all() and "NOTE" in repr(bars)
 

@@ -209,6 +209,7 @@ BAD = {
     "num_warmup": ({"num_warmup": 1.5}, "num_warmup must be an integer >= 0"),
     "seed": ({"seed": "lucky"}, "seed must be an integer >= 0, got 'lucky'"),
     "threads": ({"threads": 0}, "threads must be an integer >= 1"),
+    "checkpoint": ({"checkpoint": "nowhere/x"}, "must be a file in an existing folder"),
     "init outside": ({"init": [2.0, 0.0, 0.0]}, "init must be inside the domain"),
     "init of two chains": ({"init": np.zeros((2, 3))}, "init must be of shape"),
     "init of words": ({"init": "origin"}, "init must be an array of numbers"),

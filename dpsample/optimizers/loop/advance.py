@@ -176,9 +176,8 @@ def into_both(body, pieces, step, memory, point):
     saturate(point, step.reach)
     copy_into(point, given)
     into_domain(body, pieces, step, memory, point)
-    if math.isinf(step.local_radius):
-        return
-    if distance(point, center, 2.0) <= step.local_radius:
+    # A point that is not finite, of a run without noise, stays what it is.
+    if not distance(point, center, 2.0) > step.local_radius:
         return
     copy_into(center, inside)
     low, share, high = 0.0, 0.5, 1.0

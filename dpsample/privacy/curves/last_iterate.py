@@ -37,10 +37,12 @@ the theorem holds with :math:`s_k + 2 c_k e` for :math:`s_k`, k > 1, and 2e more
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+
+BLOCK = 512  # factors from 1/2 to 1, whose product is above the least number
 
 
 def last_iterate_gdp(
@@ -111,11 +113,13 @@ def _length(c: Array, s: Array, stddev: Array, start: float) -> float:
     """Root of the sum of (dS)^2/dV over the taut string, rounded up."""
     from scipy.optimize import isotonic_regression
 
+    products, powers = _suffix_products(c)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        w = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
         # In units of the last noise, which keeps its step.
-        rises, lengths = w * (s / stddev[-1]), (w * (stddev / stddev[-1])) ** 2
-        rises[0] += w[0] * c[0] * (start / stddev[-1])
+        unit = stddev[-1]
+        rises = _in_units(unit, s, products[1:], powers[1:])
+        rises[:1] += _in_units(unit, start, products[:1], powers[:1])
+        lengths = _in_units(unit, stddev, products[1:], powers[1:]) ** 2
         # What steps with hardly any variance have moved is moved by the next one.
         kept = np.flatnonzero(lengths > 1e-200)
         rises = np.add.reduceat(rises, np.append(0, kept[:-1] + 1))
@@ -125,8 +129,35 @@ def _length(c: Array, s: Array, stddev: Array, start: float) -> float:
         check.fail("steps", "of numbers within floating point", "larger ones", remedy)
     slopes = isotonic_regression(slopes, weights=lengths[kept]).x
     parts = np.sqrt(lengths[kept]) * slopes
+    if max(s.max(), start) > 0.0:  # no part is lost below the least number
+        parts = np.maximum(parts, check.SMALLEST_NORMAL)
     most = float(parts.max())
     if most == 0.0:
-        return check.SMALLEST_NORMAL if max(s.max(), start) > 0.0 else 0.0
+        return 0.0
     rounding = 1.0 + (8.0 * len(c) + 96.0) * 2.0**-53
     return most * math.sqrt(float(np.sum((parts / most) ** 2)) * rounding)
+
+
+def _suffix_products(c: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Products of c_i over i > k for k = 0, ..., T: mantissas, and powers of two.
+
+    As numbers they may be too small for the later ones, which they are factors of.
+    """
+    products, powers = np.frexp(np.append(1.0, c[::-1]))
+    powers = np.cumsum(powers, dtype=np.int64)
+    for first in range(0, len(products), BLOCK):
+        block, end = products[first : first + BLOCK], first + BLOCK
+        block[:], more = np.frexp(np.cumprod(block))
+        powers[first:end] += more
+        powers[end:] += more[-1]
+        products[end : end + 1] *= block[-1]
+    return products[::-1], powers[::-1]
+
+
+def _in_units(
+    unit: float, values: ArrayLike, products: Array, powers: NDArray[np.int64]
+) -> Array:
+    """Values times products, in a unit: nothing but 0 gets lost below the numbers."""
+    (part, power), (whole, shift) = np.frexp(values), np.frexp(unit)
+    found = np.ldexp(products * (part / whole), powers + power - shift)
+    return np.where(part > 0.0, np.maximum(found, check.SMALLEST_NORMAL), 0.0)

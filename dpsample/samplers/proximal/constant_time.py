@@ -231,7 +231,9 @@ def _acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
 
 def log_bottom(p: float, num_steps: int, num_tries: int) -> float:
     """Upper bound of log P(fewer than T of M tries are accepted)."""
-    share = (num_steps - 1) / max(num_tries, 1)
+    if num_tries < num_steps:
+        return 0.0
+    share = (num_steps - 1) / num_tries
     if not share < p:
         return 0.0
     rest = (1.0 - share) * math.log((1.0 - share) / (1.0 - p))
