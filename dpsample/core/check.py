@@ -82,14 +82,16 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 def user_level() -> int:
-    """Level of the stack, for a warning of who calls, at which our code was called.
+    """Level of the stack at which our code was called, for a warning of who calls us.
 
-    One text is told once for each line that it is told of: none of ours is to be it.
+    A text is told once for each line that it is told of: no line of ours is to be it,
+    nor one of the libraries between.
     """
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals["__name__"].startswith("dpsample."):
-        frame, level = frame.f_back, level + 1
-    return level
+    frames = [sys._getframe(1)]
+    while (above := frames[-1].f_back) is not None:
+        frames.append(above)
+    names = [str(frame.f_globals.get("__name__")) for frame in frames]
+    return 1 + max(i for i, x in enumerate(names, 1) if x.startswith("dpsample."))
 
 
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
@@ -192,14 +194,13 @@ def integer(
             fail(name, f"an integer <= {most}", shown(value), remedy)
 
 
-def sides(*, least: int = 1, remedy: str = "", **values: int) -> None:
-    """Each value is an integer >= ``least``; an array of these sides can be made."""
-    for name, value in values.items():
-        integer(least, remedy=remedy, **{name: value})
+def sides(**values: Any) -> None:
+    """Each value is an integer >= 1; an array of these sides can be made."""
+    integer(1, **values)
     size = math.prod(int(value) for value in values.values())
     if size > LONGEST:
         names = " times ".join(values)
-        fail(names, f"at most {LONGEST}, the size of an array", size, remedy)
+        fail(names, f"at most {LONGEST}, the size of an array", size)
 
 
 def shape(name: str, value: object, *, length: int) -> tuple[int, ...]:

@@ -290,7 +290,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         global _has_fitted  # noqa: PLW0603
         if self.ledger is None and self.random_state is None:
             if _has_fitted:
-                warnings.warn(AGAIN, UserWarning, stacklevel=4)
+                warnings.warn(AGAIN, UserWarning, stacklevel=check.user_level())
             _has_fitted = True
 
     @property

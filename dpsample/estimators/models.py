@@ -307,7 +307,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         except TypeError:  # no order
             check.fail("classes", "two of one kind", check.shown(public))
         if public is None:
-            warnings.warn(READ, UserWarning, stacklevel=3)
+            warnings.warn(READ, UserWarning, stacklevel=check.user_level())
         if len(found) > 2:
             kind = type_of_target(found)
             raise ValueError(

@@ -317,9 +317,8 @@ class Regularity(NamedTuple):
     q: float  # exponent of the norm that is compared
     r: float  # exponent >= 2 of the smooth norm
     scale: float  # ||x||_+ = scale ||x||_r; 1 whenever r <= q
-    kappa_plus: float  # smoothness constant r - 1 of the square of ||.||_+
     equivalence: float  # smallest c with ||x||_+ <= c ||x||_q
-    kappa: float  # kappa_plus * equivalence**2
+    kappa: float  # (r - 1) equivalence**2
 
 
 def regularity(
@@ -374,7 +373,7 @@ def regularity(
     scale = conversion(dim, exponent, max(q, 1.0))
     equivalence = scale * conversion(dim, q, exponent)
     kappa = (exponent - 1.0) * equivalence**2
-    return Regularity(dim, q, exponent, scale, exponent - 1.0, equivalence, kappa)
+    return Regularity(dim, q, exponent, scale, equivalence, kappa)
 
 
 def printed_kappa(*, dim: int, p: float) -> float:

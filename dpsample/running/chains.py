@@ -81,7 +81,6 @@ class Chains:
 
     draws: Array  # (chain, draw, dim)
     stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
-    states: Sequence[ChainState]
     is_interrupted: bool
 
 
@@ -181,7 +180,6 @@ def run(
     return Chains(
         draws=run.draws[:, kept],
         stats=run.stats[:, kept],
-        states=run.states,
         is_interrupted=bool(interrupted),
     )
 

@@ -128,19 +128,18 @@ class _Lines:
 
 
 @contextmanager
-def patience(
-    title: str, *, paint: Paint | None = None
-) -> Iterator[Callable[[str, bool], None]]:
+def patience(title: str) -> Iterator[Callable[[str, bool], None]]:
     """One live line if the block lasts: its seconds, and what the block says.
 
     It is drawn at pauses of compiled code, by the main thread only. Yields a function
     (text, whether the line is to appear at once).
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or (paint is None and not is_shown()):
+    if not (is_main and is_shown()):
         yield lambda _text, _at_once: None
         return
-    begin, drawn, write, said = time.monotonic(), -math.inf, paint, ""
+    begin, drawn, said = time.monotonic(), -math.inf, ""
+    write: Paint | None = None
     with ExitStack() as stack:
 
         def draw(patience: float) -> None:
@@ -177,9 +176,7 @@ def _line() -> Iterator[Paint]:
 
 
 @contextmanager
-def counter(
-    title: str, unit: str, total: int, *, paint: Paint | None = None
-) -> Iterator[Callable[..., None]]:
+def counter(title: str, unit: str, total: int) -> Iterator[Callable[..., None]]:
     """One live line; yields a function of the number done and the seconds left.
 
     Without the seconds, they are what all would take that take as long as those done.
@@ -199,5 +196,5 @@ def counter(
             text += f", {left:.0f} s left"
         write(f"{title}\n{text}")
 
-    with _line() if paint is None else nullcontext(paint) as write:
+    with _line() as write:
         yield show

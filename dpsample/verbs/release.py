@@ -490,6 +490,8 @@ def release(
         "confidence": confidence,
     }
     check.instance(bool, constant_time=constant_time)
+    if seed is None:
+        require_arithmetic()  # before a plan is kept
     if constant_time:
         _check_facts(problem, budget, sampler_share)
         others = {"sampler": sampler, "max_work": max_work, "deadline": deadline}
@@ -498,13 +500,9 @@ def release(
                 check.fail(name, "None with constant_time=True", value)
         if work is not None:
             check.integer(1, work=work)
-        if seed is None:
-            require_arithmetic()
         return _in_constant_time(problem, budget, options, work, ledger, seed)
     if work is not None:
         check.fail("work", "None without constant_time=True", work, "See max_work.")
-    if seed is None:
-        require_arithmetic()  # before a plan is kept
     if deadline is not None:
         check.positive(deadline=deadline, remedy="It is in seconds from the call.")
     plan = planned(

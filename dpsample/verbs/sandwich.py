@@ -44,7 +44,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -86,9 +86,6 @@ from dpsample.privacy.objective_calibration import composed_stddev
 from dpsample.problem.facts import PublicFacts, smoothness
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import curvature_matrix
-
-if TYPE_CHECKING:
-    pass
 
 Base = Literal["objective", "noisy_gd", "normal_equations"]
 BASES = ("objective", "noisy_gd", "normal_equations")

@@ -155,10 +155,7 @@ def _again(c: EventCertificate) -> EventCertificate:
     call = _call(c)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     if c.kind.startswith(INTERVALS):
-        given = {
-            str(entry.arg): ast.literal_eval(entry.value) for entry in call.keywords
-        }
-        asked = check.built("certificate.mechanism", sandwich.Sandwich, given)
+        asked = _called(call, sandwich)
         return sandwich.planned(asked, c.facts, c.budget, clip_rows=clipped).certificate
     optimizer = _called(call, optimizers)
     recipe = optimizer.recipe(c.facts, c.budget, c.calibration)

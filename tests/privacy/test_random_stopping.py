@@ -29,8 +29,8 @@ from dpsample.privacy.curves.random_stopping import (
     best_of_gdp,
     stopping_odds,
     stopping_shift,
-    tries_probability,
 )
+from tests.support.tries import tries_probability
 
 DELTA = 1e-6
 LAWS = [(stop, m) for stop in STOPS for m in (1.0, 1.5, 4.0, 30.0)]

@@ -8,11 +8,11 @@ import pytest
 
 import dpsample as dps
 from dpsample.privacy import BestOfEvent, EventCertificate, Ledger, LedgerFile
-from dpsample.privacy.curves.random_stopping import tries_probability
 from dpsample.verbs import tune as module
 from dpsample.verbs.tune import draw_tries, noisy_score
 from tests.running.test_descent import problem
 from tests.support.statistics import assert_law, rejected
+from tests.support.tries import tries_probability
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 PAIR = {

@@ -89,28 +89,6 @@ def stopping_odds(stop: str, mean_tries: float) -> float:
     return math.expm1(safe)
 
 
-def tries_probability(stop: str, mean_tries: float, tries: int) -> float:
-    """Probability that K is ``tries``.
-
-    Examples
-    --------
-    >>> print(f"{tries_probability('logarithmic', 10.0, 1):.4f}")
-    0.2692
-    >>> print(f"{tries_probability('geometric', 10.0, 1):.4f}")
-    0.1000
-    """
-    if stop == "poisson":
-        log = tries * math.log(mean_tries) - mean_tries - math.lgamma(tries + 1.0)
-        return math.exp(log)
-    odds = stopping_odds(stop, mean_tries)
-    if tries < 1 or odds == 0.0:
-        return float(tries == 1)
-    ratio = odds / (1.0 + odds)
-    if stop == "geometric":
-        return ratio ** (tries - 1) / (1.0 + odds)
-    return ratio**tries / (tries * math.log1p(odds))
-
-
 def stopping_shift(curve: Curve, stop: str, mean_tries: float) -> float:
     """Return the shift s of the theorem, rounded up, for a base with this curve."""
     if stop == "poisson":
