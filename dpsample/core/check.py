@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
@@ -87,11 +88,14 @@ def user_level() -> int:
     A text is told once for each line that it is told of: no line of ours is to be it,
     nor one of the libraries between.
     """
-    frames = [sys._getframe(1)]
-    while (above := frames[-1].f_back) is not None:
-        frames.append(above)
-    names = [str(frame.f_globals.get("__name__")) for frame in frames]
-    return 1 + max(i for i, x in enumerate(names, 1) if x.startswith("dpsample."))
+    frame: FrameType | None = sys._getframe(1)
+    level = last = 1
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        is_wrapper = name == "contextlib" and level == last + 1  # of a decorated door
+        last = level if is_wrapper or name.startswith("dpsample.") else last
+        frame, level = frame.f_back, level + 1
+    return last + 1
 
 
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
