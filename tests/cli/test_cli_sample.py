@@ -74,7 +74,7 @@ def test_after_an_interrupt_the_draws_so_far_are_saved_with_exit_code_130(
 
     def interrupted(*args, **options):
         tree = draw(*args, **options)
-        tree.attrs["is_interrupted"] = True
+        tree.attrs["is_interrupted"] = 1
         return tree
 
     monkeypatch.setattr(dps, "sample", interrupted)
