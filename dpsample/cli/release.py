@@ -114,7 +114,7 @@ def predict(answer: Path, file: Path, output: Path | None, format: str | None) -
     release = load_answer(answer)
     facts = release.public_facts
     if facts.offset_bound > 0.0:
-        remedy = "Use dps.Answer.load(...).predict(features, offset=...) in Python."
+        remedy = "Use predict(features, offset=...) in Python."
         check.fail("the answer", "of a model without an offset", "one with", remedy)
     names = release.feature_names[: facts.dim - int(facts.intercept)]
     encoding = release.encoding or Encoding(schema=None, columns=names)

@@ -81,6 +81,7 @@ class Chains:
 
     draws: Array  # (chain, draw, dim)
     stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
+    states: Sequence[ChainState]
     is_interrupted: bool
 
 
@@ -180,6 +181,7 @@ def run(
     return Chains(
         draws=run.draws[:, kept],
         stats=run.stats[:, kept],
+        states=run.states,
         is_interrupted=bool(interrupted),
     )
 

@@ -22,7 +22,7 @@ def test_independent_draws_have_converged():
     assert verdict.attributes()["converged"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        verdict.warn("", 1)
+        verdict.warn("")
 
 
 def test_the_worst_coefficient_is_named():
@@ -31,7 +31,7 @@ def test_the_worst_coefficient_is_named():
     verdict = Convergence.of(draws, NAMES)
     assert verdict.worst == "theta[b]"
     with pytest.warns(RuntimeWarning, match=r"worst for theta\[b\]. Do that."):
-        verdict.warn("Do that.", 1)
+        verdict.warn("Do that.")
     draws = autoregression(0.0, num_chains=4, length=1000)
     draws[0, :, 2] *= 5.0
     assert Convergence.of(draws, NAMES).worst == "theta[c]"  # R-hat is folded, too
@@ -62,10 +62,10 @@ def test_a_short_run_is_blamed_for_what_chance_does_not_do():
     assert not verdict.has_converged  # its size is below 400
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        verdict.warn("", 1)
+        verdict.warn("")
     short[0] += 2.0
     with pytest.warns(RuntimeWarning, match="have not converged"):
-        Convergence.of(short, NAMES).warn("", 1)
+        Convergence.of(short, NAMES).warn("")
 
 
 @pytest.mark.parametrize(("num_chains", "length"), [(1, 8), (1, 200), (2, 20), (4, 8)])
@@ -74,7 +74,7 @@ def test_independent_draws_of_any_number_of_chains_are_not_blamed(num_chains, le
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(50):
-            Convergence.of(rng.normal(size=(num_chains, length, 3)), NAMES).warn("", 1)
+            Convergence.of(rng.normal(size=(num_chains, length, 3)), NAMES).warn("")
 
 
 def test_a_draw_that_is_no_number_has_not_converged():
@@ -101,10 +101,10 @@ def test_chains_that_never_move_are_blamed_in_short_runs_too(places):
     verdict = Convergence.of(stuck, NAMES)
     assert not verdict.has_converged
     with pytest.warns(RuntimeWarning, match="have not converged"):
-        verdict.warn("", 1)
+        verdict.warn("")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Convergence.of(stuck[:, :3], NAMES).warn("", 1)  # nothing is known of these
+        Convergence.of(stuck[:, :3], NAMES).warn("")  # nothing is known of these
 
 
 def test_sample_says_what_has_not_converged_and_how_to_silence_it():
