@@ -29,6 +29,9 @@ from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
 from dpsample.samplers.errors import OK, PIECE_FAILED
 
 MAX_STEPS, MAX_TRIES = 60, 10_000
+# Deviations between the end of an interval and a mean beyond it from which on the
+# difference is measured from the end: squares of the distance have lost their digits.
+FAR = 100.0
 ENVELOPE_SIZE = 9
 _TINY_MODE = 1e-290
 
@@ -44,12 +47,19 @@ def power(x, exponent):
 
 
 @kernel(counts_references=False)
-def energy(b, q, c, s, v, precision, t):
-    """Return f(t) and its derivative in the direction away from 0 (at 0: the right)."""
+def energy(b, q, c, s, v, precision, t, mode):
+    """Return f(t) and its derivative in the direction away from 0 (at 0: the right).
+
+    If ``v`` is far from the mode, f lacks a constant, the parabola's height there.
+    """
     r = abs(t)
     first = b * power(r, q) if b > 0.0 else 0.0
     second = c * power(r, s) if c > 0.0 else 0.0
-    value = first + second + 0.5 * precision * (t - v) * (t - v)
+    if precision * (mode - v) * (mode - v) > FAR * FAR:
+        parabola = precision * (t - mode) * (0.5 * (t + mode) - v)
+    else:
+        parabola = 0.5 * precision * (t - v) * (t - v)
+    value = first + second + parabola
     if r > 0.0:
         outward = (q * first + s * second) / r
     else:
@@ -96,7 +106,7 @@ def _side(b, q, c, s, v, precision, mode, base, sign, room):
     Widths are updated as if the rise were a power of the width, with the local
     exponent; ``room`` is the distance to the end of the interval.
     """
-    at_mode = energy(b, q, c, s, v, precision, mode)[1]
+    at_mode = energy(b, q, c, s, v, precision, mode, mode)[1]
     inward = mode != 0.0 and (mode > 0.0) != (sign > 0.0)
     start = -at_mode if inward else at_mode
     if mode == 0.0 and sign < 0.0:
@@ -113,7 +123,7 @@ def _side(b, q, c, s, v, precision, mode, base, sign, room):
         is_cut = width >= room
         width = min(width, room)
         t = mode + sign * width
-        value, slope = energy(b, q, c, s, v, precision, t)
+        value, slope = energy(b, q, c, s, v, precision, t, mode)
         slope = -slope if (t < 0.0) != (sign < 0.0) else slope
         rise = value - base
         if is_cut and rise <= 1.5:
@@ -139,7 +149,7 @@ def factor_envelope(b, q, c, s, v, h, lower, upper):
     """
     precision = 1.0 / h
     mode = min(max(positive_mode(b, q, c, s, v, precision), lower), upper)
-    base = energy(b, q, c, s, v, precision, mode)[0]
+    base = energy(b, q, c, s, v, precision, mode, mode)[0]
     left, left_rise, left_slope, left_start = _side(
         b, q, c, s, v, precision, mode, base, -1.0, mode - lower
     )
@@ -156,7 +166,7 @@ def factor_envelope(b, q, c, s, v, h, lower, upper):
 
 
 @kernel(counts_references=False)
-def _tail_excess(rng, lower, width):
+def tail_excess(rng, lower, width):
     """Z - lower for a standard normal Z on [lower, lower + width], lower >= 0."""
     if width * (lower + 0.5 * width) <= 1.2:
         for _ in range(MAX_TRIES):
@@ -191,9 +201,9 @@ def truncated_normal(rng, lower, upper):
         return lower
     width = upper - lower
     if lower >= 0.0:
-        return min(lower + _tail_excess(rng, lower, width), upper)
+        return min(lower + tail_excess(rng, lower, width), upper)
     if upper <= 0.0:
-        return max(upper - _tail_excess(rng, -upper, width), lower)
+        return max(upper - tail_excess(rng, -upper, width), lower)
     for _ in range(MAX_TRIES):
         if width > 2.5:
             t = rng.standard_normal()
@@ -216,9 +226,9 @@ def normal_between(rng, mean, stddev, lower, upper):
     """
     width = (upper - lower) / stddev
     if lower < upper and 0.0 < mean - upper < np.inf:
-        t = upper - stddev * _tail_excess(rng, (mean - upper) / stddev, width)
+        t = upper - stddev * tail_excess(rng, (mean - upper) / stddev, width)
     elif lower < upper and 0.0 < lower - mean < np.inf:
-        t = lower + stddev * _tail_excess(rng, (lower - mean) / stddev, width)
+        t = lower + stddev * tail_excess(rng, (lower - mean) / stddev, width)
     else:
         z = truncated_normal(rng, (lower - mean) / stddev, (upper - mean) / stddev)
         t = mean + stddev * z
@@ -250,7 +260,7 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
             t = mode - (left + step / left_slope)
             bound = base + left_rise + step
         if lower <= t <= upper:
-            value = energy(b, q, c, s, v, 1.0 / h, t)[0]
+            value = energy(b, q, c, s, v, 1.0 / h, t, mode)[0]
             if rng.standard_exponential() >= value - bound:
                 return t
     return np.nan
@@ -286,7 +296,7 @@ def factor_moments(b, q, c, s, v, h, lower, upper, out):
         for k in range(nodes.shape[0]):
             t = mode + (width if side == 1 else -width) * nodes[k]
             if low <= t <= high:
-                value = energy(b, q, c, s, sign * v, 1.0 / h, t)[0]
+                value = energy(b, q, c, s, sign * v, 1.0 / h, t, mode)[0]
                 weight = width * weights[k] * math.exp(base - value)
                 first, second = power(abs(t), q), power(abs(t), s)
                 mass += weight

@@ -1,17 +1,20 @@
 """Metrics: which are offered, what they claim, their law in more dimensions."""
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from scipy.stats import expon, norm
 
 import dpsample as dps
 from dpsample.samplers.gaussian_fit import minimize
 from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal.alternation import NUM_SCRATCH
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES, TRIANGLE
 from tests.support.replicates import replicate
-from tests.support.statistics import assert_same_law, rejected
+from tests.support.statistics import assert_law, assert_same_law, rejected
 from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
@@ -19,6 +22,36 @@ L, D = dps.losses, dps.domains
 
 def options(case, oracle="metric"):
     return metric.candidates(case.target, oracle=oracle)
+
+
+class Envelope(NamedTuple):
+    """What the Gaussian of a halfspace reads of a plan."""
+
+    factor: np.ndarray
+    spread: float
+
+
+@pytest.mark.parametrize("far", [1e3, 1e8])
+def test_a_mean_far_behind_a_halfspace_leaves_draws_their_law(far):
+    """Planted: at 1e8 deviations draws had the spacing of the mean, and few values."""
+    factor = np.array([[0.3, 0.15, 0.06], [0.0, 0.21, 0.03], [0.0, 0.0, 0.6]])
+    normal, covariance = np.array([0.6, 0.0, 0.8]), factor @ factor.T
+    size = np.sqrt(normal @ covariance @ normal)
+    mean = np.array([0.1, 0.2, 0.55]) + far / size * (covariance @ normal)
+    given = Envelope(factor, 1.0), mean, np.array([*normal, 0.5, 1.0])
+    scratch, rng = np.empty((NUM_SCRATCH, 3)), np.random.default_rng(3)
+    draws = np.empty((4000, 3))
+    for out in draws:
+        metric.gaussian(0, 0, *given, scratch, rng, out)
+    excess = (0.5 - draws @ normal) * far / size
+    assert_law(excess, expon.cdf)
+    with rejected():
+        assert_law(0.85 * excess, expon.cdf)
+    # What does not feel the halfspace is a normal.
+    free = np.array([1.0, 2.0, -1.0])
+    free -= (free @ covariance @ normal) / size**2 * normal
+    scale = np.sqrt(free @ covariance @ free)
+    assert_law((draws - [0.1, 0.2, 0.55]) @ free / scale, norm.cdf)
 
 
 OFFERED = [

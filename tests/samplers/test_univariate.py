@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import expon, norm
 
 from dpsample.core.jit import kernel
 from dpsample.samplers import log_concave
@@ -105,6 +105,15 @@ def test_truncated_normal_has_the_closed_form_law(interval):
         assert_law(draws + 0.1 * scale, cdf)
 
 
+def test_a_mean_far_beyond_an_end_leaves_factors_their_law():
+    """Planted: the rises of f are lost in the square of the distance."""
+    far = 1e9
+    draws = factors((1.0, 1.5, 0.0, 2.0, 1.0 + far, 1.0, -1.0, 1.0), seed=104)
+    assert_law(far * (1.0 - draws), expon.cdf)
+    with rejected():
+        assert_law(0.9 * far * (1.0 - draws), expon.cdf)
+
+
 def test_far_tail_is_exponential_to_first_order_and_second():
     draws = 1e6 * (truncated_normals(1e6, INF, seed=102) - 1e6)
     # Units lose 1e6 * 1e-10 = 1e-4 of resolution, far below the bound.
@@ -199,7 +208,7 @@ def test_envelope_is_above_the_density_everywhere(case):
         if t < mode - left:
             assert left_slope > 0.0
             bound = base + left_rise + left_slope * (mode - left - t)
-        value = energy(b, q, c, s, v, 1.0 / h, t)[0]
+        value = energy(b, q, c, s, v, 1.0 / h, t, mode)[0]
         assert value - bound >= -1e-11 * (1.0 + abs(base))
     # A drop of about 1 is what keeps the acceptance near one half.
     for rise, slope in ((left_rise, left_slope), (right_rise, right_slope)):

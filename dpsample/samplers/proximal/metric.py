@@ -23,7 +23,7 @@ from dpsample.numerics.vectors import multiply, multiply_rows
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.log_concave import truncated_normal
+from dpsample.samplers.log_concave import FAR, tail_excess, truncated_normal
 from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, ProximalPlan
 from dpsample.samplers.proximal.restricted import (
     draw_lp,
@@ -45,6 +45,29 @@ MAX_OVERSHOOT = 0.25  # see `ProximalMetric.steps`
 
 
 @kernel(counts_references=False)
+def behind(plan, mean, normal, room, change, scratch, out):
+    """Finish a draw behind a halfspace far from the mean.
+
+    What is drawn is the distance from the halfspace (``change`` is what is taken from
+    the noise along the direction). It is added to the nearest point on it, in that
+    point's own digits: next to the mean's it would be lost.
+    """
+    dim = mean.shape[0]
+    noise, direction = scratch[NOISE], scratch[DIRECTION]
+    square = np.dot(direction, direction)
+    for j in range(dim):
+        noise[j] -= change * direction[j] / np.sqrt(square)
+    multiply(plan.factor, noise, out)
+    multiply(plan.factor, direction, noise)
+    above = -normal[dim]  # of the computed nearest point
+    for j in range(dim):
+        noise[j] = mean[j] + room / square * noise[j]
+        above += normal[j] * noise[j]
+    for j in range(dim):
+        out[j] = (noise[j] - above * normal[j]) + plan.spread * out[j]
+
+
+@kernel(counts_references=False)
 def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian, restricted to the supporting halfspace if there is one.
 
@@ -59,7 +82,12 @@ def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
         size = np.sqrt(np.dot(direction, direction))
         room = normal[dim] - np.dot(normal[:dim], mean)
         along = np.dot(direction, noise) / size
-        drawn = truncated_normal(rng, -np.inf, room / (plan.spread * size))
+        limit = room / (plan.spread * size)
+        if limit < -FAR:
+            excess = tail_excess(rng, -limit, np.inf)
+            behind(plan, mean, normal, room, along + excess, scratch, out)
+            return
+        drawn = truncated_normal(rng, -np.inf, limit)
         for j in range(dim):
             noise[j] += (drawn - along) * direction[j] / size
     multiply(plan.factor, noise, out)
