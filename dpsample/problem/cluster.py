@@ -112,7 +112,11 @@ class OnCluster:
         # As one string: what two arguments share they share on the worker, too.
         given = _library("cloudpickle").dumps((self.rules, *work))
         run = _library("dask").delayed(_on_partition, pure=False, traverse=False)
-        return [run(given, i * self.size, *part) for i, part in enumerate(parts)]
+        starts = range(0, self.num_records, self.size)
+        return [
+            run(given, start, min(self.size, self.num_records - start), *part)
+            for start, part in zip(starts, parts, strict=True)
+        ]
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
         """As `Home.map`; no part waits for those in front of it."""
@@ -142,7 +146,8 @@ class OnCluster:
             stop = min(start + size, last)
             columns = [column[start:stop] for column in self.columns]
             part = _library("dask").compute(*columns)
-            yield start, _stored(self.rules, start, *part).read(0, stop - start)
+            made = _stored(self.rules, start, stop - start, *part)
+            yield start, made.read(0, stop - start)
 
 
 class _Partition(Stored):
@@ -155,26 +160,31 @@ class _Partition(Stored):
 
 
 def _stored(
-    rules: Rules, first: int, rows: Any, response: Any, offset: Any = None
+    rules: Rules, first: int, count: int, rows: Any, response: Any, offset: Any = None
 ) -> _Partition:
-    """Home of one partition."""
+    """Home of one partition, whose shape may be another than was declared."""
     given = {"features": rows, "response": response, "offset": offset}
-    table, answers, *shift = (
-        ArrayTable(check.reals(name, value))
-        for name, value in given.items()
-        if value is not None
-    )
+    width = (rules.facts.dim - int(rules.facts.intercept),)
+    tables = []
+    for name, value in given.items():
+        if value is not None:
+            numbers = check.reals(name, value)
+            shape = (count, *(width if name == "features" else ()))
+            if numbers.shape != shape:
+                check.fail(name, f"of shape {shape} in every pass", numbers.shape)
+            tables.append(ArrayTable(numbers))
+    table, answers, *shift = tables
     made = _Partition(table, answers, shift[0] if shift else None, rules)
     made.first = first
     return made
 
 
-def _on_partition(given: bytes, first: int, *columns: object) -> Any:
+def _on_partition(given: bytes, first: int, count: int, *columns: object) -> Any:
     """Work of one task, by one thread of BLAS: more change the last bits."""
     from threadpoolctl import threadpool_limits
 
     rules, kind, fold, function, *args = _library("cloudpickle").loads(given)
-    home = _stored(rules, first, *columns)
+    home = _stored(rules, first, count, *columns)
     with threadpool_limits(1, "blas"):
         if kind == "check":
             return list(home.check())

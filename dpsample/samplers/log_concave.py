@@ -47,19 +47,31 @@ def power(x, exponent):
 
 
 @kernel(counts_references=False)
+def _power_rise(x, mode, exponent):
+    """x**exponent - mode**exponent for x >= 0 and mode > 0, to relative accuracy."""
+    ratio = exponent * math.log1p((x - mode) / mode) if x > 0.0 else -np.inf
+    return power(mode, exponent) * math.expm1(ratio)
+
+
+@kernel(counts_references=False)
 def energy(b, q, c, s, v, precision, t, mode):
     """Return f(t) and its derivative in the direction away from 0 (at 0: the right).
 
-    If ``v`` is far from the mode, f lacks a constant, the parabola's height there.
+    If ``v`` is far from the mode, it is the rise of f above the mode: the terms are so
+    large that differences of them have no digits.
     """
     r = abs(t)
     first = b * power(r, q) if b > 0.0 else 0.0
     second = c * power(r, s) if c > 0.0 else 0.0
     if precision * (mode - v) * (mode - v) > FAR * FAR:
-        parabola = precision * (t - mode) * (0.5 * (t + mode) - v)
+        value = precision * (t - mode) * (0.5 * (t + mode) - v)
+        if mode == 0.0:
+            value += first + second
+        else:
+            value += b * _power_rise(r, abs(mode), q) if b > 0.0 else 0.0
+            value += c * _power_rise(r, abs(mode), s) if c > 0.0 else 0.0
     else:
-        parabola = 0.5 * precision * (t - v) * (t - v)
-    value = first + second + parabola
+        value = first + second + 0.5 * precision * (t - v) * (t - v)
     if r > 0.0:
         outward = (q * first + s * second) / r
     else:

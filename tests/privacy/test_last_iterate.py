@@ -206,9 +206,23 @@ def test_starts_beyond_floating_point_keep_their_gdp(contractions, start, gdp):
     assert gdp <= found <= gdp * (1.0 + 1e-12)
 
 
+def test_no_shift_is_lost_below_the_noise():
+    stddevs = [1e154, 1.0]  # 1e-174, were it not for a slope below the least number
+    gdp = last_iterate_gdp(contractions=[1, 1], shifts=[1e-20, 0], stddevs=stddevs)
+    assert 1e-174 <= gdp < 1e-150
+    with pytest.raises(ValueError, match="steps must be of numbers within"):
+        last_iterate_gdp(contractions=[1] * 3, shifts=8e307, stddevs=1.0)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("contractions", "stddevs"), [([2.0] * 2000, 1.0), ([1.0, 1.0], [1.0, 1e-163])]
+    ("contractions", "stddevs"),
+    [
+        ([2.0] * 2000, 1.0),
+        ([1.1] * 3720, 1.0),
+        ([1.0, 1.0], [1.0, 1e-163]),
+        ([1.0, 1.0, 1.0], [1.0, 1.0, 1e-154]),
+    ],
 )
 def test_numbers_beyond_floating_point_are_refused(contractions, stddevs):
     with pytest.raises(ValueError, match="steps must be of numbers within"):

@@ -363,6 +363,10 @@ def test_a_collection_whose_source_has_changed_is_refused():
         with pytest.raises(ValueError, match=r"at most row_bound = 1, .* record 1234"):
             dps.minimize(made, dps.optimizers.NoisyGD(num_steps=2), BUDGET)
         scaled = problem(given, labels, clip_rows=True)
+        rows = rows[:, :2]  # Dask believes the shape that was declared
+        with pytest.raises(ValueError, match=r"features must be of shape .* got"):
+            made.margins(np.zeros(DIM))
+        rows = records(num=3000)[0]
         assert np.abs(scaled.margins(np.full(DIM, 0.5))).max() <= 0.87
 
 

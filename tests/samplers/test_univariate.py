@@ -114,6 +114,13 @@ def test_a_mean_far_beyond_an_end_leaves_factors_their_law():
         assert_law(0.9 * far * (1.0 - draws), expon.cdf)
 
 
+@pytest.mark.parametrize("far", [1e9, 2e10])
+def test_a_mode_far_from_the_mean_leaves_factors_their_law(far):
+    """Planted: only the parabola's rise was none of differences of large numbers."""
+    draws = factors((25.0, 2.0, 0.0, 1.0, far, 1.0, -INF, INF), seed=105)
+    assert_law((draws - far / 51.0) * math.sqrt(51.0), norm.cdf)
+
+
 def test_far_tail_is_exponential_to_first_order_and_second():
     draws = 1e6 * (truncated_normals(1e6, INF, seed=102) - 1e6)
     # Units lose 1e6 * 1e-10 = 1e-4 of resolution, far below the bound.

@@ -92,6 +92,8 @@ def last_iterate_gdp(
     '1.4106'
     """
     c = check.array("contractions", contractions, shape=(None,))
+    if len(c) == 0:
+        check.fail("contractions", "those of one step at least", "none")
     s, stddev = _each("shifts", shifts, c), _each("stddevs", stddevs, c)
     for name, values in (("contractions", c), ("stddevs", stddev)):
         if not (values > 0.0).all():
@@ -124,7 +126,9 @@ def _length(c: Array, s: Array, stddev: Array, start: float) -> float:
         kept = np.flatnonzero(lengths > 1e-200)
         rises = np.add.reduceat(rises, np.append(0, kept[:-1] + 1))
         slopes = rises / lengths[kept]
-    if not (np.isfinite(lengths).all() and np.isfinite(slopes).all()):
+        slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.SMALLEST_NORMAL)
+        sums = lengths.sum(), rises.sum(), slopes.sum()  # the regression takes them
+    if not np.isfinite(sums).all():
         remedy = "Use other units, or fewer steps."
         check.fail("steps", "of numbers within floating point", "larger ones", remedy)
     slopes = isotonic_regression(slopes, weights=lengths[kept]).x
@@ -145,11 +149,12 @@ def _suffix_products(c: Array) -> tuple[Array, NDArray[np.int64]]:
     """
     products, powers = np.frexp(np.append(1.0, c[::-1]))
     powers = np.cumsum(powers, dtype=np.int64)
+    shift = 0
     for first in range(0, len(products), BLOCK):
         block, end = products[first : first + BLOCK], first + BLOCK
         block[:], more = np.frexp(np.cumprod(block))
-        powers[first:end] += more
-        powers[end:] += more[-1]
+        powers[first:end] += shift + more
+        shift += int(more[-1])
         products[end : end + 1] *= block[-1]
     return products[::-1], powers[::-1]
 
