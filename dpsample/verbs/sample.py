@@ -22,7 +22,7 @@ from dpsample.running import progress as screen
 from dpsample.running.checkpoint import identity_of
 from dpsample.running.convergence import Convergence, TrialRun
 from dpsample.samplers import Sampler
-from dpsample.samplers.chain import ENERGY
+from dpsample.samplers.chain import ENERGY, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
 from dpsample.targets.gibbs import Gibbs
@@ -228,7 +228,7 @@ def sample(
             "is_interrupted": run.is_interrupted,
             **({} if verdict is None else verdict.attributes()),
             **arithmetic(),
-            **prepared.settings,
+            **_settings_of_run(prepared, warmup, draws.shape[1]),
             **({} if trial is None else trial.report(run.draws, run.is_interrupted)),
         },
     )
@@ -245,6 +245,22 @@ def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:
         del rest["bias_bound"]
         return dataclasses.replace(prepared, settings=rest)
     return prepared
+
+
+def _settings_of_run(prepared: Any, warmup: int, num_draws: int) -> Settings:
+    """Return the chain's settings, with a bias bound that holds for each draw, or none.
+
+    Nothing is proved of fewer steps than the certified ones; each further step adds to
+    the bias what one conditional draw has.
+    """
+    settings: dict[str, Any] = dict(prepared.settings)
+    if "bias_bound" in settings:
+        certified, per_draw = settings["num_certified_steps"], prepared.num_steps
+        further = max((warmup + num_draws) * per_draw - certified, 0)
+        settings["bias_bound"] += further * settings["overshoot_bound"]
+        if (warmup + 1) * per_draw < certified:
+            del settings["bias_bound"]
+    return settings
 
 
 def _load_libraries() -> None:

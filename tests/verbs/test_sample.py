@@ -231,9 +231,21 @@ def test_the_proof_of_the_warm_up_is_of_the_start_in_use():
     tree = sample(target, init=far, **given)
     assert tree.attrs["num_warmup"] > 2 * near.attrs["num_warmup"]
     assert np.abs(theta(tree)).max() < 100.0  # planted: it was 1e4
-    series = {"sampler": dps.samplers.RandomizedSeries(error=0.5), "num_draws": 4}
-    assert "bias_bound" in sample(target, **series).attrs
-    assert "bias_bound" not in sample(target, init=CENTER, **series).attrs
+
+
+def test_the_bias_is_that_of_the_last_draw():
+    target = make(domain=dps.domains.WholeSpace())
+    series = dps.samplers.RandomizedSeries(error=0.5)
+    runs = [
+        sample(target, sampler=series, num_warmup=None, num_draws=n).attrs
+        for n in (1, 40)
+    ]
+    each = runs[0]["overshoot_bound"]
+    assert runs[0]["num_certified_steps"] == runs[0]["num_warmup"]
+    assert runs[1]["bias_bound"] - runs[0]["bias_bound"] == pytest.approx(39 * each)
+    assert "bias_bound" not in sample(target, sampler=series, num_warmup=0).attrs
+    given = {"num_warmup": None, "init": CENTER}
+    assert "bias_bound" not in sample(target, sampler=series, **given).attrs
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.1])

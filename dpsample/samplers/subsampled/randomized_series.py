@@ -245,8 +245,10 @@ class RandomizedSeries(Sampler):
     **Guarantee.** After T steps from the start total variation is at most
     ``settings["bias_bound"]``: the exact chain's error plus T times
     ``settings["overshoot_bound"]``, the error of one conditional draw. With the default
-    step this is at most ``error``, and T is the default warm-up. A step chosen by the
-    user may have a bound above 1; `overshoot` reads what was measured.
+    step this is at most ``error``, and T is the default warm-up. Each step after T adds
+    one more such error: ``attrs["bias_bound"]`` of `dpsample.sample` is that of the
+    last draw, and is missing after a shorter warm-up. A step chosen by the user may
+    have a bound above 1; `overshoot` reads what was measured.
 
     The price is high: about 261 (L^2 / m) log(1/b) log(1/error) queries, with L the
     Lipschitz constant of k f and m the strong convexity of the energy.
