@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dpsample.samplers import Sampler
 
 MAX_ROWS = 40
+# What only calibration reads, with its defaults.
+CALIBRATION = {"relation": "replace_one", "risk": "population", "sampler_share": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,11 @@ def density(options: SampleOptions, problem: dps.Problem) -> dps.Gibbs:
     """Target that ``dpsample release`` draws from once, or one with given k and mu."""
     epsilon, delta, k, mu = options.epsilon, options.delta, options.k, options.mu
     if epsilon is None and delta is None and k is not None and mu is not None:
+        for name, default in CALIBRATION.items():
+            given = getattr(options, name)
+            if given != default:
+                option = f"--{name.replace('_', '-')}"
+                check.fail(option, "left out beside --k and --mu", given)
         regularizer = dps.regularizers.SquaredNorm(options.p)
         return dps.Gibbs(problem, k=k, mu=mu, regularizer=regularizer)
     if epsilon is None or delta is None or k is not None or mu is not None:

@@ -130,26 +130,26 @@ def _side(b, q, c, s, v, precision, mode, base, sign, room):
         width = min(width, b ** (-1.0 / q))
     if mode == 0.0 and c > 0.0:
         width = min(width, c ** (-1.0 / s))
-    rise, slope = np.nan, np.nan
+    reached, rise, slope = np.nan, np.nan, np.nan
     for _ in range(MAX_STEPS):
         is_cut = width >= room
-        width = min(width, room)
-        t = mode + sign * width
+        reached = min(width, room)
+        t = mode + sign * reached
         value, slope = energy(b, q, c, s, v, precision, t, mode)
         slope = -slope if (t < 0.0) != (sign < 0.0) else slope
         rise = value - base
         if is_cut and rise <= 1.5:
-            return width, rise, 0.0, start
+            return reached, rise, 0.0, start
         if 0.5 <= rise <= 1.6 and slope > 0.0:
             break
         if rise > 1e200:
-            width *= 0.01
+            width = 0.01 * reached
         elif rise > 0.0:
-            exponent = max(slope * width / rise, 1.0)
-            width *= rise ** (-1.0 / exponent)
+            exponent = max(slope * reached / rise, 1.0)
+            width = reached * rise ** (-1.0 / exponent)
         else:
-            width *= 4.0
-    return width, rise, slope, start
+            width = 4.0 * reached
+    return reached, rise, slope, start
 
 
 @kernel(counts_references=False)

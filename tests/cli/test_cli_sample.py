@@ -123,6 +123,10 @@ ERRORS = {
     "both": ((*WEIGHTS, "--delta", "1e-5"), "got --delta --k --mu."),
     "sampler": ((*WEIGHTS, "--sampler", "gibbs"), "sampler must be one of"),
     "draws": ((*WEIGHTS, "--draws", "0"), "num_draws must be an integer >= 1"),
+    "no calibration": (
+        (*WEIGHTS, "--sampler-share", "0.2"),
+        "--sampler-share must be left out beside --k and --mu, got 0.2.",
+    ),
     "k": (("--k", "-1", "--mu", "1"), "k must be"),
     "folder": ((*WEIGHTS, "--output", "/no/such/x.nc"), "output must be a file in"),
     "ess": ((*WEIGHTS, "--target-ess", "0"), "target_ess must be"),

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
@@ -216,3 +217,27 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
             assert gap >= -slack
             if plan.squeeze:
                 assert gap <= 0.5 * (x - w) @ plan.excess @ (x - w) + slack
+
+
+@pytest.mark.parametrize("far", [1.0, 1e6, 1e12])
+def test_halfspaces_of_far_means_contain_the_polytope(far):
+    rng = np.random.default_rng(10)
+    walls = np.vstack([rng.standard_normal((14, 3)), np.eye(3), -np.eye(3)])
+    ends = np.repeat([1.0, 3.0], [14, 6])
+    problem = dps.Problem(
+        [[0.1, 0.2, 0.3]],
+        [1.0],
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Polytope(walls, ends),
+        row_bound=1.0,
+    )
+    target = dps.Gibbs(problem, k=1.0, mu=1.0)
+    (option,) = metric.candidates(target, oracle="metric")[:1]
+    plan, state = option.plan(0.1), dps.Proximal().prepare(target, rng).init()
+    numbers, normal = option.numbers(target), state.own.normal
+    for mean in far * rng.choice([-10.0, 10.0], (20, 3)):
+        code = alternation.set_halfspace(numbers, target.pieces, plan, state, mean)
+        assert code == 0 and normal[-1] == 1.0 and normal[:3] @ mean > normal[3]
+        farthest = linprog(-normal[:3], walls, ends, bounds=(None, None))
+        assert -farthest.fun <= normal[3]  # far by 1e12 it was 4e-4 beyond
+        assert normal[3] + farthest.fun < 1e-9

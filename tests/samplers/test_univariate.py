@@ -223,6 +223,20 @@ def test_envelope_is_above_the_density_everywhere(case):
         assert slope == 0.0 or rise >= 0.5
 
 
+@pytest.mark.parametrize("exponent", [50.0, 300.0])
+def test_tails_begin_where_their_slope_is(exponent):
+    """Also after all steps of the search, which high powers take."""
+    b, v, precision = 0.2, 0.03, 1e-3
+    factor = (b, exponent, b, exponent, v)
+    envelope = factor_envelope(*factor, 1.0 / precision, -1e3, 1e3)
+    mode, base = envelope[:2]
+    for sign, (width, rise, slope) in ((-1.0, envelope[2:5]), (1.0, envelope[5:8])):
+        end = mode + sign * width
+        value, steepness = energy(*factor, precision, end, mode)
+        assert value - base == pytest.approx(rise)
+        assert abs(steepness) == pytest.approx(slope)
+
+
 @pytest.mark.parametrize("case", [case for case, _ in CASES])
 def test_moments_are_good_to_two_percent(case):
     b, q, c, s, v, h, lower, upper = map(float, case)

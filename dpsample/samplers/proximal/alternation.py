@@ -47,6 +47,8 @@ from dpsample.targets.gibbs import Gibbs
 NOISE, DIRECTION, NUM_SCRATCH = 8, 9, 10
 # Rounding of a Euclidean projection, relative to the domain's size.
 PROJECTION_ERROR = 1e-12
+# Sizes of the domain from which on a point's own digits may be coarser than that.
+FAR = 100.0
 # Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
 ROUNDING = 1e-12
 # Counts beside the common ones: exact draws that fell inside the domain.
@@ -151,19 +153,33 @@ def support_ball(plan, body, mean, normal, a, b):
 
 
 @kernel(counts_references=False)
-def support_any(target, pieces, plan, mean, normal, a):
+def outward(target, pieces, point, normal, a):
+    """Set a to the projection of a point, and normal to the way back; its length."""
+    gibbs.project(target, pieces, point, a)
+    square = 0.0
+    for j in range(a.shape[0]):
+        normal[j] = point[j] - a[j]
+        square += normal[j] * normal[j]
+    return np.sqrt(square)
+
+
+@kernel(counts_references=False)
+def support_any(target, pieces, plan, mean, normal, a, b):
     """Halfspace through the Euclidean projection of mean, normal to mean - projection.
 
-    By the variational inequality of a projection it contains the domain.
+    By the variational inequality of a projection it contains the domain. A polytope's
+    projection is rounded to the digits of a far mean: then a point of the way back that
+    is near the domain is projected anew.
     """
     dim = mean.shape[0]
-    gibbs.project(target, pieces, mean, a)
-    square, scale = 0.0, 2.0 * plan.reach
+    size = outward(target, pieces, mean, normal, a)
+    scale = 2.0 * plan.reach
     for j in range(dim):
-        normal[j] = mean[j] - a[j]
-        square += normal[j] * normal[j]
         scale += abs(a[j])
-    size = np.sqrt(square)
+    if size > FAR * scale:
+        for j in range(dim):
+            b[j] = a[j] + normal[j] * (scale / size)
+        size = outward(target, pieces, b, normal, a)
     if not size > 0.0:
         normal[dim + 1] = 0.0
         return
@@ -191,7 +207,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         if plan.halfspace == 2:
             support_ball(plan, target.body, mean, state.own.normal, a, b)
         else:
-            support_any(target, pieces, plan, mean, state.own.normal, a)
+            support_any(target, pieces, plan, mean, state.own.normal, a, b)
         if np.isnan(state.own.normal[0]):
             return PIECE_FAILED
     return OK

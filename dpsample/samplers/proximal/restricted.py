@@ -388,11 +388,12 @@ def _side(a, radius, shift, mode, top, start, sign):
     """Width, drop of the log density and slope there; slope 0 means no tail."""
     room = mode if sign < 0.0 else 2.0 * radius - mode
     width = start
-    drop, slope = np.nan, np.nan
+    reached, drop, slope = np.nan, np.nan, np.nan
     for _ in range(MAX_STEPS):
         if width >= room:
             width = 0.5 * (room + (width / (1.0 + width / room)))
-        value, first, _ = _log_density(a, radius, shift, mode + sign * width)
+        reached = width
+        value, first, _ = _log_density(a, radius, shift, mode + sign * reached)
         drop, slope = top - value, -sign * first
         if 0.4 <= drop <= 2.0 and slope > 0.0:
             break
@@ -402,7 +403,7 @@ def _side(a, radius, shift, mode, top, start, sign):
             width *= 4.0
         if room - width < 1e-9 * room:
             return room, 0.0, 0.0
-    return width, drop, slope
+    return reached, drop, slope
 
 
 @kernel(counts_references=False)
