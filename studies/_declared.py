@@ -6,6 +6,7 @@ can see that it was older than the results. What is there already is never chang
 """
 
 import ast
+import json
 import subprocess
 import tomllib
 from pathlib import Path
@@ -60,7 +61,7 @@ def main():
     lines = ["# Written by `python -m studies._declared`: reason = first commit."]
     for name, entries in sorted(known.items()):
         lines += ["", f"[{name}]"]
-        lines += [f'"{reason}" = "{commit}"' for reason, commit in entries.items()]
+        lines += [f"{json.dumps(r)} = {json.dumps(c)}" for r, c in entries.items()]
     FILE.write_text("\n".join(lines) + "\n", "utf-8")
 
 

@@ -110,6 +110,8 @@ def _chosen(studies: Path, names: list[str]) -> list[str]:
 
     known = study_names(studies)
     if names == ["all"]:
+        if not known:
+            check.fail("studies", "a folder of studies", str(studies))
         return known
     for name in names:
         check.one_of(tuple(known), study=name)

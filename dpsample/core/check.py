@@ -14,6 +14,7 @@ import numbers
 import os
 import sys
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeGuard, TypeVar
@@ -355,18 +356,30 @@ def entries(
         numbers_only = given.dtype.kind in "biufO"
         if isinstance(value, np.ma.MaskedArray) or not numbers_only:
             raise TypeError
-        try:
+        if saturated and given.dtype.kind == "O":  # one by one: none is another's error
+            result = np.reshape(
+                [_saturated(entry) for entry in given.flat], given.shape
+            )
+        else:
             with np.errstate(over="ignore"):
                 result = np.array(given, dtype=np.float64)
-        except OverflowError:
-            if not saturated:
-                raise
-            result = np.array(np.clip(given, -LARGEST, LARGEST), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         fail(name, "an array of numbers", shown(value))
     if finite:
         return array(name, value, shape=(None,) * result.ndim)
     return result
+
+
+def _saturated(entry: Any) -> float:
+    """Return the nearest double; NaN for what is no number, as NumPy has it."""
+    try:
+        return math.nan if entry is None else float(entry)
+    except OverflowError:
+        return LARGEST if entry > 0 else -LARGEST
+    except ValueError:
+        if isinstance(entry, Decimal):  # a signaling NaN
+            return math.nan
+        raise
 
 
 def vectors(name: str, value: object, *, dim: int | None = None) -> Array:

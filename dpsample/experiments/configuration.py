@@ -31,7 +31,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
-from dpsample.core.cache import fingerprint
+from dpsample.core.cache import PACKAGE
 from dpsample.core.public import __version__
 from dpsample.experiments.study import Study
 
@@ -177,12 +177,19 @@ def required(module: str, extra: str) -> ModuleType:
 def configuration(given: Bundle, study: Study) -> Configuration:
     """Return the texts that two runs must share to be one."""
     return {
+        **declaration(given, study),
+        **{f"data {name}": text for name, text in digests(given, study).items()},
+        **environment(),
+    }
+
+
+def declaration(given: Bundle, study: Study) -> Configuration:
+    """Return what the study's own file says of its numbers."""
+    return {
         "study": study.name,
         "seed": str(study.seed),
         "paired": ", ".join(sorted(study.paired)),
         "code": code_digest(given),
-        **{f"data {name}": text for name, text in digests(given, study).items()},
-        **environment(),
     }
 
 
@@ -191,10 +198,24 @@ def differences(first: Configuration, second: Configuration) -> list[str]:
     return [n for n in {**first, **second} if first.get(n) != second.get(n)]
 
 
+def _sources() -> str:
+    """Hash of all that the package reads, but for the command line.
+
+    The cache of kernels knows less: a cell may also call audits, and draws its seeds
+    from this folder.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*")):
+        place = path.relative_to(PACKAGE)
+        if path.suffix in (".py", ".toml") and place.parts[0] != "cli":
+            digest.update(f"{place.as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 @cache
 def _environment() -> tuple[tuple[str, str], ...]:
     return (
-        ("dpsample", f"{__version__} {fingerprint()}"),
+        ("dpsample", f"{__version__} {_sources()}"),
         ("python", ".".join(platform.python_version_tuple()[:2])),
         *((name, version(name)) for name in LIBRARIES),
         ("machine", platform.machine()),

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.experiments.configuration import Bundle, code_digest, load
+from dpsample.experiments.configuration import Bundle, declaration, load
 from dpsample.experiments.run import StoredRun, declared, opened, store_path
 from dpsample.experiments.study import ROUNDING as METRIC_ROUNDING
 from dpsample.experiments.study import Params, Slope, Study
@@ -93,7 +93,10 @@ def fits(study: Study, measured: Sequence[Estimate]) -> list[FittedSlope]:
         >= FEWEST
     ]
     levels = (study.confidence, joint_confidence(len(chosen)))
-    return [_fit(slope, params, points, levels) for slope, params, points in chosen]
+    return [
+        _fit(slope, params, points, levels, is_paired=slope.x in study.paired)
+        for slope, params, points in chosen
+    ]
 
 
 def _groups(
@@ -102,34 +105,36 @@ def _groups(
     """Estimates that differ in the slope's parameter only."""
     groups: dict[str, tuple[Params, list[Estimate]]] = {}
     for estimate in measured:
-        params = dict(estimate.params)
-        is_meant = all(params.get(n) == v for n, v in slope.where.items())
-        x = params.pop(slope.x, None)
-        has_log = isinstance(x, int | float) and 0.0 < x < math.inf
-        if estimate.metric.name == slope.y and has_log and is_meant:
+        params = slope.fixed(estimate.params)
+        if estimate.metric.name == slope.y and params is not None:
             key = repr(sorted(params.items()))
             groups.setdefault(key, (params, []))[1].append(estimate)
     return list(groups.values())
 
 
 def _fit(
-    slope: Slope, params: Params, points: list[Estimate], levels: tuple[float, float]
+    slope: Slope,
+    params: Params,
+    points: list[Estimate],
+    levels: tuple[float, float],
+    *,
+    is_paired: bool,
 ) -> FittedSlope:
     x = np.log([float(point.params[slope.x]) for point in points])
     means = np.array([point.mean for point in points])
     weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
     value = float(weights @ np.log(means))
     line = np.log(means).mean() + value * (x - x.mean())
-    expected = slope.expected
+    interval = _paired_interval if is_paired else _interval
     return FittedSlope(
         slope=slope,
         params=params,
         num_points=len(points),
         value=value,
-        interval=_interval(points, weights, value, levels[0]),
-        wide=_interval(points, weights, value, levels[1]),
+        interval=interval(points, weights, value, levels[0]),
+        wide=interval(points, weights, value, levels[1]),
         misfit=float(np.abs(np.log(means) - line).max()),
-        expected=float(expected(params) if callable(expected) else expected),
+        expected=slope.stated(params),
     )
 
 
@@ -152,6 +157,29 @@ def _interval(
     return MeanInterval(value - half, value + half)
 
 
+def _paired_interval(
+    points: Sequence[Estimate], weights: Array, value: float, confidence: float
+) -> MeanInterval:
+    """Student's interval where replicates of all points share their seeds.
+
+    With other numbers of replicates the errors add up at worst, whatever they share.
+    """
+    from scipy.special import stdtrit
+
+    number = min(len(point.values) for point in points)
+    if number == max(len(point.values) for point in points) > 1:
+        shares = [w * p.values / p.mean for w, p in zip(weights, points, strict=True)]
+        error = float(np.sum(shares, axis=0).std(ddof=1)) / math.sqrt(number)
+    else:
+        errors = [point.standard_error / point.mean for point in points]
+        error = float(np.abs(weights) @ errors)
+    if math.isnan(error):
+        return MeanInterval(-math.inf, math.inf)
+    freedom = max(number - 1, 1)
+    half = -float(stdtrit(freedom, 0.5 * (1.0 - confidence))) * error
+    return MeanInterval(value - half, value + half)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Results:
     """Everything that is known of a study."""
@@ -162,7 +190,7 @@ class Results:
     runs: Sequence[StoredRun]
     lines: Sequence[TheoryComparison]
     fits: Sequence[FittedSlope]
-    has_changed: bool
+    changed: Sequence[str]  # what decides numbers and is not as in the runs
     declared_in: Mapping[str, str]  # first commit of an exclusion's reason
 
     @property
@@ -223,16 +251,20 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
     """Read the rows of a study and compare them with its theory."""
     study = load(given)
     with opened(store_path(study.name, output, quick=quick)) as store:
-        rows, runs = store.rows(), store.runs()
-    measured, digest = estimates(study, rows, quick=quick), code_digest(given)
+        rows, runs, sources = store.rows(), store.runs(), store.sources()
+    measured, own = estimates(study, rows, quick=quick), declaration(given, study)
     return Results(
         study=study,
         quick=quick,
         rows=rows,
         runs=runs,
-        lines=comparisons(measured, _reasons(study, runs, quick=quick)),
+        lines=comparisons(measured, _reasons(study, runs, sources, quick=quick)),
         fits=fits(study, measured),
-        has_changed=any(run.configuration["code"] != digest for run in runs),
+        changed=[
+            name
+            for name, text in own.items()
+            if any(run.configuration.get(name) != text for run in runs)
+        ],
         declared_in=_declared_in(given),
     )
 
@@ -240,18 +272,31 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
 def _declared_in(given: Bundle) -> dict[str, str]:
     """Read the commits of the study's exclusions from the file beside it."""
     path = Path(given.sources[-1].path).with_name(DECLARED)
-    known = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return dict(known.get(given.study, {}))
+    if not path.is_file():
+        return {}
+    try:
+        known: Any = tomllib.loads(path.read_text("utf-8")).get(given.study, {})
+    except ValueError as error:
+        check.fail("exclusions", f"readable in {path}", f"{error}")
+    texts = known.values() if isinstance(known, dict) else (None,)
+    if not all(isinstance(text, str) for text in texts):
+        check.fail("exclusions", f"a table of texts in {path}", repr(known))
+    return dict(known)
 
 
 def _reasons(
-    study: Study, runs: Sequence[StoredRun], *, quick: bool
+    study: Study,
+    runs: Sequence[StoredRun],
+    sources: Mapping[str, set[int]],
+    *,
+    quick: bool,
 ) -> dict[str, dict[str, str]]:
-    """Reasons by cell and metric; what no run declared beforehand is marked."""
+    """Reasons by cell and metric; what a cell's run did not declare is marked."""
     every = declared(study, quick=quick)
     for key, reasons in every.items():
+        own = [run for run in runs if run.number in sources.get(key, ())]
         for metric, reason in reasons.items():
-            if any(run.declared.get(key, {}).get(metric) != reason for run in runs):
+            if any(run.declared.get(key, {}).get(metric) != reason for run in own):
                 reasons[metric] = f"{reason} (DECLARED AFTER THE RUN)"
     return every
 
@@ -334,8 +379,10 @@ def summary(outcome: Results) -> list[str]:
     """Return the outcome in words."""
     done = f"{outcome.num_rows} of {outcome.num_wanted} replicates"
     lines = [f"{outcome.study.title}: {done}"]
-    if outcome.has_changed:
-        lines.append("WARNING: the cell function has changed since these were computed")
+    if outcome.changed:
+        names = ", ".join(outcome.changed)
+        lines.append(f"WARNING: {names} of the study changed since these were computed")
+    lines += _partial(outcome)
     if outcome.num_others:
         lines.append(f"left out: {outcome.num_others} replicates of cells not declared")
     counts = ", ".join(f"{number} {word}" for word, number in outcome.counts.items())
@@ -347,6 +394,19 @@ def summary(outcome: Results) -> list[str]:
             f" {shown(own.mean)}, {line.verdict}: {line.reference} {shown(line.value)}"
         )
     return lines
+
+
+def _partial(outcome: Results) -> Iterator[str]:
+    """Say where a mean is one of those replicates only that have the metric."""
+    wanted = outcome._wanted
+    numbers = Counter(r.key for r in outcome.rows if r.replicate < wanted.get(r.key, 0))
+    every = (line.estimate for line in outcome.lines)
+    for own in {(own.key, own.metric.name): own for own in every}.values():
+        if len(own.values) < numbers[own.key]:
+            yield (
+                f"at {text_of(own.params)} {own.metric.name} is of {len(own.values)}"
+                " replicates only: the others left it out"
+            )
 
 
 def exponents(outcome: Results) -> list[str]:
@@ -367,7 +427,8 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     study = outcome.study
     yield f"# {study.title}"
     yield f"\n{study.question}"
-    if study.answer and not outcome.quick:
+    is_full = not outcome.quick and outcome.num_rows == outcome.num_wanted
+    if study.answer and is_full:
         answer = study.answer(outcome.mean) if callable(study.answer) else study.answer
         yield f"\n**What a full run shows.** {answer}"
     yield ""
@@ -412,7 +473,8 @@ def exclusions(outcome: Results) -> Iterator[TableRow]:
 
 def _together(number: int, name: str) -> str:
     level = f"{100.0 * FALSE_ALARM:g} %"
-    return f"A true one of the {number} {name} is called false with at most {level}."
+    true = f"A true one of the {number} {name} is called false with at most {level}"
+    return f"{true}, where means are normal: skewed values need many replicates."
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:

@@ -337,6 +337,9 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
         remedy = "Set what the run had: data, environment variables, packages."
         check.fail("rows", "of declared cells", "those of others only", remedy)
     name, folder = outcome.study.name, folder_of(output, quick=quick)
+    for stale in (f"{name}-slopes.csv", f"{name}-[0-9]*.png", f"{name}-[0-9]*.svg"):
+        for path in folder.glob(stale):
+            path.unlink()
     files = draw(outcome.study, outcome.lines, folder)
     tables = {f"{name}.csv": findings.table(outcome.lines)}
     if outcome.fits:

@@ -137,6 +137,9 @@ def run(
         reasons = declared(study, quick=quick)
         for cell in study.cells(quick=quick):  # a typo costs no replicate
             evaluate(study.metrics, cell, reasons.get(cell.key, {}))
+            for slope in study.slopes:
+                if (fixed := slope.fixed(cell.params)) is not None:
+                    slope.stated(fixed)
         store.begin(own, reasons, str(backend))
         todo = list(missing(study, done, quick=quick))
         total = sum(len(task.replicates) for task in todo)
@@ -206,6 +209,7 @@ def _display(
 class StoredRun(NamedTuple):
     """What is known of a run: its configuration and what it declared beforehand."""
 
+    number: int
     configuration: Configuration
     declared: Reasons
     backend: str
@@ -217,42 +221,50 @@ class Store:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
-        self._run: int | None = None
+        self._run: tuple[int | None, str] = (None, "")  # and its configuration
 
     def begin(
         self, configuration: Configuration, declared: Reasons, backend: str
     ) -> None:
         """Note a run; refuse one of another configuration than the rows'."""
-        if not self.done():
-            self._connection.execute("delete from runs")
-        runs = self.runs()
-        for name in differences(runs[0].configuration, configuration) if runs else ():
-            was, now = (c.get(name) for c in (runs[0].configuration, configuration))
-            check.fail(
-                f"{name} of the run",
-                f"{was!r}, as for the rows in {self.path}",
-                repr(now),
-                "Delete that file to start afresh, or choose another --output.",
-            )
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         text = (json.dumps(configuration), json.dumps(declared), backend, started)
         with self._connection:
             self._start()
+            if not self.done():
+                self._connection.execute("delete from runs")
+            for run in self.runs()[:1]:
+                for name in differences(run.configuration, configuration):
+                    check.fail(
+                        f"{name} of the run",
+                        f"{run.configuration.get(name)!r}, as in {self.path}",
+                        repr(configuration.get(name)),
+                        "Delete that file to start afresh, or choose another --output.",
+                    )
             cursor = self._connection.execute(
                 "insert into runs (configuration, declared, backend, started)"
                 " values (?, ?, ?, ?)",
                 text,
             )
-        self._run = cursor.lastrowid
+        self._run = cursor.lastrowid, text[0]
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Append rows, all or none; a row that is there already is the same."""
+        """Append rows, all or none; a row that is there already is the same.
+
+        A run that began elsewhere while there were no rows has taken this one's place.
+        """
+        number, own = self._run
         with self._connection:
             self._start()
+            if (number, own) not in self._connection.execute(
+                "select run, configuration from runs"
+            ):
+                remedy = "Run one at a time, or choose another --output."
+                check.fail("rows", "of a run that is known", f"{self.path}", remedy)
             self._connection.executemany(
                 "insert or ignore into rows values (?, ?, ?, ?, ?)",
                 [
-                    (r.key, r.replicate, self._run, r.seconds, json.dumps(r.values))
+                    (r.key, r.replicate, number, r.seconds, json.dumps(r.values))
                     for r in rows
                 ],
             )
@@ -276,9 +288,19 @@ class Store:
     def runs(self) -> list[StoredRun]:
         """Every run, the first one first."""
         runs = self._connection.execute(
-            "select configuration, declared, backend, started from runs order by run"
+            "select run, configuration, declared, backend, started from runs"
+            " order by run"
         )
-        return [StoredRun(json.loads(c), json.loads(d), *rest) for c, d, *rest in runs]
+        return [
+            StoredRun(n, json.loads(c), json.loads(d), *rest) for n, c, d, *rest in runs
+        ]
+
+    def sources(self) -> dict[str, set[int]]:
+        """Return the runs that have computed rows, by cell."""
+        runs: dict[str, set[int]] = defaultdict(set)
+        for key, run in self._connection.execute("select distinct cell, run from rows"):
+            runs[key].add(run)
+        return runs
 
     def _start(self) -> None:
         """Start a transaction, without what Ctrl-C left of one between two lines."""

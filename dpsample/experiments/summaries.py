@@ -8,6 +8,7 @@ bound, one that is met by the baseline (an answer that reads no record) is vacuo
 an interval wider than what it is compared with is uninformative.
 """
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +58,7 @@ class Estimate(NamedTuple):
     metric: Metric
     values: Array
     interval: MeanInterval
+    confidence: float  # of the interval
 
     @property
     def mean(self) -> float:
@@ -92,7 +94,10 @@ class TheoryComparison:
 
 def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
     """Interval of the mean: Student, exact binomial, or the number itself."""
-    mean, number = float(values.mean()), len(values)
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        mean, number = float(values.mean()), len(values)
+    if math.isnan(mean):
+        check.fail(metric.name, "without infinities of both signs", "both")
     if not math.isfinite(mean):
         return MeanInterval(mean, mean)
     if metric.kind == "exact":
@@ -142,6 +147,7 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
             metric,
             sample := np.array(values[cell.key, metric.name]),
             interval(metric, sample, study.confidence),
+            study.confidence,
         )
         for cell in study.cells(quick=quick)
         for metric in study.metrics
@@ -199,6 +205,7 @@ def comparisons(
     ``inapplicable`` holds reasons by cell and metric.
     """
     values = references(measured, inapplicable)
+    by_name = {(e.key, e.metric.name): e for e in measured}
     number = sum(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
         for e in measured
@@ -219,9 +226,17 @@ def comparisons(
         for word, value in beside.items():
             verdict: Verdict = "inapplicable"
             if not reason:
+                given = estimate.metric.stated[word]
+                other = by_name.get((estimate.key, str(given)))
                 wide = interval(estimate.metric, estimate.values, confidence)
-                verdict = _verdict(estimate, wide, word, value)
-                verdict = _weighed(verdict, estimate, word, value, baseline)
+                near = estimate.interval
+                if other is not None and other.metric.kind != "exact":
+                    near = _beside(estimate, other, estimate.confidence)
+                    wide = _beside(estimate, other, confidence)
+                slack = estimate.metric.tolerance * abs(value)
+                slack = slack if math.isfinite(value) else 0.0
+                verdict = _verdict(near, wide, word, value, slack)
+                verdict = _weighed(verdict, near, word, value, baseline)
             lines.append(
                 TheoryComparison(
                     estimate=estimate,
@@ -235,12 +250,25 @@ def comparisons(
     return lines
 
 
+def _beside(own: Estimate, other: Estimate, confidence: float) -> MeanInterval:
+    """Interval of a mean that is compared with another one, which scatters as well.
+
+    That of the differences of the same replicates, about the other mean.
+    """
+    if len(own.values) != len(other.values):
+        what = f"replicates of {own.metric.name}"
+        check.fail(what, f"those of {other.metric.name}", f"{len(own.values)}")
+    if not (math.isfinite(own.mean) and math.isfinite(other.mean)):
+        return interval(own.metric, own.values, confidence)
+    metric = dataclasses.replace(own.metric, kind="mean")
+    low, high = interval(metric, own.values - other.values, confidence)
+    return MeanInterval(low + other.mean, high + other.mean)
+
+
 def _verdict(
-    estimate: Estimate, wide: MeanInterval, word: str, value: float
+    own: MeanInterval, wide: MeanInterval, word: str, value: float, slack: float
 ) -> Verdict:
     """Compare with the interval of the report, refute with the wide one."""
-    slack = estimate.metric.tolerance * abs(value) if math.isfinite(value) else 0.0
-    own = estimate.interval
     if word == "expected":
         is_inside = wide.low - slack <= value <= wide.high + slack
         if not is_inside:
@@ -255,7 +283,7 @@ def _verdict(
 
 
 def _weighed(
-    verdict: Verdict, estimate: Estimate, word: str, value: float, baseline: float
+    verdict: Verdict, own: MeanInterval, word: str, value: float, baseline: float
 ) -> Verdict:
     """Return what is left of a verdict that contradicts nothing."""
     is_above = word in ("upper bound", "printed bound")
@@ -265,7 +293,7 @@ def _weighed(
         return "no bound"
     if is_above and value >= baseline:
         return "vacuous"
-    low, high = estimate.interval
+    low, high = own
     is_open = verdict in ("touches", "agrees")
     if is_open and value != 0.0 and high - low > abs(value):
         return "uninformative"

@@ -126,7 +126,7 @@ class Laplace(Noise):
     def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
         points = np.abs(check.vectors("z", z)) / self.scale
-        constant = points.shape[-1] * math.log(2.0 * self.scale)
+        constant = points.shape[-1] * (math.log(2.0) + math.log(self.scale))
         log: Values = -points.sum(axis=-1) - constant
         return log
 

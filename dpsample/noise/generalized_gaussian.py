@@ -77,6 +77,7 @@ class GeneralizedGaussian(Noise):
         """Return E ||z||_r^order = (sigma sqrt 2)^order G((d + order)/2) / G(d/2)."""
         check.half_open(0.0, 1e6, order=order)
         check.integer(1, dim=dim)
+        order, dim = float(order), int(dim)  # NumPy's may overflow
         return _moment(order, log_radial_moment(order, dim, self.sigma))
 
     def coordinate_moment(self, order: float, dim: int) -> float:
@@ -87,6 +88,7 @@ class GeneralizedGaussian(Noise):
         """
         check.half_open(0.0, 1e6, order=order)
         check.integer(1, dim=dim)
+        order, dim = float(order), int(dim)
         radial = log_radial_moment(order, dim, self.sigma)
         # G(x / r) = G(1 + x / r) r / x: the powers of r cancel, also for r = inf.
         share = math.log((dim + order) / (dim * (1.0 + order)))

@@ -143,8 +143,8 @@ class DomainGeometry(NamedTuple):
         """Geometry of a domain."""
         body, eye = domain.body(dim), np.eye(dim)
         rows, bounds = np.zeros((0, dim)), np.zeros(0)
-        if isinstance(domain, Polytope):
-            rows, bounds = body.matrix, body.bounds
+        if isinstance(domain, Polytope):  # equalities are the first rows
+            rows, bounds = body.matrix[body.num_rows :], body.bounds[body.num_rows :]
         elif isinstance(domain, Simplex):
             rows, bounds = -eye, np.zeros(dim)
         elif isinstance(domain, Box) or (

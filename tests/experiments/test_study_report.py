@@ -113,7 +113,52 @@ def test_a_part_of_a_run_and_another_cell_function_are_said(tmp_path):
     assert "18 of 48 replicates" in lines[0] and not lines[1].startswith("WARNING")
     changed = write_toy(tmp_path, TOY.replace("- LEVEL)", "- 1.0)"))
     lines = summary(results(changed, tmp_path))
-    assert lines[1].startswith("WARNING: the cell function has changed")
+    assert lines[1].startswith("WARNING: code of the study changed")
+
+
+def test_cells_of_a_later_run_are_not_declared_late(tmp_path):
+    few = TOY.replace("(10, 100, 1000)", "(10, 1000)")
+    rule = 'p["n"] < 200, reason="n < 200"'
+    few, more = (t.replace('p["n"] == 10, reason="n < 11"', rule) for t in (few, TOY))
+    run_toy(tmp_path, tmp_path, text=few)
+    run_toy(tmp_path, tmp_path, text=more, resume=True)
+    found = results(write_toy(tmp_path, more), tmp_path)
+    assert {line.reason for line in found.lines} == {"", "n < 200"}
+
+
+def test_a_part_of_a_run_has_no_answer(tmp_path):
+    told = TOY.replace("    replicates=8", '    answer="It is.",\n    replicates=8')
+    run_toy(tmp_path, tmp_path, text=told.replace("replicates=8", "replicates=3"))
+    pages = []
+    for _ in range(2):
+        write(write_toy(tmp_path, told), tmp_path)
+        pages.append((tmp_path / "toy.md").read_text())
+        run_toy(tmp_path, tmp_path, text=told, resume=True)
+    assert ["It is." in page for page in pages] == [False, True]
+
+
+def test_a_metric_that_some_replicates_left_out_is_said(tmp_path):
+    some = TOY.replace('params["kind"] == "a":', "replicate < 3:")
+    run_toy(tmp_path, tmp_path, text=some)
+    lines = summary(results(write_toy(tmp_path, some), tmp_path))
+    words = "at n = 10, kind = a product is of 3 replicates only: the others left it"
+    assert sum(line.startswith(words) for line in lines) == 1
+
+
+@pytest.mark.parametrize("text", ["toy = 3", 'toy = "abc"', "[toy", "[toy]\na = 7"])
+def test_a_damaged_file_of_exclusions_is_named(tmp_path, text):
+    run_toy(tmp_path, tmp_path)
+    (tmp_path / "declared.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"exclusions must be .*declared\.toml"):
+        results(write_toy(tmp_path), tmp_path)
+
+
+def test_files_of_an_earlier_report_are_gone(tmp_path):
+    run_toy(tmp_path, tmp_path)
+    write(write_toy(tmp_path), tmp_path)
+    bare = TOY.replace("    figures=", "    # ").replace("    slopes=", "    # ")
+    write(write_toy(tmp_path, bare), tmp_path)
+    assert not list(tmp_path.glob("toy-*"))
 
 
 FIGURES = [

@@ -278,3 +278,12 @@ def test_the_clock_weighs_cells_by_what_they_cost():
 def test_jobs_is_a_positive_integer(jobs):
     with pytest.raises(ValueError, match="^jobs must be an integer >= 1"):
         Backend(jobs=jobs)
+
+
+def test_a_slope_without_a_number_costs_no_replicate(tmp_path):
+    text = TOY.replace(
+        "expected=-1.0, theorem", 'expected=lambda p: float("nan"), theorem'
+    )
+    with pytest.raises(ValueError, match="slope of square in n .* must be a number"):
+        run_toy(tmp_path, tmp_path, text=text)
+    assert not table(tmp_path)

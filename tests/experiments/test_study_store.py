@@ -279,3 +279,16 @@ def test_every_row_knows_the_versions_and_the_time_of_its_run(tmp_path):
     assert run.backend == "serial" and all(row.seconds > 0.0 for row in rows)
     assert json.loads(rows[0].key)["n"] == 10
     assert all(reasons == {"square": "n < 11"} for reasons in run.declared.values())
+
+
+def test_a_run_that_another_one_replaced_stores_nothing(tmp_path):
+    path, row = tmp_path / "s.sqlite", Row("{}", 0, 0.0, {"x": 1.0})
+    with opened(path, writing=True) as first, opened(path, writing=True) as second:
+        first.begin({"code": "old"}, {}, "")
+        second.begin({"code": "new"}, {}, "")
+        with pytest.raises(ValueError, match="of a run that is known"):
+            first.add([row])
+        second.add([row])
+        with pytest.raises(ValueError, match="code of the run"):
+            first.begin({"code": "old"}, {}, "")
+        assert [run.configuration["code"] for run in second.runs()] == ["new"]

@@ -115,6 +115,24 @@ def test_a_bound_that_the_baseline_meets_is_vacuous(bound, verdict):
         study(Metric("x", bound=1.0, baseline="w"))
 
 
+def test_a_measured_reference_scatters_with_the_mean_or_against_it():
+    declared = study(Metric("x", expected="y"), Metric("y"), grid={"n": 1})
+    noise, other = np.random.default_rng(3).normal(size=(2, 30))
+
+    def verdict(x, y):
+        values = zip(x, y, strict=True)
+        cell = declared.cells()[0].key
+        found = [Row(cell, i, 0.0, {"x": a, "y": b}) for i, (a, b) in enumerate(values)]
+        return comparisons(estimates(declared, found, quick=False), {})[0].verdict
+
+    shift = 3.2 / math.sqrt(30)  # of a mean whose one error is beyond its interval
+    noise, other = noise - noise.mean(), other - other.mean()
+    assert verdict(noise + shift, other) == "uninformative"  # it was "differs"
+    assert verdict(noise + 1e-3, noise + 1e-6 * other) == "differs"
+    with pytest.raises(ValueError, match="infinities of both signs"):
+        verdict(np.resize([math.inf, -math.inf], 30), other)
+
+
 @pytest.mark.parametrize(
     ("reference", "near"), [("bound", "touches"), ("expected", "agrees")]
 )
@@ -309,3 +327,23 @@ def test_inapplicable_may_be_meant_for_some_metrics_only():
     entry = Inapplicable(when=lambda p: p["n"] > 1, reason="n > 1", metrics=("x",))
     assert entry.concerns("x", {"n": 2}) and not entry.concerns("x", {"n": 1})
     assert not entry.concerns("y", {"n": 2})
+
+
+def test_slopes_of_paired_points_have_the_interval_of_their_replicates():
+    """Means that share their noise do not scatter about the line."""
+    noise = 1.0 + 0.1 * np.random.default_rng(4).normal(size=20)
+    widths = []
+    for paired in ((), ("n",)):
+        slope = Slope(x="n", y="x", expected=1.0, theorem="T")
+        declared = study(Metric("x"), slopes=(slope,), paired=paired)
+        measured = rows(declared, lambda n, rng: n * noise)
+        (fit,) = fits(declared, estimates(declared, measured, quick=False))
+        assert fit.value == pytest.approx(1.0)
+        widths.append(fit.interval.high - fit.interval.low)
+    assert widths[0] > 0.05 and widths[1] < 1e-12
+    # Where only the last point scatters, both know the same.
+    measured = rows(declared, lambda n, rng: n * noise if n == 4 else np.full(20, n))
+    (fit,) = fits(declared, estimates(declared, measured, quick=False))
+    error = noise.std(ddof=1) / noise.mean() / math.sqrt(20) / (2 * math.log(2.0))
+    half = stats.t.ppf(0.975, 19) * error
+    assert fit.interval.high - fit.value == pytest.approx(half)

@@ -210,6 +210,9 @@ def test_moments_of_independent_normals_and_printed_mean_square():
     noise = GeneralizedGaussian(2.0, 1.5)
     assert noise.coordinate_moment(4.0, 7) == pytest.approx(3.0 * 1.5**4)
     assert noise.mean_square(7) == pytest.approx(7 * 1.5**2)
+    small = noise.norm_moment(np.float16(2.0), np.int32(2**31 - 1))
+    assert small == noise.norm_moment(2.0, 2**31 - 1)
+    assert noise.coordinate_moment(100, np.int8(100)) < math.inf
     for r, dim in ((1.5, 5), (4.0, 50), (10.0, 1000)):
         log_ratio = math.lgamma(3 / r) + math.lgamma(dim / r)
         log_ratio -= math.lgamma(1 / r) + math.lgamma((dim + 2) / r)

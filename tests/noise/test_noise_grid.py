@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -270,4 +271,14 @@ def test_numbers_beyond_all_doubles_are_queries_like_others(huge):
     for value in (huge, [huge]):
         noisy = made.release(value, seed=1).value
         expected = made.release(np.full(np.shape(value), largest), seed=1).value
+        np.testing.assert_array_equal(noisy, expected)
+
+
+@pytest.mark.parametrize("nothing", [math.nan, Decimal("NaN"), Decimal("sNaN"), None])
+@pytest.mark.filterwarnings("error")
+def test_what_stands_beside_a_huge_number_is_answered_as_alone(nothing):
+    made = gaussian_mechanism(Budget(epsilon=1.0, delta=1e-6), sensitivity=1.0)
+    for beside, finite in ((10**400, math.inf), (1, 1.0)):
+        noisy = made.release([nothing, beside], seed=1).value
+        expected = made.release([math.nan, finite], seed=1).value
         np.testing.assert_array_equal(noisy, expected)
