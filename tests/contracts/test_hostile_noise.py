@@ -32,7 +32,7 @@ from tests.contracts.optimizer_cases import LIMITED
 from tests.support.mutants import vertices_without_nan_scores
 from tests.support.plain_descent import Affine
 from tests.support.statistics import assert_frequency, assert_scale, rejected, spend
-from tests.support.tiers import one_in, slow
+from tests.support.tiers import one_in, slow, usual
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100
@@ -214,6 +214,7 @@ def choices_of(problem: dps.Problem, recipe: Recipe) -> np.ndarray:
     return np.bincount((ends @ VERTICES.T).argmax(axis=1), minlength=4)
 
 
+@usual("one")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_records_leave_every_vertex_its_chance(name: str) -> None:  # P1
     """All chances of the exponential mechanism, and what pure privacy forces."""
@@ -242,6 +243,7 @@ def assert_chance_at_least(hits: int, floor: float) -> None:
     assert hits >= low, f"count statistic {hits} below {low}"
 
 
+@usual("all")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_records_of_the_lasso_leave_every_vertex_its_chance(name) -> None:
     world = World(dps.losses.Squared(), Ball(2.0, p=1.0))
@@ -257,6 +259,7 @@ def test_hostile_records_of_the_lasso_leave_every_vertex_its_chance(name) -> Non
         assert_frequency(count, NUM_CHOICES, chance)
 
 
+@usual("0.0")
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_slopes_that_are_nan_leave_every_vertex_a_chance(share: float) -> None:  # P1
     """A user's loss that fails at a legal record: no score may fail with it."""

@@ -21,7 +21,7 @@ from tests.support.statistics import (
     cdf_from_log_density,
     rejected,
 )
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 INF = math.inf
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 10.0, INF)
@@ -88,7 +88,7 @@ def test_whole_direction_agrees_with_gamma_variables(r, dim):
     assert_same_law(first, magnitudes(reference, other))
 
 
-@one_in(4)
+@usual("4.0-50")
 @pytest.mark.parametrize(
     ("r", "dim", "mistake"),
     [

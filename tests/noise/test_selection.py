@@ -20,6 +20,7 @@ from dpsample.noise.law import REACH
 from dpsample.noise.selection import selection_grid, signed_choice
 from tests.support.scripted_words import Script, exponential, scripted
 from tests.support.statistics import rejected, spend
+from tests.support.tiers import slow, slow_but
 
 
 @kernel
@@ -95,7 +96,7 @@ def test_coins_complete_the_weights_to_powers_of_e():
     assert len(selection._WEIGHTS) == 22 and selection._WEIGHTS[-1] == 1
 
 
-@pytest.mark.parametrize("cell", [2.0**-20, 2.0**-45, 2.0**-97, 0.5])
+@pytest.mark.parametrize("cell", [slow(2.0**-20), slow(2.0**-45), 2.0**-97, 0.5])
 def test_decisions_are_those_of_rational_numbers(cell):
     rng, seen = np.random.default_rng(61), set()
     for trial in range(1500):
@@ -155,7 +156,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("name", slow_but(VALUES, set(VALUES) - {"far ones"}))
 @pytest.mark.parametrize("number", [10**5, pytest.param(10**7, marks=pytest.mark.slow)])
 def test_choices_have_their_exact_chances(name, number):
     values, epsilon = VALUES[name]

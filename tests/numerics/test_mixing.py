@@ -15,6 +15,7 @@ from dpsample.numerics.mixing import (
     wanted_thinning,
     with_squares,
 )
+from tests.support.tiers import usual
 
 
 def series_of(correlation, columns, chains=4, draws=500, seed=1):
@@ -63,6 +64,7 @@ def num_passed(correlations, thinning):
 MANY, ONE = np.full(200, 0.97), np.append(np.full(199, 0.3), 0.97)
 
 
+@usual("200_1")
 @pytest.mark.parametrize("correlations", [MANY[:2], MANY, ONE], ids=len)
 def test_draws_that_are_thinned_as_wanted_pass(correlations):
     squares = correlations**2

@@ -115,6 +115,7 @@ def steep_cone(domain):
     return dps.Gibbs(problem, k=1800.0, mu=1e-5)
 
 
+@pytest.mark.slow
 def test_chains_leave_starts_high_up_steep_walls(monkeypatch):
     def converge(domain):
         with warnings.catch_warnings():

@@ -21,7 +21,7 @@ from tests.support.coupling_mutants import walk_with_common_noise, walk_with_two
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_rejected
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import usual
 
 SAMPLERS = {
     "random walk": RandomWalk(step_size=1.0),
@@ -73,6 +73,7 @@ def test_the_first_chain_is_the_sampler_bit_for_bit(name, case_name):
     assert moved >= 5
 
 
+@pytest.mark.slow
 def test_the_first_independence_chain_is_the_sampler():
     # Energies of a batch are summed in another order: equal up to rounding.
     case = CASES["hinge on the plane"]
@@ -172,7 +173,7 @@ def steps_together(couple, target, plan, state, other, count):
     return count
 
 
-@one_in(2)
+@usual("crank nicolson")
 @pytest.mark.parametrize("name", STEPS)
 def test_coupled_steps_are_faithful_before_anything_is_copied(name):
     case = CASES["hinge on the plane"]

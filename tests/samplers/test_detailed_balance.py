@@ -100,7 +100,7 @@ def reference_step(propose, case, plan, x, rng):
 def disagreements(name, domain, loss, propose, *, count=150):
     """Steps of the kernel that are not the reference's."""
     case, prepared = grid_case(domain, loss), prepared_cell(name, domain, loss)
-    starts = exact_starts(domain, loss)[:count]
+    starts = exact_starts(domain, loss, count)
     advance, out, stats = prepared.runner(), np.empty((1, case.dim)), np.empty((1, 5))
     wrong, moved = 0, 0
     for seed, start in enumerate(starts):

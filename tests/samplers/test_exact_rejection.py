@@ -24,6 +24,7 @@ from tests.samplers.test_localized_law import PLANE
 from tests.support.exact_energies import HOSTILE, REAL, Hostile
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_rejected
+from tests.support.tiers import one_in, usual
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -38,6 +39,7 @@ def high_and_low(value):
 # The excess and the bound of its error.
 
 
+@one_in(4, 1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_error_is_below_its_bound(name):
     case = HOSTILE[name]
@@ -60,6 +62,7 @@ def chunked(monkeypatch, name):
 DENSE = [name for name, case in HOSTILE.items() if not case.is_sparse]
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", DENSE)
 def test_sums_over_chunks_stay_within_the_same_bounds(name, monkeypatch):
     """Excess, slope and Gram matrix, whose errors the certificate charges."""
@@ -92,6 +95,7 @@ def weights_of(part):
     return part.mode_weights
 
 
+@one_in(4, 2)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_decimals_have_their_digits(name):
     case = replace(HOSTILE[name], copies=1)
@@ -117,6 +121,7 @@ def edge(case, count=200):
     return made.part(prepared.is_inside(prepared.points(vectors)))
 
 
+@one_in(4, 3)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_excess_is_not_negative(name):
     case = HOSTILE[name]
@@ -160,6 +165,7 @@ def hostile_budgets(case, tries, gap):
     return tries._replace(budget=high, budget_low=low)
 
 
+@usual("1e-20-separable", "1e-20-cold", "1e-12-many")
 @pytest.mark.parametrize("name", ["plain", "many", "separable", "huber", "cold"])
 @pytest.mark.parametrize("gap", [1e-20, 1e-12])
 def test_budgets_next_to_the_excess_are_decided_as_by_80_digits(name, gap):
@@ -219,6 +225,7 @@ def test_ten_thousand_decisions_and_answers_are_those_of_80_digits():
     assert same and 1_000 < accepted < 10_000
 
 
+@pytest.mark.slow
 def test_energies_that_are_subtracted_lose_what_the_excess_keeps():
     """A million records: the difference of two energies is off by more than its pay."""
     case = Hostile(copies=10_000, k=9e6, mu=1e-3)
@@ -298,6 +305,7 @@ def accepted_by(exact, count=12_000):
     return points[exact.prepared.is_inside(points)]
 
 
+@usual("logistic, cold", "huber on a ball")
 @pytest.mark.parametrize("name", CASES)
 def test_draws_have_the_law_of_the_quadrature(name):
     assert law_margin(PLANE[name], accepted_by(exact_of(name))) < 1.0

@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
+from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.proximal import alternation, metric
 from dpsample.samplers.proximal.proximal import ProximalSetting
 from dpsample.targets import gibbs
@@ -81,10 +82,10 @@ def test_the_halfspace_is_in_use_when_the_mode_is_on_the_boundary():
     case = CASES[BOUNDARY]
     prepared = prepare(case)
     full = next(o for o, _ in options(case) if o.name == "full")
-    state = prepared.init()
-    plan = alternation.TangentPlan(full.plan(0.1), full.draw, 10_000)
-    args = (full.numbers(case.target), case.target.pieces, plan)
-    assert alternation.step(*args, state, np.random.default_rng(0)) == 0
+    trial = dataclasses.replace(prepared.trial, step=0.1)
+    prepared = dataclasses.replace(prepared, metric=full, trial=trial)
+    state, rows = prepared.init(), (np.empty((1, case.dim)), np.empty((1, NUM_STATS)))
+    prepared.runner()(state, np.random.default_rng(0), *rows)
     assert state.own.normal[-1] == 1.0
     assert np.linalg.norm(state.own.normal[: case.dim]) == pytest.approx(1.0)
 

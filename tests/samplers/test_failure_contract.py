@@ -10,7 +10,7 @@ import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.problem.homes import InMemory
 from dpsample.running import chains
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 from tests.support.unchecked_losses import unchecked
 
 # An exception inside a compiled piece cannot travel; Python reports it and goes on.
@@ -95,7 +95,7 @@ def test_energy_or_gradient_is_nan_where_a_piece_fails(how):
     assert np.isfinite(target.gradient(np.zeros(2))).all()
 
 
-@one_in(2)
+@usual("value raises")
 @pytest.mark.parametrize("how", HOW)
 def test_a_failure_at_the_start_is_raised_by_every_verb(how):
     target = make(0.04, 0.06, how, offset=0.05)
@@ -109,7 +109,7 @@ def test_a_failure_at_the_start_is_raised_by_every_verb(how):
         dps.release(target.problem, dps.Budget(epsilon=1.0, delta=1e-6), seed=1)
 
 
-@one_in(2)
+@usual("value raises")
 @pytest.mark.parametrize("how", HOW)
 def test_a_failure_after_the_pilot_is_raised_by_the_run(how):
     fine, bad = make(0.3, 0.8, "fine"), make(0.3, 0.8, how)
@@ -122,7 +122,7 @@ def test_a_failure_after_the_pilot_is_raised_by_the_run(how):
     chains.advance(prepared.runner(), prepared.init(), stream, 200)
 
 
-@one_in(2)
+@usual("value is NaN")
 @pytest.mark.parametrize("how", HOW)
 def test_a_rare_failure_in_the_middle_of_a_run_is_raised(how):
     """The interval is met once in thousands of steps, long after the pilot."""

@@ -31,6 +31,7 @@ from tests.support.statistics import (
     assert_same_law,
     rejected,
 )
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 COUNT = 12_000
@@ -124,6 +125,14 @@ def draws(name):
     return accepted(case.prepared(), np.random.default_rng(2), COUNT)
 
 
+@usual(
+    "huber, narrow",
+    "l_3 ball",
+    "p = 1.3",
+    "off center",
+    "box, one side",
+    "degenerate corner",
+)
 @pytest.mark.parametrize("name", PLANE)
 def test_draws_have_the_law_of_the_quadrature(name):
     case = PLANE[name]
@@ -131,6 +140,7 @@ def test_draws_have_the_law_of_the_quadrature(name):
     assert law_margin(case, draws(name)) < 1.0
 
 
+@usual("entropy", "ball, d = 4")
 @pytest.mark.parametrize("name", LINES)
 def test_draws_have_their_law_along_lines(name):
     case, directions = LINES[name]
@@ -140,6 +150,7 @@ def test_draws_have_their_law_along_lines(name):
         assert_law(line_levels(case, sample, direction), lambda u: u)
 
 
+@usual("mode on the sphere")
 @pytest.mark.parametrize("name", ["logistic", "mode on the sphere", "corner"])
 def test_single_draws_have_the_same_law(name):
     case, rng = PLANE[name], np.random.default_rng(3)
@@ -362,6 +373,7 @@ def line_case(loss, **options):
     return local(loss, D.WholeSpace(), dim=1, num_records=5, **options)
 
 
+@usual("0.0-0.5", "0.02-0.001", "-0.05-0.001")
 @pytest.mark.parametrize("gamma", [0.5, 1e-3])
 @pytest.mark.parametrize("shift", [0.0, 0.02, -0.05])
 def test_masses_outside_are_below_their_shares(gamma, shift):
@@ -634,6 +646,7 @@ def test_real_records_give_the_law_of_the_proximal_sampler(name):
             assert_same_law(ours + 0.7 * ours.std(), theirs)
 
 
+@usual("10000000000000.0")
 @pytest.mark.parametrize("rate", [1e11, 1e12, 1e13])
 def test_a_held_bound_gets_the_cells_of_the_rounded_law(rate):
     """Doubles next to the corner of a box, against the exponential law there."""

@@ -166,7 +166,7 @@ def margin_of(
         )
     draws = fast_draws(
         prepared,
-        exact_starts(domain, loss)[:count],
+        exact_starts(domain, loss, count),
         np.random.default_rng(21),
         num_draws,
         run=None if step is None else mutants.run_of(step),
@@ -227,7 +227,7 @@ def test_a_wrong_law_breaks_an_identity(name, domain, loss, step, change, count)
     case, prepared = grid_case(domain, loss), prepared_cell(name, domain, loss)
     draws = fast_draws(
         prepared,
-        exact_starts(domain, loss)[:count],
+        exact_starts(domain, loss, count),
         np.random.default_rng(31),
         60,
         run=None if step is None else mutants.run_of(step),

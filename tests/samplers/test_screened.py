@@ -15,7 +15,7 @@ from tests.core.test_pauses import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import rejected
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 L, D = dps.losses, dps.domains
 LOSSES = [L.Hinge(), L.Absolute(), L.Quantile(level=0.3)]
@@ -109,6 +109,7 @@ class Balls:
         return np.array(found), levels
 
 
+@usual("quantile")
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_energies_and_gradients_are_those_of_all_records(loss):
     for target in targets(loss):
@@ -117,6 +118,7 @@ def test_energies_and_gradients_are_those_of_all_records(loss):
         assert max(levels) == 400 and min(levels) < 100 and len(set(levels)) > 20
 
 
+@usual("0.8-hinge")
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 @pytest.mark.parametrize("share", [0.0, 0.8])
 def test_records_that_are_decided_too_early_are_noticed(loss, share):

@@ -53,9 +53,10 @@ def exact_overshoot(variance):
     changes = spread * np.linspace(-12.0, 12.0, 200_001)
     weights = np.exp(-0.5 * (changes / spread) ** 2)
     weights /= weights.sum()
-    rho, total = np.ones_like(changes), 0.0
+    rho, power, total = np.ones_like(changes), np.ones_like(changes), 0.0
     for length in range(1, 40):
-        rho += changes**length
+        power *= changes
+        rho += power
         share = 1.0 / math.factorial(length) - 1.0 / math.factorial(length + 1)
         over = np.maximum(rho - 2.0, 0.0) + np.maximum(-rho, 0.0)
         total += share * (weights @ over)

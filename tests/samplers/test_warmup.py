@@ -13,6 +13,7 @@ from dpsample.samplers.adaptive import billiard, warmup
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.mass_matrix import dense
 from dpsample.samplers.adaptive.warmup import disperse, warm_up
+from tests.support.tiers import usual
 
 D, L = dps.domains, dps.losses
 
@@ -124,6 +125,7 @@ DOMAINS = {
 }
 
 
+@usual("whole", "l1", "p3")
 @pytest.mark.parametrize("name", DOMAINS)
 def test_the_warm_up_settles_and_starts_are_inside_and_dispersed(name):
     target = logistic(DOMAINS[name])
@@ -169,8 +171,8 @@ def test_starts_in_many_dimensions_come_down_to_where_leaps_are_accepted(monkeyp
     assert height() > 3.0
 
 
-def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
-    """Columns of many scales; then, whatever the energy, until a leap is made."""
+@pytest.mark.slow
+def test_chains_leave_their_starts_where_columns_have_many_scales(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     cells = dict(importlib.import_module("robust_cells").scikit_cells())
     case = cells["breast_cancer-raw/logistic/l2/cold"](1)
@@ -178,6 +180,11 @@ def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert dps.sample(target, seed=1, progress=False).attrs["converged"]
+
+
+def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
+    """Whatever the energy, starts are drawn until a leap is made."""
+    target = logistic(D.WholeSpace())
     plan = warm_up(target, np.random.default_rng(0)).plan
     asked, answers = [], iter([False] * 9 + [True])
 
@@ -194,7 +201,7 @@ def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
 
 def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
     """Planted: the first window teaches nonsense."""
-    target = logistic(D.Ball(0.5, p=1.0))
+    target = logistic(D.Ball(0.5, p=1.0), num_records=100, k=100.0)
     right = warm_up(target, np.random.default_rng(1)).plan.step
     original, calls = warmup._learned, []
 

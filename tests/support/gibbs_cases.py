@@ -141,15 +141,20 @@ class Case:
 
     @cached_property
     def law(self):
-        """Points and weights of the target: one jittered point in each grid cell."""
-        lower, upper = self.frame
-        sides = {1: 200_000, 2: 700}[self.dim]
-        rng = np.random.default_rng(1)
-        cells = np.stack(np.indices((sides,) * self.dim), -1).reshape(-1, self.dim)
-        share = (cells + rng.random(cells.shape)) / sides
-        points = lower + share * (upper - lower)
-        points = points[self.inside(points)]
-        weights = np.exp(self.lowest - self.energy(points))
+        """Points and weights of the target: one jittered point in each grid cell.
+
+        A coarse grid finds the box of the points that have mass.
+        """
+        (lower, upper), rng = self.frame, np.random.default_rng(1)
+        for sides in {1: (200, 20_000), 2: (100, 400)}[self.dim]:
+            cells = np.stack(np.indices((sides,) * self.dim), -1).reshape(-1, self.dim)
+            width = (upper - lower) / sides
+            points = lower + (cells + rng.random(cells.shape)) * width
+            points = points[self.inside(points)]
+            weights = np.exp(self.lowest - self.energy(points))
+            points, weights = points[weights > 1e-18], weights[weights > 1e-18]
+            lower = np.maximum(lower, points.min(axis=0) - 2.0 * width)
+            upper = np.minimum(upper, points.max(axis=0) + 2.0 * width)
         return points, weights / weights.sum()
 
 

@@ -85,7 +85,7 @@ class LocalCase(Case):
     @cached_property
     def law(self):
         """Points and weights of a law in the plane, on rays from the mode."""
-        num_angles, num_radii = 3_000, 120
+        num_angles, num_radii = 3_000, 60
         rng, mode = np.random.default_rng(1), self.place.mode
         angles = (np.arange(num_angles) + rng.random(num_angles)) / num_angles
         circle = np.stack([np.cos(2 * np.pi * angles), np.sin(2 * np.pi * angles)])
@@ -113,7 +113,7 @@ class LocalCase(Case):
 def _last(falls, high):
     """Largest numbers up to which rays stay inside, from below."""
     low = np.zeros_like(high)
-    for _ in range(70):
+    for _ in range(50):
         middle = 0.5 * (low + high)
         is_out = falls(middle)
         high = np.where(is_out, middle, high)
@@ -150,7 +150,7 @@ def line_levels(case: LocalCase, sample: np.ndarray, direction) -> np.ndarray:
     masses = []
     for end in ends:
         total = np.zeros(len(sample))
-        edges = np.linspace(0.0, 1.0, 41) ** 2
+        edges = np.linspace(0.0, 1.0, 17) ** 2
         for first, last in pairwise(edges):
             share = 0.5 * (first + last) + 0.5 * (last - first) * nodes
             t = end[:, None] * share

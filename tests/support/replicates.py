@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from dpsample.core.jit import kernel
@@ -65,30 +67,39 @@ def law_margin(case, sample):
     first and second moments by Bernstein's: above 1 with probability below the suite's
     share for one check if the law is right.
     """
-    points, weights = case.law
-    expected, found = _views(case, points), _views(case, sample)
-    size, number = len(sample), 3 * len(expected)
+    laws, found = _laws(case), _views(case, sample)
+    size, number = len(sample), 3 * len(laws)
     log_term = np.log(2.0 * number / spend())
-    margins = []
-    for values, drawn in zip(expected, found, strict=True):
-        order = np.argsort(values)
-        cdf = np.cumsum(weights[order])
-        level = np.interp(np.sort(drawn), values[order], cdf)
-        ranks = np.arange(size + 1) / size
+    margins, ranks = [], np.arange(size + 1) / size
+    for (values, cdf, center, moments), drawn in zip(laws, found, strict=True):
+        level = np.interp(np.sort(drawn), values, cdf)
         distance = max(
             np.abs(level - ranks[1:]).max(), np.abs(level - ranks[:-1]).max()
         )
         margins.append(distance / np.sqrt(log_term / (2.0 * size)))
-        for power in (1, 2):
-            moment = values - weights @ values
-            mean = weights @ moment**power
-            variance = weights @ (moment**power - mean) ** 2
-            reach = np.abs(moment).max() ** power + abs(mean)
+        for power, (mean, variance, reach) in zip((1, 2), moments, strict=True):
             bound = np.sqrt(2.0 * variance * log_term / size)
             bound += reach * log_term / (3.0 * size)
-            drift = ((drawn - weights @ values) ** power).mean() - mean
+            drift = ((drawn - center) ** power).mean() - mean
             margins.append(abs(drift) / bound)
     return max(margins)
+
+
+@cache
+def _laws(case):
+    """Values in order, distribution function, mean and moments of each view."""
+    points, weights = case.law
+    laws = []
+    for values in _views(case, points):
+        order, center = np.argsort(values), weights @ values
+        moments = []
+        for power in (1, 2):
+            terms = (values - center) ** power
+            mean = weights @ terms
+            variance = weights @ (terms - mean) ** 2
+            moments.append((mean, variance, np.abs(terms).max() + abs(mean)))
+        laws.append((values[order], np.cumsum(weights[order]), center, moments))
+    return laws
 
 
 def _views(case, points):

@@ -9,6 +9,7 @@ import dpsample as dps
 from dpsample.targets import reduced as module
 from tests.support.localized_laws import LocalCase, line_levels
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -47,6 +48,7 @@ def draws_of(target):
     return tree.posterior["theta"].to_numpy().reshape(-1, 3), energies
 
 
+@usual("loss0")
 @pytest.mark.parametrize("loss", [L.Logistic(), L.Hinge()])
 def test_draws_have_the_law_of_the_simplex(loss, monkeypatch):
     given = case(loss)
