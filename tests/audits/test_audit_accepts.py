@@ -138,6 +138,7 @@ def test_chains_and_exact_draws_find_the_same_loss():
     )
 
 
+@pytest.mark.slow
 def test_poisson_descent_with_calibrated_noise():
     budget = dps.Budget(epsilon=1.0, delta=1e-4)
     steps = {"sampling_rate": 1.0 / 6.0, "num_steps": 180}
@@ -197,6 +198,7 @@ def test_objective_perturbation_in_one_dimension():
     assert audited_objective("replace_one", 0.25).is_refuted
 
 
+@pytest.mark.slow
 def test_draws_of_the_perturbed_objective_have_the_density_of_its_log_ratio():
     mechanism, log_ratio = perturbed_logistic(FEATURES, LABELS, ridge=2.0, stddev=3.0)
     rng = np.random.default_rng(26)

@@ -8,6 +8,7 @@ import dpsample as dps
 from dpsample.audits.sequential import SequentialTest
 from dpsample.privacy import gaussian_delta, gdp_from_budget
 from tests.support.statistics import rejected, spend
+from tests.support.tiers import slow, usual
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 GDP = gdp_from_budget(1.0, 1e-6)
@@ -34,6 +35,7 @@ def assert_few_alarms(tests, alarms):
     assert alarms <= most, f"alarms statistic {alarms} of {tests}, bound {most}"
 
 
+@usual("667")
 @pytest.mark.parametrize(
     ("epsilons", "median"),
     [((0.0,), 452), ((0.0, 0.25, 0.5, 1.0), 667), ((0.5,), 2147)],
@@ -44,7 +46,7 @@ def test_half_of_the_noise_is_refuted_as_soon_as_betting_can(epsilons, median):
     assert np.median(stops) < 1.2 * median
 
 
-@pytest.mark.parametrize("epsilons", [(0.0,), (0.0, 0.25, 0.5, 1.0)])
+@pytest.mark.parametrize("epsilons", [(0.0,), slow((0.0, 0.25, 0.5, 1.0))])
 def test_tight_claims_are_refuted_as_rarely_as_alpha_says(epsilons):
     tests = [played(epsilons, GDP, 1024, (7, i)) for i in range(150)]
     assert_few_alarms(len(tests), sum(t.stopped_at is not None for t in tests))

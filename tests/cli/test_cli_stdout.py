@@ -96,10 +96,14 @@ def test_a_terminal_of_ascii_prints_any_name(records):  # S7
     assert b"(1, 1e-06)-DP" in out
 
 
-def test_an_error_about_any_name_is_printed_in_ascii(records):
-    environment = os.environ | {"PYTHONIOENCODING": "ascii:strict"}
-    code, _, err = ended(start(records, "--target", "\u5165", env=environment))
-    assert code == 2 and err.isascii() and err.count("\n") == 1
+def test_an_error_about_any_name_is_printed_in_ascii(records, monkeypatch):
+    sink = io.BytesIO()
+    for name in ("stdout", "stderr"):
+        terminal = io.TextIOWrapper(sink, "ascii", "strict", write_through=True)
+        monkeypatch.setattr(sys, name, terminal)
+    assert cli.main(arguments(records, "--target", "\u5165")) == 2
+    err = sink.getvalue()
+    assert err.isascii() and err.count(b"\n") == 1
 
 
 @pytest.mark.slow
@@ -128,6 +132,7 @@ def test_a_closed_stdout_is_found_before_the_draw(records, spare, has_output):  
         assert code == 2 and "stdout must be open, got none" in err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_disk_behind_stdout_is_one_line(records, spare):  # S7
     with open("/dev/full", "wb") as sink:

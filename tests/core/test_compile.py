@@ -236,6 +236,7 @@ print(time.process_time() - begin)
 HEAVY = "scipy pandas typer rich arviz_base xarray dp_accounting matplotlib".split()
 
 
+@pytest.mark.slow
 def test_importing_costs_no_more_than_numba():
     def cost(code):
         runs = [float(run_python(CPU.format(code=code))[0]) for _ in range(5)]

@@ -19,6 +19,7 @@ from dpsample.core.jit import kernel
 from dpsample.core.streams import release_streams, save_state, secret_streams, streams
 from tests.support.processes import run_python
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import slow
 
 MASK = 2**32 - 1
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
@@ -375,9 +376,7 @@ if __name__ == "__main__":
 
 
 @forks
-@pytest.mark.parametrize(
-    ("workers", "each"), [(3, 20), pytest.param(8, 1000, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("workers", "each"), [slow(3, 20), slow(8, 1000)])
 def test_releases_of_a_pool_of_processes_are_all_distinct(workers, each):
     code = POOL.replace("{each}", str(each)).replace("{workers}", str(workers))
     assert run_python(code)[0] == f"{workers * each}\n"

@@ -53,9 +53,10 @@ def test_every_known_malformed_matrix_is_refused():  # S1
     assert_refused(outcomes("known"), len(KNOWN))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [(50, 1), pytest.param(500, 2, marks=pytest.mark.slow)],
+    [(50, 1), (500, 2)],
 )
 def test_random_malformed_matrices_are_refused_and_none_crashes(count, seed):  # S1
     assert_refused(outcomes(str(count), str(seed)), count)

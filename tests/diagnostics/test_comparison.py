@@ -20,7 +20,7 @@ from tests.support.quadrature import (
     log_gammainc,
     privacy_curve,
 )
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 EPSILONS = np.array([0.0, 0.1, 0.25, 0.5, 1.0, 2.0])
@@ -125,6 +125,7 @@ def test_printed_constants_have_a_true_epsilon_of_1_72():
     assert true <= mech.epsilon_proved + 1e-3
 
 
+@usual("exact-100", "closed_form-5]")
 @pytest.mark.parametrize("dim", [5, 100])
 @pytest.mark.parametrize("calibration", ["exact", "closed_form"])
 def test_our_constants_keep_the_budget_for_every_tilt(dim, calibration):

@@ -45,7 +45,8 @@ def test_every_report_says_what_it_cannot_show(correct):
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("target", [BALL, pytest.param(CUBE, marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("target", [BALL, CUBE])
 def test_the_speedy_walk_is_flagged(target):
     flat = dps.Gibbs(target.problem, k=3.0, mu=0.1)
     draws = planted.run_with(mutants.speedy, flat, S.BallWalk())

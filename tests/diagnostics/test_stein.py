@@ -11,13 +11,14 @@ from tests.support.stein import bump, gradient, stein_law
 from tests.support.tiers import one_in
 
 
+@one_in(3)
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
 def test_the_identities_hold_under_quadrature(domain, loss):
     for mean, variance, _ in stein_law(grid_case(domain, loss)):
         assert abs(mean) < 0.02 * np.sqrt(variance)
 
 
-@one_in(6)
+@one_in(12)
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
 def test_bumps_and_slopes_are_right(domain, loss):
     """Differences in random directions, against the target's own gradient too."""

@@ -170,6 +170,7 @@ FIGURES = [
 ]
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_for_numbers_names_and_infinity(tmp_path):
     declared = study(
         Metric("x", bound=lambda p: 3.0 * p["n"], lower=0.1, label="excess"),

@@ -17,6 +17,7 @@ from tests.support.declared_losses import (
     pseudo_huber,
     quadratic,
 )
+from tests.support.tiers import one_in
 from tests.support.unchecked_losses import unchecked
 
 
@@ -177,6 +178,7 @@ FALSE = {
 }  # fmt: skip
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", FALSE)
 def test_a_false_declaration_is_refused_from_public_facts(name):  # P3 P4
     make, options, words = FALSE[name]

@@ -14,6 +14,7 @@ from tests.support.declared_losses import (
     pseudo_huber,
     quadratic,
 )
+from tests.support.tiers import one_in
 
 CUBE_ROOT = 1 / (6 * math.sqrt(3))
 
@@ -79,6 +80,7 @@ TRUE = {
 }  # fmt: skip
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", TRUE)
 def test_bounds_that_are_reached_exactly_pass(name):  # P3 P4
     loss, options = TRUE[name]()

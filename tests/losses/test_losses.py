@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dpsample import losses
+from tests.support.tiers import one_in
 
 LOSSES = [
     losses.Linear(),
@@ -206,6 +207,7 @@ def test_prox_takes_scalars_and_broadcasts(loss):
     np.testing.assert_allclose(row, each, rtol=0, atol=1e-15)
 
 
+@one_in(3)
 @each_loss
 def test_record_piece_and_block_pieces_agree(loss):
     u, y = pairs(loss, 40)

@@ -13,7 +13,7 @@ from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from tests.support.clipped_cases import logistic, rows_and_labels, squared
 from tests.support.descents import descend
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 BALL = dps.domains.Ball
 SOLVERS = ("accelerated", "svrg")
@@ -227,6 +227,7 @@ def walled(u):
     return max(abs(u) - 1.0, 0.0)
 
 
+@usual("accelerated")
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_gap_holds_for_a_loss_that_is_another_one_outside_the_domain(solver):
     wall = register_jitable(walled)

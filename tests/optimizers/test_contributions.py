@@ -33,6 +33,7 @@ from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
+from tests.support.tiers import one_in
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 TINY = 5e-324
@@ -230,6 +231,7 @@ def unfinished(row, response, theta, out):
         out[j] = row[j] * np.exp(response) if response < 0.0 else row[j]
 
 
+@one_in(2)
 # P2
 @RAISES
 @pytest.mark.parametrize("estimator", BOUNDED[:1] + BOUNDED[5:7], ids=repr)

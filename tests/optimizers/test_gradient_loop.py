@@ -10,6 +10,7 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample.core.jit import pointer
+from dpsample.core.streams import streams
 from dpsample.domains import PROJECT
 from dpsample.noise.law import REACH, grid_step
 from dpsample.optimizers.loop import advance, loop
@@ -94,19 +95,15 @@ def test_noise_is_drawn_once_a_step_with_its_stated_law():
     step, stddev, steps = GradientStep(0.25), 2.0, 3
     quiet = run(problem, num_steps=1, step=step, estimator=ClippedMean(threshold=0.0))
     assert quiet.theta[0] == 0.0
-    ends = np.array(
-        [
-            run(
-                problem,
-                seed=seed,
-                num_steps=steps,
-                step=step,
-                estimator=ClippedMean(threshold=0.0),
-                noise=GaussianNoise(stddev),
-            ).theta[0]
-            for seed in range(3000)
-        ]
+    phase = Loop(
+        num_steps=steps,
+        step=step,
+        estimator=ClippedMean(threshold=0.0),
+        noise=GaussianNoise(stddev),
     )
+    recipe = Recipe(phases=(phase,), event=None, inputs={})
+    program = descent.Program(problem, recipe)
+    ends = np.array([program.run(rng).theta[0] for rng in streams(0, 3000)])
     variance = steps * (0.25 * stddev) ** 2
     assert_mean(ends, 0.0, variance, detects=0.25)
     assert_mean(ends**2 / variance, 1.0, 2.0, detects=0.25)
@@ -237,6 +234,7 @@ def test_accelerated_steps_are_the_textbook_recursion():
     assert found.num_gradients == 60
 
 
+@pytest.mark.slow
 def test_compiled_loop_equals_the_interpreted_one(monkeypatch):
     problem = logistic(30, 2)
     fields = {

@@ -31,6 +31,7 @@ from dpsample.problem.facts import smoothness
 from dpsample.running import descent
 from tests.support.descents import descend
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in, usual
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 ZERO_OUT = dps.Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
@@ -166,6 +167,7 @@ def measured(problem, loop):
         return float(off), iterate_error(problem.facts, loop, start)
 
 
+@one_in(3)
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_computed_outputs_are_as_near_as_proved(loss, domain):
@@ -297,6 +299,7 @@ def solved(problem, phase):
 BOUNDED = ("ball", "ball far away", "box")
 
 
+@usual("squared-", "huber-ball]", "logistic-ball far")
 @pytest.mark.parametrize("domain", BOUNDED)
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_computed_minimizers_are_as_near_as_proved(loss, domain):

@@ -45,6 +45,7 @@ def test_iterated_runs_chain_accelerated_ones():
     np.testing.assert_allclose(end, theta, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_growth_bound_of_iterated_runs_needs_fresh_batches():
     facts = logistic(1000, 2).facts
     method = IteratedAcceleratedClippedSGD(scheme="disjoint")

@@ -180,6 +180,7 @@ def test_on_linear_losses_the_output_is_gaussian():
             assert_law(2.0 * z, normal.cdf)
 
 
+@pytest.mark.slow
 def test_the_best_scheme_has_the_smaller_bound():
     for budget in (SMALL, BUDGET):
         for noise in ("gaussian", "generalized_gaussian"):

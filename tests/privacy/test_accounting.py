@@ -169,7 +169,7 @@ def test_extremes():
 def test_epsilons_of_many_pure_events_lose_no_digits():
     parts = (PureEvent(0.007111770004852191),) * 500  # floats one by one: 1.4e-14 less
     whole = 500 * Fraction(parts[0].epsilon)
-    for step in range(-50, 51):
+    for step in (-50, -20, -10, -5, -3, -2, -1, 0, 1):
         e = float(whole) * (1.0 + 1e-15 * step)
         if Fraction(e) < whole:
             assert delta(ComposedEvent(parts), e) > 0.0
@@ -194,6 +194,7 @@ def test_bad_input_is_refused(call, name):
         call()
 
 
+@pytest.mark.slow
 def test_cheap_cases_do_not_import_dp_accounting():
     code = """
 import sys

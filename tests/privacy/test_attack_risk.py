@@ -86,7 +86,7 @@ def all_tests(first, second):
         yield second[chosen].sum(), first[chosen].sum()
 
 
-@pytest.mark.parametrize("num_parts", [1, 2, 3])
+@pytest.mark.parametrize("num_parts", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_no_test_of_randomized_responses_beats_the_bound(num_parts):
     epsilon = 0.7
     kept = math.exp(epsilon) / (1.0 + math.exp(epsilon))

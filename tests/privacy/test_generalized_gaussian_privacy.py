@@ -10,7 +10,7 @@ from dpsample.privacy import gaussian_delta
 from dpsample.privacy.curves.additive import generalized_gaussian_gdp
 from tests.support.quadrature import grid, privacy_curve
 from tests.support.shift_curves import equivalent_gdp, scaled_shift, shift_curve
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import one_in
 
 EXPONENTS = [2.0, 2.5, 3.0, 4.0, 6.0, 10.0]
 PLANE = [0.0, 10.0, 22.5, 33.0, 45.0, 60.0, 113.0]
@@ -111,7 +111,7 @@ def test_published_slack_in_the_plane(r):
     assert_table(2, r, step=0.02)
 
 
-@usual("4.0")
+@pytest.mark.slow
 @pytest.mark.parametrize("r", [3.0, 4.0, 6.0, 10.0])
 def test_published_slack_in_space(r):
     assert_table(3, r, step=0.05)

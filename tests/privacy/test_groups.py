@@ -23,6 +23,7 @@ from dpsample.privacy import (
     group_epsilon,
     group_event,
 )
+from tests.support.tiers import usual
 
 POISSON = PoissonGaussianEvent(sampling_rate=0.1, noise_multiplier=5.0, num_steps=50)
 
@@ -83,6 +84,7 @@ def test_the_chain_bound_holds_for_a_chain_of_biased_coins():
         assert divergence(laws[0], laws[-1], size * e) <= bound + 1e-15
 
 
+@usual("replace_one")
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 def test_events_without_a_formula_use_the_chain(relation):
     mixed = ParallelEvent((POISSON, PureEvent(0.1)))

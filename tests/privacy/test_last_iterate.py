@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from dpsample.privacy import gaussian_delta
 from dpsample.privacy.curves.last_iterate import last_iterate_gdp
+from tests.support.tiers import usual
 
 
 def schedule(rng):
@@ -126,6 +127,7 @@ def slopes(signs, kink):
     return lambda x: x + np.mean([np.clip(4 * (x - y * kink), -1, 1) for y in signs], 0)
 
 
+@usual("0.37-0.1", "0.3-0.5")
 @pytest.mark.parametrize("kink", [0.1, 0.5])
 @pytest.mark.parametrize("size", [0.3, 0.37])  # up to 2/(4 + 1)
 def test_no_hostile_records_exceed_the_bound(size, kink):

@@ -8,7 +8,7 @@ import pytest
 from dpsample.privacy import gaussian_delta, gaussian_epsilon, printed
 from dpsample.privacy.printed import bassily, curves, gopi, su, xie, xu
 from dpsample.privacy.printed.claim import Case, needed_factor
-from tests.support.tiers import one_in, usual
+from tests.support.tiers import one_in
 
 
 def rows(module, **wanted):
@@ -70,7 +70,7 @@ SGD = {
 STEPS = {1.0: 1250, 0.5: 848, 0.1: 33}
 
 
-@one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", list(SGD))
 def test_noisy_sgd_of_bassily_in_six_accountings(epsilon):
     cases = [c for c in rows(bassily, epsilon=epsilon) if "d = 50" in c.setting]
@@ -134,7 +134,7 @@ def test_the_ratio_of_the_clipping_instance_is_the_measured_one():
     assert xu.INSTANCE_RATIO == pytest.approx(ratio, rel=1e-3)
 
 
-@usual("1.0-0.043")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "algorithm", "proof", "needed", "disjoint"),
     [

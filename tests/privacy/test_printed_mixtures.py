@@ -24,6 +24,7 @@ def test_one_step_of_bassily_has_the_delta_of_a_sum_over_multiplicities():
     assert pair.curve(np.array([1.0]))[0] == pytest.approx(3.5e-5, rel=0.02)
 
 
+@pytest.mark.slow
 def test_mixtures_agree_with_dp_accounting():
     from dp_accounting.pld import privacy_loss_distribution as library
 

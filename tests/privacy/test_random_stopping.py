@@ -30,6 +30,7 @@ from dpsample.privacy.curves.random_stopping import (
     stopping_odds,
     stopping_shift,
 )
+from tests.support.tiers import one_in
 from tests.support.tries import tries_probability
 
 DELTA = 1e-6
@@ -96,6 +97,7 @@ def test_the_printed_table_and_how_much_less_the_sharp_shift_costs(base, m):
         assert sharp <= printed + 1e-3
 
 
+@one_in(2)
 @pytest.mark.parametrize("m", RUNS)
 def test_one_run_may_spend_more_than_printed_and_more_than_a_split(m):
     split = gaussian_epsilon(DELTA, gdp_from_budget(1.0, DELTA) / math.sqrt(m))
@@ -195,8 +197,14 @@ def test_other_events_compose_by_adding():
     both = epsilon(ComposedEvent((mine, other)))
     halves = epsilon(mine, DELTA / 2) + epsilon(other, DELTA / 2)
     assert epsilon(mine) < both <= 1.02 * halves
+
+
+@pytest.mark.slow
+def test_ledgers_and_blocks_add_other_events_too():
+    mine, other = best(GaussianEvent(0.16)), GaussianEvent(0.05)
     twice = epsilon(ComposedEvent((mine, mine)))
     assert epsilon(mine) < twice <= 2.04 * epsilon(mine, DELTA / 2)
+    both = epsilon(ComposedEvent((mine, other)))
     ledger = Ledger(budget=Budget(epsilon=2.0, delta=DELTA))
     ledger.add(mine)
     ledger.add(other)

@@ -26,7 +26,7 @@ from dpsample.privacy import (
 from dpsample.privacy.accounting.accounting import SAMPLED_THEOREM
 from dpsample.privacy.accounting.loss_distributions import composed_delta
 from dpsample.privacy.accounting.renyi import log_moment, sampled_delta
-from tests.support.tiers import one_in
+from tests.support.tiers import usual
 
 RELATIONS = ("replace_one", "zero_out")
 
@@ -58,7 +58,7 @@ def exact(order, rate, noise, relation, *, reverse=False):
         return float(mpmath.log(mpmath.quad(integrand, sorted(middle + ends))))
 
 
-@one_in(5)
+@usual("12.0-0.001-0.8-zero_out", "20.0-0.5-3.0-replace_one")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("order", "rate", "noise"),
@@ -114,6 +114,7 @@ def test_sampling_almost_surely_is_a_gaussian():
             assert found == pytest.approx(want, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_tiny_deltas_of_many_steps_have_an_epsilon():  # P9
     event = steps(0.001, 0.8, 100_000)
     for delta in (1e-12, 1e-50):  # by loss distributions, which end at 1e-26; by Renyi

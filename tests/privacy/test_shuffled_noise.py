@@ -14,7 +14,7 @@ from dpsample.privacy import (
     shuffle_local_noise,
     shuffle_total_delta,
 )
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 # n, epsilon, number of batches, closed and numerical noise of a batch mean over C.
 BATCHES = [
@@ -97,15 +97,16 @@ def test_the_delta_of_randomizers_costs_no_more_than_stated():
     assert largest > 0.8
 
 
-def test_more_epsilon_never_needs_more_noise():
-    for n in (1, 30, 1000, 10**6):
-        noises = [
-            shuffle_local_noise(Budget(epsilon=e, delta=d), num_records=n)[0]
-            for d in (1e-9, 1e-5)
-            for e in (0.02, 0.3, 1.0, 1.6, 1.9, 2.1, 3.0, 4.0, 9.0, 20.0)
-        ]
-        for half in (noises[:10], noises[10:]):
-            assert (np.diff(half) <= 0.0).all()
+@usual("30]")
+@pytest.mark.parametrize("n", [1, 30, 1000, 10**6])
+def test_more_epsilon_never_needs_more_noise(n):
+    noises = [
+        shuffle_local_noise(Budget(epsilon=e, delta=d), num_records=n)[0]
+        for d in (1e-9, 1e-5)
+        for e in (0.02, 0.3, 1.0, 1.6, 1.9, 2.1, 3.0, 4.0, 9.0, 20.0)
+    ]
+    for half in (noises[:10], noises[10:]):
+        assert (np.diff(half) <= 0.0).all()
 
 
 @pytest.mark.parametrize("method", ["numerical", "closed_form"])

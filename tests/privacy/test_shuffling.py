@@ -12,7 +12,7 @@ from dpsample.privacy import (
     shuffle_epsilon,
     shuffle_total_delta,
 )
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 
 def clone_divergence(epsilon, local, n):
@@ -125,7 +125,7 @@ PAIRS = [
 ]
 
 
-@one_in(2)
+@usual("10000-0.5")
 @pytest.mark.parametrize(("n", "local", "closed", "numerical"), PAIRS)
 def test_known_numbers(n, local, closed, numerical):
     args = {"local_epsilon": local, "delta": 1e-6, "num_records": n}
@@ -163,6 +163,7 @@ def test_no_count_is_left_out():
         assert shuffling._blocks(others, rate)[0] == 0.0
 
 
+@pytest.mark.slow
 def test_blocks_of_huge_counts_stay_above_and_close():
     """With one block per value and with few blocks, 1e8 records."""
     args = {"epsilon": 0.0004, "local_epsilon": 1.0, "num_records": 10**8}

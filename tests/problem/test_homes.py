@@ -10,6 +10,7 @@ import dpsample as dps
 from dpsample.problem import sources
 from dpsample.problem.homes import InMemory, Stored, folded
 from dpsample.problem.sources import chunk_size
+from tests.support.tiers import one_in
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -302,6 +303,7 @@ METHODS = {
 }
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", METHODS)
 def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
     rows, labels = records(num=5000)  # five blocks, windows of two or one

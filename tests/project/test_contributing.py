@@ -171,6 +171,7 @@ def test_a_diff_that_fits_nowhere_or_twice_is_an_error():
             edited(text, " a\n+c\n")
 
 
+@pytest.mark.slow
 def test_the_study_runs_and_contradicts_nothing(tree):
     follow(RECIPES["study"], tree)
     call = "import sys; from dpsample.cli import main; sys.exit(main())"

@@ -38,7 +38,9 @@ problem = test_problem = dps.Problem(
 budget = dps.Budget(epsilon=1.0, delta=1e-6)
 optimizer, rows = dps.optimizers.NoisyGD(), data.features
 """
-LONG = {"audits", "diagnostics", "large-records"}  # pages that draw for many seconds
+# Pages that draw, or compile losses of their own, for many seconds.
+LONG = {"audits", "diagnostics", "estimators", "large-records"}
+LONG |= {"own-domain", "own-regularizer"}
 PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
 
 

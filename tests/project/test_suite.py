@@ -81,6 +81,7 @@ print(np.random.default_rng(3).random(), streams(3, 1)[0].random())
 """
 
 
+@pytest.mark.slow
 def test_a_run_has_seeds_of_its_own_and_can_be_repeated():
     first, again, other = (
         run_python(DRAWS, SUITE_SEED=seed)[0].split() for seed in (7, 7, 8)

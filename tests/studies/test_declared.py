@@ -10,6 +10,7 @@ from dpsample.experiments.configuration import bundle, study_names
 from studies import _declared as declared
 
 
+@pytest.mark.slow
 def test_every_exclusion_carries_a_commit():
     known = tomllib.loads(declared.FILE.read_text("utf-8"))
     for name in study_names(declared.FOLDER):

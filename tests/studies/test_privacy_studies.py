@@ -14,7 +14,7 @@ from dpsample.audits import exact_curve, neighbors
 from dpsample.experiments.configuration import bundle, load
 from dpsample.privacy import gdp_from_budget, printed
 from studies.privacy_curve import log_gammainc
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -24,6 +24,7 @@ def cell(name, **params):
     return load(bundle(STUDIES, name)).cell(params, np.random.SeedSequence(1))
 
 
+@usual("1-1e-05")
 @pytest.mark.parametrize(
     ("dim", "accuracy", "calibration"), [(1, 1e-5, "proved"), (2, 5e-3, "printed")]
 )

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from studies import which_method
 
 TABLE = Path(which_method.__file__).parent / "results" / "which_method.csv"
 
 
+@pytest.mark.slow
 def test_the_advice_wins_as_many_cells_as_the_page_says():
     cells = list(which_method.verdicts(TABLE))
     lost = [

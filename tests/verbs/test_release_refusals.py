@@ -14,6 +14,7 @@ from dpsample.samplers.proximal.proximal import Pilot, ProximalSetting, Trial
 from dpsample.verbs import release as verb
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.statistics import assert_law
+from tests.support.tiers import slow
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -76,7 +77,7 @@ def test_a_domain_without_room_is_refused_before_any_record_is_read(monkeypatch)
 def test_a_domain_without_room_is_drawn_from_by_rejection(monkeypatch):
     monkeypatch.setattr(modes, "find", lambda *a, **k: None)
     monkeypatch.setattr(modes, "find_slowly", lambda _: None)
-    answer = certified(problem(D.Simplex(), L.Logistic()), p=1.0)
+    answer = certified(problem(D.Simplex(), L.Logistic(), 0.2 * records()[0]), p=1.0)
     assert answer.nonprivate_diagnostics["method"] == "rejection"
 
 
@@ -90,7 +91,7 @@ def test_a_mode_that_is_not_found_is_no_refusal(monkeypatch, domain):
 
 @pytest.mark.parametrize(
     ("domain", "entropy"),
-    [(D.Simplex(), None), (D.Simplex(), dps.regularizers.Entropy())],
+    [slow(D.Simplex(), None), (D.Simplex(), dps.regularizers.Entropy())],
 )
 def test_rejection_without_localization_has_the_law(domain, entropy):
     rng = np.random.default_rng(4)
@@ -179,6 +180,7 @@ def test_a_limit_is_kept_while_the_chain_runs(monkeypatch):
         dps.release(fresh, BUDGET, seed=1, max_work=0.5 * passes)
 
 
+@pytest.mark.slow
 def test_a_pilot_that_finds_no_step_starts_anew_inside(monkeypatch):
     sides = np.concatenate([-np.eye(3), np.ones((1, 3))])
     corner = D.Polytope(sides, [0.0, 0.0, 0.0, 1.0])
@@ -231,7 +233,8 @@ def test_tiny_records_on_a_plane_are_released(size):
     certified(problem(PLANE, L.Logistic(), rows))
 
 
-def test_a_loss_is_not_compared_again_on_the_margins_of_the_reduced_problem():
+@pytest.mark.parametrize("scale", [slow(0.3), 1.0])
+def test_a_loss_is_not_compared_again_on_the_margins_of_the_reduced_problem(scale):
     """They are those of the original; a wider bound for them refused some records."""
     loss = L.custom(
         lambda u, y: 0.5 * u * u,
@@ -242,8 +245,7 @@ def test_a_loss_is_not_compared_again_on_the_margins_of_the_reduced_problem():
     )
     rows = np.random.default_rng(1).standard_normal((200, 3))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    for scale in (0.3, 1.0):
-        certified(problem(PLANE, loss, scale * rows, response_bound=1.0))
+    certified(problem(PLANE, loss, scale * rows, response_bound=1.0))
 
 
 def test_an_unbounded_plane_has_no_walk_for_any_records():

@@ -236,6 +236,7 @@ def test_fresh_records_add_their_own_variance():
     assert_scale(standardized(), detects=0.7)
 
 
+@pytest.mark.slow
 def test_records_that_all_runs_share_are_caught(monkeypatch):
     right = replicating._fresh
     first = children()[0]

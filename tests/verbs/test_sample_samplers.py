@@ -89,7 +89,7 @@ def test_statistics_say_what_was_done(name):
     ]
 
 
-@one_in(5)
+@one_in(10)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_tree_survives_a_file(tmp_path, name):
     tree, path = sample(KINDS[name](), num_draws=6), tmp_path / "draws.nc"

@@ -26,6 +26,11 @@ def tune(**changes):
     return dps.tune(**(arguments | {"score": problem(), "cap": 1.0} | changes))
 
 
+@pytest.fixture(scope="module")
+def certificate():
+    return tune(seed=1).certificate
+
+
 def test_the_certificate_is_verified_and_travels():
     choice = tune()
     certificate = choice.certificate
@@ -66,8 +71,7 @@ def test_an_edited_certificate_does_not_verify():
 
 
 @pytest.mark.parametrize("name", ["cap", "score_stddev", "score_grid"])
-def test_the_noise_of_the_score_is_verified_to_its_last_digit(name):
-    certificate = tune(seed=1).certificate
+def test_the_noise_of_the_score_is_verified_to_its_last_digit(certificate, name):
     edited = tuple(
         (key, value * (1.0 - 1e-9) if key == name else value)
         for key, value in certificate.inputs
