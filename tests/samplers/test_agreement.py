@@ -97,7 +97,6 @@ def test_another_sampler_has_the_same_means_and_variances(build, number):
     assert_same_moments(first, other_draws(target, chosen))
 
 
-@pytest.mark.slow
 def test_a_density_that_is_too_cold_by_half_is_found(build):
     target = build(0, "toeplitz/logistic/l2/warm")
     cold = dps.Gibbs(

@@ -164,16 +164,15 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     state, plan = prepared.init(), prepared.plan
     synchronize.py_func(chosen.numbers, plan, state)
     margins, numbers = caches(plan, state)[1], chosen.numbers
-    here, rates, response = coordinate_moves.select.py_func(
+    here, rates, response = coordinate_moves.select(
         plan.columns, numbers.data.response, margins, 0, 2, state.own.moved
     )
     low, high = -state.position[0], state.position[2]
     weight = chosen.k / numbers.data.num_records
-    count, slope = coordinate_moves.collect_kinks.py_func(
+    count, slope = coordinate_moves.collect_kinks(
         plan, weight, here, rates, response, low, high, state.own.kinks
     )
-    line = coordinate_moves.regularizer_line.py_func
-    extra, curvature = line(numbers, state.position, 0, 2)
+    extra, curvature = coordinate_moves.regularizer_line(numbers, state.position, 0, 2)
     strength = chosen.k * chosen.mu
     points = np.linspace(low, high, 41)
     direction = np.array([1.0, 0.0, -1.0, 0.0])
