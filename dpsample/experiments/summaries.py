@@ -2,8 +2,8 @@
 
 A mean is below its bound if its whole interval is. It contradicts the bound if an
 interval does that holds for all comparisons of the study together, with 99 %
-probability: among hundreds of true theorems none then looks false. Else it touches it:
-the bound is attained, or the replicates are too few. A bound that is infinite is no
+probability if means are normal: among hundreds of true theorems none then looks false.
+Else it touches it: the bound is attained, or the replicates are too few. A bound that is infinite is no
 bound, one that is met by the baseline (an answer that reads no record) is vacuous, and
 an interval wider than what it is compared with is uninformative.
 """
@@ -25,7 +25,7 @@ from dpsample.experiments.tasks import Row
 Bounded = Literal["below", "above", "agrees", "differs", "touches"]
 Idle = Literal["inapplicable", "no bound", "vacuous", "uninformative"]
 Verdict = Bounded | Idle | Literal["as printed", "beyond print"]
-# Probability that any true statement of a study is called false.
+# Probability that any true statement of a study is called false, if means are normal.
 FALSE_ALARM = 0.01
 # Verdicts that contradict theory.
 REFUTED = {"upper bound": "above", "lower bound": "below", "expected": "differs"}
