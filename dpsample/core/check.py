@@ -372,6 +372,8 @@ def entries(
 
 def _saturated(entry: Any) -> float:
     """Return the nearest double; NaN for what is no number, as NumPy has it."""
+    if isinstance(entry, str | bytes | complex | np.complexfloating):
+        raise TypeError
     try:
         return math.nan if entry is None else float(entry)
     except OverflowError:

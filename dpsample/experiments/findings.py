@@ -23,8 +23,15 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import Bundle, declaration, load
 from dpsample.experiments.run import StoredRun, declared, opened, store_path
+from dpsample.experiments.study import (
+    FEWEST,
+    Params,
+    Slope,
+    Study,
+    exponent_of,
+    fixed_of,
+)
 from dpsample.experiments.study import ROUNDING as METRIC_ROUNDING
-from dpsample.experiments.study import Params, Slope, Study
 from dpsample.experiments.summaries import (
     FALSE_ALARM,
     Estimate,
@@ -37,8 +44,6 @@ from dpsample.experiments.summaries import (
 from dpsample.experiments.tasks import Row
 
 DECLARED = "declared.toml"  # beside the studies
-# Two points fit any power law.
-FEWEST = 2
 ROUNDING = 1e-6
 # An interval for an exponent of 0 is uninformative if it is wider than this.
 LEAST_EFFECT = 0.25
@@ -105,7 +110,7 @@ def _groups(
     """Estimates that differ in the slope's parameter only."""
     groups: dict[str, tuple[Params, list[Estimate]]] = {}
     for estimate in measured:
-        params = slope.fixed(estimate.params)
+        params = fixed_of(slope, estimate.params)
         if estimate.metric.name == slope.y and params is not None:
             key = repr(sorted(params.items()))
             groups.setdefault(key, (params, []))[1].append(estimate)
@@ -134,7 +139,7 @@ def _fit(
         interval=interval(points, weights, value, levels[0]),
         wide=interval(points, weights, value, levels[1]),
         misfit=float(np.abs(np.log(means) - line).max()),
-        expected=slope.stated(params),
+        expected=exponent_of(slope, params),
     )
 
 
@@ -162,12 +167,12 @@ def _paired_interval(
 ) -> MeanInterval:
     """Student's interval where replicates of all points share their seeds.
 
-    With other numbers of replicates the errors add up at worst, whatever they share.
+    Of other replicates the errors add up at worst, whatever they share.
     """
     from scipy.special import stdtrit
 
     number = min(len(point.values) for point in points)
-    if number == max(len(point.values) for point in points) > 1:
+    if len({point.replicates for point in points}) == 1 < number:
         shares = [w * p.values / p.mean for w, p in zip(weights, points, strict=True)]
         error = float(np.sum(shares, axis=0).std(ddof=1)) / math.sqrt(number)
     else:

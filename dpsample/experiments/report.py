@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -337,9 +338,6 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
         remedy = "Set what the run had: data, environment variables, packages."
         check.fail("rows", "of declared cells", "those of others only", remedy)
     name, folder = outcome.study.name, folder_of(output, quick=quick)
-    for stale in (f"{name}-slopes.csv", f"{name}-[0-9]*.png", f"{name}-[0-9]*.svg"):
-        for path in folder.glob(stale):
-            path.unlink()
     files = draw(outcome.study, outcome.lines, folder)
     tables = {f"{name}.csv": findings.table(outcome.lines)}
     if outcome.fits:
@@ -353,8 +351,17 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     pictures = [path.name for path in files if path.suffix == ".png"]
     text = "\n".join(findings.markdown(outcome, pictures))
     files_module.write(page, f"{text}\n".encode())
+    _forget(name, folder, files)
     return Report(
         files=[page, *files],
         summary=[*findings.summary(outcome), *findings.exponents(outcome)],
         is_refuted=bool(outcome.refuted),
     )
+
+
+def _forget(name: str, folder: Path, files: Sequence[Path]) -> None:
+    """Delete figures and fits of an earlier report that this one has not."""
+    own = re.compile(rf"{re.escape(name)}-(slopes\.csv|[0-9]+\.(png|svg))")
+    for path in folder.iterdir():
+        if own.fullmatch(path.name) and path not in files:
+            path.unlink()

@@ -26,7 +26,14 @@ from dpsample.experiments.configuration import (
     environment,
     load,
 )
-from dpsample.experiments.study import Cell, Study, key_of
+from dpsample.experiments.study import (
+    FEWEST,
+    Cell,
+    Study,
+    exponent_of,
+    fixed_of,
+    key_of,
+)
 from dpsample.experiments.summaries import evaluate
 from dpsample.experiments.tasks import Backend, Row, Setting, Task, one_blas_thread
 
@@ -137,9 +144,7 @@ def run(
         reasons = declared(study, quick=quick)
         for cell in study.cells(quick=quick):  # a typo costs no replicate
             evaluate(study.metrics, cell, reasons.get(cell.key, {}))
-            for slope in study.slopes:
-                if (fixed := slope.fixed(cell.params)) is not None:
-                    slope.stated(fixed)
+        _check_slopes(study, quick=quick)
         store.begin(own, reasons, str(backend))
         todo = list(missing(study, done, quick=quick))
         total = sum(len(task.replicates) for task in todo)
@@ -151,6 +156,16 @@ def run(
 
             backend.run(setting, todo, keep)
     return total
+
+
+def _check_slopes(study: Study, *, quick: bool) -> None:
+    """Evaluate the exponent of every fit that there may be."""
+    for slope in study.slopes:
+        found = (fixed_of(slope, cell.params) for cell in study.cells(quick=quick))
+        points = Counter(key_of(fixed) for fixed in found if fixed is not None)
+        for key, number in points.items():
+            if number >= FEWEST:
+                exponent_of(slope, json.loads(key))
 
 
 def declared(study: Study, *, quick: bool) -> Reasons:

@@ -226,23 +226,28 @@ class Slope:
         if not callable(self.expected):
             check.open_interval(-math.inf, math.inf, expected=self.expected)
 
-    def fixed(self, params: Params) -> Params | None:
-        """Return the other parameters of a cell; None if it is no point of a fit."""
-        others = dict(params)
-        x = others.pop(self.x, None)
-        is_meant = all(params.get(n) == v for n, v in self.where.items())
-        has_log = isinstance(x, int | float) and 0.0 < x < math.inf
-        return others if is_meant and has_log else None
 
-    def stated(self, fixed: Params) -> float:
-        """Return the theorem's exponent."""
-        if not callable(self.expected):
-            return float(self.expected)
-        value = float(self.expected(fixed))
-        if math.isnan(value):
-            where = f"slope of {self.y} in {self.x} at {key_of(fixed)}"
-            check.fail(where, "a number", "nan")
-        return value
+def fixed_of(slope: Slope, params: Params) -> Params | None:
+    """Return the other parameters of a cell; None if it is no point of a fit."""
+    others = dict(params)
+    x = others.pop(slope.x, None)
+    is_meant = all(params.get(n) == v for n, v in slope.where.items())
+    has_log = isinstance(x, int | float) and 0.0 < x < math.inf
+    return others if is_meant and has_log else None
+
+
+def exponent_of(slope: Slope, fixed: Params) -> float:
+    """Return the theorem's exponent."""
+    if not callable(slope.expected):
+        return float(slope.expected)
+    value = float(slope.expected(fixed))
+    if math.isnan(value):
+        where = f"slope of {slope.y} in {slope.x} at {key_of(fixed)}"
+        check.fail(where, "a number", "nan")
+    return value
+
+
+FEWEST = 2  # points of a fit, through which any power law goes
 
 
 class Cell(NamedTuple):

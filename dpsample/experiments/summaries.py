@@ -3,9 +3,10 @@
 A mean is below its bound if its whole interval is. It contradicts the bound if an
 interval does that holds for all comparisons of the study together, with 99 %
 probability if means are normal: among hundreds of true theorems none then looks false.
-Else it touches it: the bound is attained, or the replicates are too few. A bound that is infinite is no
-bound, one that is met by the baseline (an answer that reads no record) is vacuous, and
-an interval wider than what it is compared with is uninformative.
+Else it touches it: the bound is attained, or the replicates are too few. A bound that
+is infinite is no bound, one that is met by the baseline (an answer that reads no
+record) is vacuous, and an interval that is wider than what it is compared with is
+uninformative.
 """
 
 import dataclasses
@@ -59,6 +60,7 @@ class Estimate(NamedTuple):
     values: Array
     interval: MeanInterval
     confidence: float  # of the interval
+    replicates: tuple[int, ...]
 
     @property
     def mean(self) -> float:
@@ -131,7 +133,7 @@ def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
 
 def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimate]:
     """One for each declared cell and metric that has rows, in the declared order."""
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    values: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     wanted = {
         cell.key: study.replicates_of(cell, quick=quick)
         for cell in study.cells(quick=quick)
@@ -139,19 +141,20 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
     for row in rows:
         if row.replicate < wanted.get(row.key, 0):
             for name, value in row.values.items():
-                values[row.key, name].append(value)
+                values[row.key, name][row.replicate] = value
     return [
         Estimate(
             cell.params,
             cell.key,
             metric,
-            sample := np.array(values[cell.key, metric.name]),
+            sample := np.array(list(found.values())),
             interval(metric, sample, study.confidence),
             study.confidence,
+            tuple(found),
         )
         for cell in study.cells(quick=quick)
         for metric in study.metrics
-        if (cell.key, metric.name) in values
+        if (found := values.get((cell.key, metric.name)))
     ]
 
 
@@ -253,13 +256,17 @@ def comparisons(
 def _beside(own: Estimate, other: Estimate, confidence: float) -> MeanInterval:
     """Interval of a mean that is compared with another one, which scatters as well.
 
-    That of the differences of the same replicates, about the other mean.
+    That of the differences of the same replicates, about the other mean; if they are
+    others, or rates, which may not scatter by chance, both errors add up.
     """
-    if len(own.values) != len(other.values):
-        what = f"replicates of {own.metric.name}"
-        check.fail(what, f"those of {other.metric.name}", f"{len(own.values)}")
+    low, high = interval(own.metric, own.values, confidence)
     if not (math.isfinite(own.mean) and math.isfinite(other.mean)):
-        return interval(own.metric, own.values, confidence)
+        return MeanInterval(low, high)
+    kinds = {own.metric.kind, other.metric.kind}
+    if own.replicates != other.replicates or "rate" in kinds:
+        beside = interval(other.metric, other.values, confidence)
+        below, above = other.mean - beside.low, beside.high - other.mean
+        return MeanInterval(low - above, high + below)
     metric = dataclasses.replace(own.metric, kind="mean")
     low, high = interval(metric, own.values - other.values, confidence)
     return MeanInterval(low + other.mean, high + other.mean)

@@ -156,9 +156,12 @@ def test_a_damaged_file_of_exclusions_is_named(tmp_path, text):
 def test_files_of_an_earlier_report_are_gone(tmp_path):
     run_toy(tmp_path, tmp_path)
     write(write_toy(tmp_path), tmp_path)
+    for other in ("toy-2-1.png", "toy-1-talk.svg"):
+        (tmp_path / other).touch()
     bare = TOY.replace("    figures=", "    # ").replace("    slopes=", "    # ")
     write(write_toy(tmp_path, bare), tmp_path)
-    assert not list(tmp_path.glob("toy-*"))
+    left = {path.name for path in tmp_path.glob("toy-*")}
+    assert left == {"toy-2-1.png", "toy-1-talk.svg"}
 
 
 FIGURES = [

@@ -129,6 +129,12 @@ def test_a_measured_reference_scatters_with_the_mean_or_against_it():
     noise, other = noise - noise.mean(), other - other.mean()
     assert verdict(noise + shift, other) == "uninformative"  # it was "differs"
     assert verdict(noise + 1e-3, noise + 1e-6 * other) == "differs"
+    rate = study(Metric("x", kind="rate", expected="y"), Metric("y"), grid={"n": 1})
+    key = rate.cells()[0].key
+    ones = [Row(key, i, 0.0, {"x": 1.0, "y": 0.7}) for i in range(5)]
+    for few in (ones, [*ones, Row(key, 5, 0.0, {"x": 1.0})]):  # not all are of both
+        (line, _) = comparisons(estimates(rate, few, quick=False), {})
+        assert not line.is_refuted
     with pytest.raises(ValueError, match="infinities of both signs"):
         verdict(np.resize([math.inf, -math.inf], 30), other)
 

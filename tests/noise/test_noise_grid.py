@@ -283,3 +283,5 @@ def test_what_stands_beside_a_huge_number_is_answered_as_alone(nothing):
         noisy = made.release([nothing, beside], seed=1).value
         expected = made.release([math.nan, finite], seed=1).value
         np.testing.assert_array_equal(noisy, expected)
+    with pytest.raises(ValueError, match="an array of numbers"):
+        made.release([10**400, "1.5"])

@@ -47,8 +47,8 @@ from dpsample.targets.gibbs import Gibbs
 NOISE, DIRECTION, NUM_SCRATCH = 8, 9, 10
 # Rounding of a Euclidean projection, relative to the domain's size.
 PROJECTION_ERROR = 1e-12
-# Sizes of the domain from which on a point's own digits may be coarser than that.
-FAR = 100.0
+# Sizes of the domain from which on a point's own digits are coarser than that.
+FAR = 2.0
 # Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
 ROUNDING = 1e-12
 # Counts beside the common ones: exact draws that fell inside the domain.
