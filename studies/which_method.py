@@ -26,7 +26,6 @@ METHODS = {
     "release": ("release", "logistic"),
 }
 CELL = "records", "n", "epsilon"
-KNOWN: dict = {}  # losses by cell, method and seeds
 QUICK = "halfspace"
 DRAWN = 1000  # the most records with which releases are tried: they take seconds
 
@@ -62,18 +61,11 @@ def batch(params, seeds, data):
     Methods share seeds: only the differences tell how sure a verdict is.
     """
     advised = name_of(advice_of(*(params[name] for name in CELL)).table[0])
+    records = data[params["records"]]
     own, base = (
-        losses(params, name, seeds, data) for name in (params["method"], advised)
+        measured(params, name, seeds, *records) for name in (params["method"], advised)
     )
     return {"test": own, "excess": own - base}
-
-
-def losses(params, method, seeds, data):
-    """Log-losses of a method on test records, computed once for all that ask."""
-    key = (*(params[name] for name in CELL), method, tuple(seeds))
-    if key not in KNOWN:
-        KNOWN[key] = measured(params, method, seeds, *data[params["records"]])
-    return KNOWN[key]
 
 
 def measured(params, method, seeds, features, y, tested, labels):
