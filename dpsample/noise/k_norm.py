@@ -40,6 +40,7 @@ COORDINATES, SPECTRUM, FACETS = 0, 1, 2
 MAX_DIM = 6
 MAX_VERTICES = 2000
 _TOLERANCE = 1e-9
+_DEPTH = 1e-7
 _FLAT = 1e-14
 _REMEDY = "Use a ball or a box that contains the polytope."
 
@@ -154,6 +155,8 @@ def k_norm(
     table = k_norm_table(domain, shape[-1])
     out = np.empty(shape)
     cost = 1 if table.kind == COORDINATES else shape[-1]
+    if table.kind == SPECTRUM:
+        cost = math.ceil(cost / table.plan.acceptance)
     for rows in parts(out.reshape(-1, shape[-1]), cost=cost):
         fill_k_norm_rows(rng, table, float(scale), rows)
     return out
@@ -300,7 +303,10 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
     if isinstance(domain, SchattenBall):
         return np.full(1, domain.radius)
     body = domain.body(dim)
-    if not (body.lower == -body.upper).all():
+    is_about_zero = (body.lower == -body.upper).all()
+    if not is_about_zero or (
+        isinstance(domain, Ball) and domain.default_center(dim).any()
+    ):
         got = f"center {check.shown(domain.default_center(dim).tolist())}"
         check.fail("domain", "symmetric about 0", got)
     return np.array(body.upper)
@@ -357,6 +363,11 @@ def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
     parts = sizes.sum() / math.factorial(rows.shape[1])
     if not abs(parts / volume - 1.0) < _TOLERANCE:
         got = f"simplices of volume {parts:.12g} in a hull of {volume:.12g}"
+        check.fail("the triangulation", "exact", got, _REMEDY)
+    # Of a hull that is wrong, both are: its simplices cut through the polytope.
+    depth = 1.0 - (simplices.mean(axis=1) @ rows.T / limits).max(axis=1).min()
+    if not depth < _DEPTH:
+        got = f"simplices inside by {depth:.1g} of the way: the polytope is too thin"
         check.fail("the triangulation", "exact", got, _REMEDY)
     return simplices, math.log(parts)
 

@@ -187,7 +187,7 @@ def schatten_gaussian_mechanism(
     >>> mech.dim, round(mech.noise.sigma, 3)
     (6, 8.702)
     """
-    SchattenGaussian(2.0, 1.0, shape)  # checks the shape
+    shape = SchattenGaussian(2.0, 1.0, shape).shape  # of Python's integers
     side = min(shape)
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": side, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case)

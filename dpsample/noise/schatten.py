@@ -45,6 +45,8 @@ _LOG_GAMMA_3_2 = math.lgamma(1.5)
 # Entries of the Pfaffian are at most 1 and right to about 1e-15.
 _ENTRY_ERROR = 1e-15
 WORST_ERROR = 1e-6
+# Of longer sides no Pfaffian has come out as accurate as that.
+MAX_SIDE = 40
 MIN_ACCEPTANCE = 1e-4
 _GRID = np.exp(np.linspace(-40.0, 0.0, 2001))
 _NUM_DOF = 24
@@ -171,7 +173,8 @@ def schatten_gaussian(
     check.positive(sigma=sigma)
     plan = schatten_plan((shape[-2], shape[-1]), r)
     out = np.empty(shape)
-    for rows in parts(out.reshape(-1, shape[-2] * shape[-1]), cost=min(shape[-2:])):
+    cost = math.ceil(min(shape[-2:]) / plan.acceptance)
+    for rows in parts(out.reshape(-1, shape[-2] * shape[-1]), cost=cost):
         fill_schatten_rows(rng, plan, float(sigma), rows)
     return out
 
@@ -323,6 +326,8 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
         return log_gaussian_spectrum(m, k)
     if m == 1:
         return math.lgamma(k / r) - math.log(r)
+    if m > MAX_SIDE:
+        return math.nan
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
     ratios = special.betainc(a[:, None], a[None, :], 0.5)
     entries = np.asarray(2.0 * ratios - 1.0, dtype=np.float64)

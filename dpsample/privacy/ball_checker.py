@@ -157,6 +157,8 @@ def prove(text: str) -> Lines:
         AttributeError,
         ValueError,
         ArithmeticError,
+        RecursionError,
+        MemoryError,
     ) as error:
         raise NotProved(f"The certificate is malformed ({error!r}).") from error
     finally:
@@ -451,16 +453,19 @@ def _check_form(content: Json, known: dict[str, str], what: str) -> None:
         _check_form(inner, known, what)
 
 
-def _sides(value: Any, dim: int) -> list[float]:
-    sides = [float(side) for side in (value if isinstance(value, list) else [value])]
-    _need(len(sides) in (1, dim), "a bound of the box is no point")
-    return sides * (dim // len(sides))
+def _sides(box: Json, dim: int) -> list[tuple[float, float]]:
+    """Return the ends along each coordinate, or along one where all are the same."""
+    ends = [box[name] for name in ("lower", "upper")]
+    points = [[float(x) for x in (e if isinstance(e, list) else [e])] for e in ends]
+    count = max(map(len, points))
+    is_point = all(len(point) in (1, dim) for point in points)
+    _need(is_point and 0 < count, "a bound of the box is no point")
+    return list(
+        zip(*(p if len(p) == count else p * count for p in points), strict=True)
+    )
 
 
-def _check_facts(facts: Json) -> None:
-    _need(set(facts) == FACTS, "the facts are malformed")
-    _check_form(facts["loss"], LOSSES, "loss")
-    domain = facts["domain"]
+def _check_domain(domain: Json, dim: int) -> None:
     _check_form(domain, DOMAINS, "domain")
     if "radius" in domain:
         _need(bool(_ball(domain["radius"], "radius") > 0), "the radius is 0")
@@ -469,18 +474,38 @@ def _check_facts(facts: Json) -> None:
         sides = domain["shape"]
         is_shape = isinstance(sides, list) and len(sides) == 2
         is_shape = is_shape and all(type(n) is int and n > 0 for n in sides)
-        is_shape = is_shape and math.prod(sides) == facts["dim"]
+        is_shape = is_shape and math.prod(sides) == dim
         _need(is_shape, "the shape is not that of a matrix of dim entries")
     center = domain.get("center")
-    is_center = center is None or (
-        isinstance(center, list) and len(center) == facts["dim"]
-    )
+    is_center = center is None or (isinstance(center, list) and len(center) == dim)
     _need(is_center, "the center is no point")
     if domain["name"] == "box":
-        ends = (_sides(domain[name], facts["dim"]) for name in ("lower", "upper"))
-        pairs = zip(*ends, strict=True)
+        pairs = _sides(domain, dim)
         is_box = all(-math.inf < low < high < math.inf for low, high in pairs)
         _need(is_box, "the box is empty or has no end")
+
+
+def _check_body(body: Json, dim: int) -> None:
+    """Check that K is the unit ball of a norm; a polytope only holds 0 inside."""
+    _check_domain(body, dim)
+    is_known = body["name"] not in ("whole_space", "simplex")
+    is_about_zero = is_known and all(x == 0 for x in body.get("center") or [])
+    if body["name"] == "box":
+        is_about_zero = all(low == -high for low, high in _sides(body, dim))
+    if body["name"] == "polytope":
+        rows, limits = body["A"], body["b"]
+        is_about_zero = "A_eq" not in body and len(rows) == len(limits) > 0
+        for row, limit in zip(rows, limits, strict=False):
+            is_row = len(row) == dim and any(row) and limit > 0
+            is_finite = is_row and all(math.isfinite(x) for x in [*row, limit])
+            is_about_zero = is_about_zero and is_finite
+    _need(is_about_zero, "K is no body about 0")
+
+
+def _check_facts(facts: Json) -> None:
+    _need(set(facts) == FACTS, "the facts are malformed")
+    _check_form(facts["loss"], LOSSES, "loss")
+    _check_domain(facts["domain"], facts["dim"])
     _ball(facts["offset_bound"], "offset_bound")
     _row(facts)
     _exponent(facts["row_norm"])
@@ -813,11 +838,9 @@ def _noise(kind: str, inputs: Json) -> Ball:
         rounds(True, scale)
         return arb(sensitivity) / arb(scale)
     if base == "noise/k_norm":
-        _, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
+        dim, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
         form = _read(body)
-        _check_form(form, DOMAINS, "body")
-        is_body = form["name"] not in ("whole_space", "simplex")
-        _need(is_body and not any(form.get("center") or []), "K is no body about 0")
+        _check_body(form, dim)
         radius = _number(form.get("radius", 1.0), "radius")
         rounds((form["name"], form.get("p")) == ("ball", 1.0), scale * radius)
         return arb(sensitivity) / arb(scale)

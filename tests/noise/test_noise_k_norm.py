@@ -202,3 +202,15 @@ def test_bodies_that_are_not_symmetric_or_too_large_are_refused():
     for domain, dim, _ in bad[:9]:
         with pytest.raises(ValueError):
             KNorm(domain, 1.0).log_density(np.zeros(dim))
+
+
+def test_a_hull_that_is_wrong_is_refused():
+    """Of 120 such bodies, 1e-12 thin, Qhull cut through five and did not say so."""
+    thin = np.random.default_rng(89).standard_normal((7, 4)) / np.logspace(0, -12, 4)
+    with pytest.raises(ValueError, match="inside by 0.002 .*too thin"):
+        k_norm_table(symmetric(thin, np.ones(7)), 4)
+
+
+def test_a_center_that_rounding_hides_is_refused():
+    with pytest.raises(ValueError, match="symmetric about 0, got center"):
+        k_norm_table(Ball(1.0, p=1.0, center=[1e-20, 0.0]), 2)

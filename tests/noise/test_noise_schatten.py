@@ -9,7 +9,12 @@ import pytest
 from scipy.stats import chi, norm
 
 from dpsample.core.streams import streams
-from dpsample.noise import SchattenGaussian, schatten_gaussian, schatten_plan
+from dpsample.noise import (
+    SchattenGaussian,
+    schatten_gaussian,
+    schatten_gaussian_mechanism,
+    schatten_plan,
+)
 from dpsample.noise.cone import (
     OPERATOR,
     ORDERED,
@@ -21,6 +26,7 @@ from dpsample.noise.cone import (
 )
 from dpsample.noise.schatten import wishart_bound
 from dpsample.numerics.norms import schatten
+from dpsample.privacy import Budget
 from tests.support.statistics import (
     assert_law,
     assert_mean,
@@ -241,3 +247,30 @@ def test_impractical_sizes_are_refused_with_a_remedy():
     ):
         with pytest.raises(ValueError, match=r"must be of shape \(..., 4\)"):
             call()
+
+
+def test_sides_for_which_nothing_is_accurate_are_refused_at_once():
+    with pytest.raises(ValueError, match="small enough"):
+        schatten_plan((50_000, 50_000), 4.0)
+
+
+def test_calls_are_short_where_few_spectra_are_accepted(monkeypatch):
+    """Of 8 x 8 matrices for r = 3, one in 500: a call of 20 ms holds one or two."""
+    counts = []
+
+    def fill(rng, plan, sigma, rows):
+        counts.append(len(rows))
+
+    monkeypatch.setattr("dpsample.noise.schatten.fill_schatten_rows", fill)
+    schatten_gaussian(streams(0, 1)[0], size=(300, 8, 8), r=3.0)
+    schatten_gaussian(streams(0, 1)[0], size=(300, 8, 8), r=INF)
+    assert counts[:-1] == [1] * 300
+    assert counts[-1] == 300
+
+
+def test_small_integers_of_numpy_do_not_wrap():
+    shape = np.int8(16), np.int8(17)
+    mechanism = schatten_gaussian_mechanism(
+        Budget(epsilon=1.0, delta=1e-6), shape=shape, sensitivity=1.0, p=2.0, r=2.0
+    )
+    assert mechanism.dim == 272

@@ -11,6 +11,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import domains, losses, verify
+from dpsample.noise import k_norm_mechanism
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy import ball_checker as checker
 from dpsample.privacy.accounting.accounting import delta_of
@@ -140,6 +141,40 @@ def test_claims_that_are_false_in_the_twelfth_digit_are_not_proved(name, factor,
     changed = resealed(content | {name: content[name] * factor})
     with pytest.raises(checker.NotProved, match=words):
         checker.prove(changed)
+
+
+BODIES = [
+    {"name": "box", "lower": 1.0, "upper": 2.0},
+    {"name": "box", "lower": [-1.0, -1.0, -1.0], "upper": [1.0, 1.0, 1e9]},
+    {"name": "ball", "radius": 1.0, "p": 0.5, "center": None},
+    {"name": "ball", "radius": 1.0, "p": 1.0, "center": [0.0] * 7},
+    {"name": "ball", "radius": 1.0, "p": 1.0, "center": [0.0, 1e-20, 0.0]},
+    {"name": "schatten_ball", "radius": 1.0, "p": 1.0, "shape": [3, 5]},
+    {"name": "polytope", "A": [[1.0, 1.0, 0.0]], "b": [-0.5]},
+    {"name": "polytope", "A": [[1.0, 1.0]], "b": [0.5]},
+    {"name": "polytope", "A": 1.0, "b": [0.5]},
+    {"name": "polytope", "A": ["inf"], "b": [1.0]},
+    {"name": "polytope", "A": [[None, None, None]], "b": [1.0]},
+    {"name": "polytope", "A": [[[1], [2], [3]]], "b": [1.0]},
+    {"name": "polytope", "A": [[0.0, 0.0, 0.0]], "b": [1.0]},
+    {"name": "ball", "radius": 1.0, "p": 1.0, "center": [None] * 3},
+    {"name": "simplex"},
+    {"name": "whole_space"},
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=json.dumps)
+def test_what_is_no_unit_ball_of_a_norm_is_refused(body):
+    """The first checker builds the body; this one must see by itself what it is."""
+    box = domains.Box(-1.0, 1.0)
+    budget = Budget(epsilon=1.0, delta=1e-6)
+    made = k_norm_mechanism(budget, domain=box, dim=3, sensitivity=1.0)
+    content = json.loads(made.certificate.to_json())
+    assert checker.prove(resealed(content))
+    (index,) = (i for i, (name, _) in enumerate(content["inputs"]) if name == "K")
+    content["inputs"][index][1] = json.dumps(body)
+    with pytest.raises(checker.NotProved):
+        checker.prove(resealed(content))
 
 
 EVENTS = (

@@ -15,6 +15,7 @@ from dpsample.diagnostics.laws import views
 from dpsample.numerics.stable import log_quantile
 from dpsample.samplers import SamplingError
 from dpsample.samplers.localized import mode as modes
+from dpsample.samplers.localized import proposals
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.localized import Place
@@ -547,6 +548,68 @@ def test_a_tilt_that_accepts_too_often_is_caught():
     with rejected():
         for level in orthant_levels(covariance, lower, orthant_draws(wrong)):
             assert_law(level, lambda u: u)
+
+
+def test_rounding_is_not_taken_for_a_broken_word():
+    """All losses and slopes are 0 at the mode, and margins of one size of 1e6 moves."""
+    ones = np.ones((20, 1))
+    problem = dps.Problem(
+        ones,
+        ones[:, 0],
+        loss=dps.losses.Squared(),
+        domain=dps.domains.Box([-1.0], [1.0]),
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    rng = np.random.default_rng(0)
+    made = Place.of(dps.Gibbs(problem, k=1e12, mu=1e-12), 1e-9).prepare(rng)
+    draws = [made.draw(rng)[0][0] for _ in range(200)]
+    assert 0.0 < 1.0 - np.median(draws) < 1e-5
+
+
+def nearly_parallel(angle):
+    """Squared losses that press against two sides at so small an angle."""
+    rows = np.repeat(np.eye(2), 25, axis=0)
+    sides_of = [[1.0, 0.0], [1.0, angle], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
+    problem = dps.Problem(
+        rows,
+        np.repeat([3.0, 0.0], 25),
+        loss=dps.losses.Squared(),
+        domain=dps.domains.Polytope(sides_of, np.ones(5)),
+        row_bound=1.0,
+        response_bound=3.0,
+    )
+    return Place.of(dps.Gibbs(problem, k=2e4, mu=1e-3), 1e-9)
+
+
+def given_error(angle):
+    """By how much a move along one given side is seen by another one."""
+    made = nearly_parallel(angle).prepare(np.random.default_rng(0)).proposal
+    seen = made.sides @ made.back
+    return len(seen), np.abs(seen - np.eye(len(seen))).max()
+
+
+@pytest.mark.parametrize("angle", [1e-2, 1e-4, 1e-6, 3e-8])
+def test_nearly_parallel_sides_are_not_given_together(angle):
+    number, error = given_error(angle)
+    assert number == (2 if angle == 1e-2 else 1)
+    assert error < 1e-9
+
+
+@pytest.mark.parametrize("number", [3, 4, 6])
+def test_sides_that_share_little_in_pairs_and_all_together_are_not_all_given(number):
+    step = np.eye(number) + np.eye(number, k=-1)
+    sides_of = np.eye(number, k=-1) + 2e-3 * np.eye(number)
+    sides_of[0] = step[0]
+    rows = sides_of / np.linalg.norm(sides_of, axis=1, keepdims=True)
+    turned = rows @ np.linalg.qr(np.random.default_rng(1).normal(size=(number,) * 2))[0]
+    assert proposals._given_error(turned[:1]) < 1e-15
+    assert proposals._given_error(turned) > proposals.GIVEN_ERROR
+
+
+def test_sides_that_are_given_for_what_they_share_are_caught(monkeypatch):
+    monkeypatch.setattr(proposals, "GIVEN_ERROR", math.inf)
+    assert given_error(3e-8)[1] > 0.01
 
 
 # Known defects: each mark goes with its mending.

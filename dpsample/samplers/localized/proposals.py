@@ -18,6 +18,7 @@ s >= 0 follow a Gaussian on an orthant, and y is an independent Gaussian with A 
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -216,6 +217,21 @@ def _on_sphere(
     return best
 
 
+# Digits that given sides may lose to each other. A side left out costs tries that fall
+# outside, and no digits.
+GIVEN_ERROR = 1e-9
+
+
+def _given_error(scaled: Array) -> float:
+    """By how much a move along one of the sides would be seen by the others."""
+    try:
+        factor = linalg.cho_factor(scaled @ scaled.T)
+    except linalg.LinAlgError:
+        return math.inf
+    seen = linalg.cho_solve(factor, scaled) @ scaled.T
+    return float(np.abs(seen - np.eye(len(seen))).max(initial=0.0))
+
+
 def _near_sides(mode: Mode, region: Region) -> Array:
     """Independent sides that the Gaussian would often cross, held ones first."""
     if not len(mode.sides):
@@ -235,6 +251,8 @@ def _near_sides(mode: Mode, region: Region) -> Array:
         if length > 1e-3 or (depths[j] < 0.0 and length > 1e-8):
             chosen.append(int(j))
             basis = np.vstack([basis, rest / length])
+    while _given_error(scaled[chosen]) > GIVEN_ERROR:
+        chosen.pop()
     return np.array(chosen, dtype=np.int64)
 
 

@@ -229,12 +229,13 @@ def count_alive(tries):
 
 
 @kernel(fastmath={"reassoc"})
-def size_of(values, slopes, margins, farthest):
+def size_of(values, slopes, weights, margins, farthest):
     """Sum of the sizes of what is compared, where margins move so far at most."""
     result = 0.0
     for r in range(values.shape[0]):
         reach = 2.0 * farthest + abs(margins[r])
-        result += 2.0 * abs(values[r]) + abs(slopes[r]) * reach
+        steepest = abs(slopes[r]) + weights[r] * farthest
+        result += 2.0 * abs(values[r]) + steepest * reach
     return result
 
 
@@ -273,7 +274,8 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, tries):
             for r in range(size):
                 if t[r] < chunk.lower[start + r] or t[r] > chunk.upper[start + r]:
                     excess[i] = np.inf
-    progress[SIZE] += frame.per_record * size_of(values, slopes, margins, farthest)
+    sizes = size_of(values, slopes, weights, margins, farthest)
+    progress[SIZE] += frame.per_record * sizes
     for a in range(alive):
         if is_checked and excess[tries.alive[a]] < -ROUNDING * (1.0 + progress[SIZE]):
             return BOUND_VIOLATED
