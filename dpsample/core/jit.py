@@ -18,8 +18,7 @@ from dpsample.core.cache import CACHE_DIRECTORY, package_cache
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
-    compiling,
-    numba_passes,
+    without_collector,
 )
 
 f8 = types.float64
@@ -101,20 +100,13 @@ def kernel(
 ) -> Kernel[Parameters, Result]: ...
 @overload
 def kernel(
-    *,
-    cached: bool = True,
-    counts_references: bool = True,
-    apart: bool = False,
-    unrolls: bool = False,
-    **options: Any,
+    *, cached: bool = True, counts_references: bool = True, **options: Any
 ) -> Callable[[Callable[Parameters, Result]], Kernel[Parameters, Result]]: ...
 def kernel(
     function: Callable[..., Any] | None = None,
     *,
     cached: bool = True,
     counts_references: bool = True,
-    apart: bool = False,
-    unrolls: bool = False,
     **options: Any,
 ) -> Any:
     """Compile on first call, cached on disk, without the GIL, IEEE division.
@@ -123,32 +115,26 @@ def kernel(
     array but an argument, and that only to those that do not count either: Numba then
     leaves out the atomic counts of every view and tuple, which cost the gradient loop
     1.3 us a step. Kernels that call them keep the memory alive; for a call from Python
-    they are compiled once more, and count, unless they are ``apart``. (The flag is
+    they are compiled apart, and count, unless they have ``fastmath``. (The flag is
     always set, since a callee would inherit its caller's.)
 
-    ``apart`` compiles a kernel for itself, with all of Numba's passes: a few short
-    loops, of which LLVM unrolls what it would not as a part of their callers. With
-    ``unrolls`` it does so there too: samplers of kinks are a tenth faster.
-
-    Other ``options`` go to Numba. ``fastmath`` must never license the compiler to drop
-    NaN tests: NaN is the failure code of every kernel. A kernel that has it is
-    ``apart``, or the order of its sums would depend on its caller. ``cached=False`` is
-    for functions of the user, whose changes our fingerprint does not see.
+    ``options`` go to Numba. ``fastmath`` must never license the compiler to drop NaN
+    tests: NaN is the failure code of every kernel. A kernel that has it is compiled for
+    itself, or the order of its sums would depend on its caller. ``cached=False`` is for
+    functions of the user, whose changes our fingerprint does not see.
     """
     if function is None:
-        options |= {"counts_references": counts_references, "apart": apart}
-        return partial(kernel, cached=cached, unrolls=unrolls, **options)
+        return partial(
+            kernel, cached=cached, counts_references=counts_references, **options
+        )
     if numba.config.DISABLE_JIT:
         vars(function)["py_func"] = function
         return function
     options |= {"_nrt": counts_references, "nopython": True, "nogil": True}
     options |= {"error_model": "numpy", "boundscheck": None}
     options |= {"no_cfunc_wrapper": True}  # a `pointer` is compiled apart
-    is_apart = apart or "fastmath" in options
-    dispatcher = CheckedDispatcher if is_apart else KernelDispatcher
+    dispatcher = CheckedDispatcher if "fastmath" in options else KernelDispatcher
     made = dispatcher(py_func=function, targetoptions=options)
-    if unrolls:
-        made.passes = numba_passes
     made.opens_cache = cached and bool(CACHE_DIRECTORY)
     return made
 
@@ -170,8 +156,7 @@ def pointer(
         options = {"nopython": True, "error_model": "numpy"}
         options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
         python_function = getattr(function, "py_func", function)
-        passes = getattr(function, "passes", numba_passes)
-        with package_cache(), compiling(passes):
+        with package_cache(), without_collector():
             made = cfunc(signature, cache=cached, **options)
             found = made(python_function)
             vars(found)[ADDRESS] = found.address

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from llvmlite.binding import create_pass_builder, create_pipeline_tuning_options
-from numba.core import codegen, types, typing
+from numba.core import types, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompileResult, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
@@ -27,42 +26,19 @@ from dpsample.core.cache import package_cache
 Types = tuple[Any, ...]
 
 
-# Numba 0.61 has another function, and always its own passes.
-numba_passes: Any = getattr(codegen, "create_pass_builder", None)
-
-
-def brief_passes(
-    machine: Any, opt: int, loop_vectorize: bool, slp_vectorize: bool
-) -> Any:
-    """Return Numba's passes, which here unroll no loop.
-
-    Unrolled, long kernels are half as much code again, and compile for a third longer.
-    Only loops over a sparse row, or all walls, were faster: those are `apart`.
-    """
-    options = create_pipeline_tuning_options(opt)
-    options.loop_vectorization = loop_vectorize
-    options.slp_vectorization = slp_vectorize
-    options.loop_unrolling = False
-    return create_pass_builder(machine, options)
-
-
 @contextmanager
-def compiling(passes: Any = numba_passes) -> Iterator[None]:
-    """Compile with these passes, and without Python's search for garbage.
+def without_collector() -> Iterator[None]:
+    """Compile without Python's search for garbage: a tenth of the time.
 
-    Nearly all that a compiler makes lives until it is done, and is searched each time:
-    a tenth of the time.
+    Nearly all that a compiler makes lives until it is done, and is searched each time.
     """
-    with global_compiler_lock:
-        was_on, before = gc.isenabled(), getattr(codegen, "create_pass_builder", None)
-        try:
-            gc.disable()
-            codegen.create_pass_builder = passes
-            yield
-        finally:
-            codegen.create_pass_builder = before
-            if was_on:
-                gc.enable()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -83,7 +59,6 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     # Whether the code to come is kept on disk. Few kernels are called from Python, and
     # to open a file for each of them would take a fifth of the import.
     opens_cache = False
-    passes: Any = staticmethod(numba_passes)
 
     def compile(self, sig: object) -> object:
         """Compile for types of arguments, or load from disk; return the entry point."""
@@ -91,7 +66,7 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
             with package_cache(), suppress(RuntimeError):  # its source may be gone
                 self.enable_caching()
             self.opens_cache = False
-        with compiling(self.passes):
+        with without_collector():
             return super().compile(sig)
 
     def get_call_template(
@@ -124,8 +99,6 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
 
 class KernelDispatcher(CheckedDispatcher):
     """Function that Numba compiles for calls from Python, and we lower for kernels."""
-
-    passes = staticmethod(brief_passes)
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)

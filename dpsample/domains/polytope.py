@@ -31,7 +31,7 @@ NEGLIGIBLE = 1e-13
 INDEPENDENT = 1e-10
 
 
-@kernel(counts_references=False, apart=True)
+@kernel(counts_references=False)
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return ``max_i <a_i, theta + t direction> - b_i``."""
     worst = -np.inf

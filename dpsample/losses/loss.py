@@ -71,7 +71,7 @@ def compile_pieces(
     def record(params: Array, margin: float, response: float, out: Array) -> None:
         out[0], out[1] = scalar(params, margin, response)
 
-    made = decorator or kernel(counts_references=False, apart=True)
+    made = kernel(counts_references=False) if decorator is None else decorator
     return made(value), made(slope), made(record)
 
 

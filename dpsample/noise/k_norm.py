@@ -40,7 +40,7 @@ COORDINATES, SPECTRUM, FACETS = 0, 1, 2
 MAX_DIM = 6
 MAX_VERTICES = 2000
 _TOLERANCE = 1e-9
-_DEPTH = 1e-7
+_DEPTH = 1e-7  # of simplices below the surface, by rounding
 _FLAT = 1e-14
 _REMEDY = "Use a ball or a box that contains the polytope."
 
@@ -154,9 +154,8 @@ def k_norm(
     check.positive(scale=scale)
     table = k_norm_table(domain, shape[-1])
     out = np.empty(shape)
-    cost = 1 if table.kind == COORDINATES else shape[-1]
-    if table.kind == SPECTRUM:
-        cost = math.ceil(cost / table.plan.acceptance)
+    is_cheap = table.kind == COORDINATES
+    cost = 1 if is_cheap else math.ceil(shape[-1] / table.plan.acceptance)
     for rows in parts(out.reshape(-1, shape[-1]), cost=cost):
         fill_k_norm_rows(rng, table, float(scale), rows)
     return out
@@ -303,11 +302,9 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
     if isinstance(domain, SchattenBall):
         return np.full(1, domain.radius)
     body = domain.body(dim)
-    is_about_zero = (body.lower == -body.upper).all()
-    if not is_about_zero or (
-        isinstance(domain, Ball) and domain.default_center(dim).any()
-    ):
-        got = f"center {check.shown(domain.default_center(dim).tolist())}"
+    center = domain.default_center(dim)  # a small one is lost in the ends of a ball
+    if center.any() or not (body.lower == -body.upper).all():
+        got = f"center {check.shown(center.tolist())}"
         check.fail("domain", "symmetric about 0", got)
     return np.array(body.upper)
 

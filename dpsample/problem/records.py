@@ -138,7 +138,7 @@ def any_record(rng, first, last):
     return rng.integers(first, last)
 
 
-@kernel(counts_references=False, apart=True)
+@kernel(counts_references=False)
 def products_of(data, theta, start, stop, products):
     """Fill products[: stop - start] with <a_i, theta>."""
     if data.dense.shape[0] > 0:
@@ -161,7 +161,7 @@ def margins_of(data, theta, start, stop, margins):
             margins[i - start] += data.offset[i]
 
 
-@kernel(counts_references=False, apart=True)
+@kernel(counts_references=False)
 def add_transposed(data, slopes, start, stop, scratch, out):
     """Add the sum of slopes[i - start] a_i over the block to out."""
     if data.dense.shape[0] > 0:

@@ -145,7 +145,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
                 return PAUSED, t + 1
         return OK, draws.shape[0]
 
-    return kernel(unrolls=True)(run)
+    return kernel(run)
 
 
 def filler(

@@ -4,12 +4,11 @@ import gc
 
 import numpy as np
 import pytest
-from numba import njit
 from numba.core import event
 from numba.core.runtime import _nrt_python, rtsys
 
 from dpsample.core.jit import kernel
-from dpsample.core.linking import compiling, numba_passes
+from dpsample.core.linking import without_collector
 
 pytestmark = pytest.mark.skipif(
     not hasattr(kernel(lambda: 0), "py_func"), reason="kernels are interpreted"
@@ -117,40 +116,18 @@ def test_constants_and_numbers_share_one_version():
 
 def test_the_collector_waits_for_the_compiler_and_comes_back():
     assert gc.isenabled()
-    with pytest.raises(ValueError, match="stop"), compiling():
-        with compiling():
+    with pytest.raises(ValueError, match="stop"), without_collector():
+        with without_collector():
             assert not gc.isenabled()
         assert not gc.isenabled()
         raise ValueError("stop")
     assert gc.isenabled()
 
 
-def gathered(values, columns, theta):
-    s = 0.0
-    for j in range(len(columns)):
-        s += values[j] * theta[columns[j]]
-    return s
-
-
-@pytest.mark.skipif(numba_passes is None, reason="this Numba has other passes")
-def test_loops_are_unrolled_in_kernels_that_are_apart_and_in_functions_of_others():
-    kernels = [
-        kernel(gathered, cached=False),
-        kernel(cached=False, apart=True)(gathered),
-        njit(gathered),
-    ]
-    numbers = np.arange(9.0), np.arange(9), np.arange(9.0)
-    assert {each(*numbers) for each in kernels} == {204.0}
-    ours, apart, others = (
-        "".join(each.inspect_llvm().values()).count(" fadd double") for each in kernels
-    )
-    assert ours < apart == others
-
-
 def test_a_collector_that_was_off_stays_off():
     gc.disable()
     try:
-        with compiling():
+        with without_collector():
             pass
         assert not gc.isenabled()
     finally:

@@ -596,6 +596,14 @@ def test_nearly_parallel_sides_are_not_given_together(angle):
     assert error < 1e-9
 
 
+def test_only_entangled_sides_are_given_up():
+    normals = np.array([[1.0, 0.0, 0.0], [1.0, 1e-7, 0.0], [0.0, 0.0, 1.0]])
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    assert proposals.entangled(normals) == [0, 1]
+    assert not proposals.entangled(normals[[0, 2]])
+    assert not proposals.entangled(normals[[]])
+
+
 @pytest.mark.parametrize("number", [3, 4, 6])
 def test_sides_that_share_little_in_pairs_and_all_together_are_not_all_given(number):
     step = np.eye(number) + np.eye(number, k=-1)
@@ -603,8 +611,8 @@ def test_sides_that_share_little_in_pairs_and_all_together_are_not_all_given(num
     sides_of[0] = step[0]
     rows = sides_of / np.linalg.norm(sides_of, axis=1, keepdims=True)
     turned = rows @ np.linalg.qr(np.random.default_rng(1).normal(size=(number,) * 2))[0]
-    assert proposals._given_error(turned[:1]) < 1e-15
-    assert proposals._given_error(turned) > proposals.GIVEN_ERROR
+    assert not proposals.entangled(turned[:1])
+    assert proposals.entangled(turned)
 
 
 def test_sides_that_are_given_for_what_they_share_are_caught(monkeypatch):

@@ -196,7 +196,7 @@ def add_dense(dense, rows, count, slopes, out):
             out[j] += s * dense[row, j]
 
 
-@kernel(counts_references=False, apart=True)
+@kernel(forceinline=True, counts_references=False)
 def scattered_margins(data, rows, count, theta, margins):
     """Fill margins with <a_i, theta> + offset_i of any rows."""
     if data.dense.shape[0] > 0:
@@ -212,7 +212,7 @@ def scattered_margins(data, rows, count, theta, margins):
             margins[i] += data.offset[rows[i]]
 
 
-@kernel(counts_references=False, apart=True)
+@kernel(forceinline=True, counts_references=False)
 def add_scattered(data, rows, count, slopes, out):
     """Add the sum of slopes[i] a_i of any rows."""
     if data.dense.shape[0] > 0:

@@ -18,7 +18,6 @@ s >= 0 follow a Gaussian on an orthant, and y is an independent Gaussian with A 
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -222,14 +221,15 @@ def _on_sphere(
 GIVEN_ERROR = 1e-9
 
 
-def _given_error(scaled: Array) -> float:
-    """By how much a move along one of the sides would be seen by the others."""
+def entangled(units: Array) -> list[int]:
+    """Return which of some unit normals would see a move along another one."""
     try:
-        factor = linalg.cho_factor(scaled @ scaled.T)
+        factor = linalg.cho_factor(units @ units.T)
     except linalg.LinAlgError:
-        return math.inf
-    seen = linalg.cho_solve(factor, scaled) @ scaled.T
-    return float(np.abs(seen - np.eye(len(seen))).max(initial=0.0))
+        return [*range(len(units))]
+    seen = linalg.cho_solve(factor, units) @ units.T
+    errors = np.abs(seen - np.eye(len(seen))).max(axis=1, initial=0.0)
+    return [int(i) for i in np.flatnonzero(~(errors <= GIVEN_ERROR))]
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:
@@ -238,21 +238,22 @@ def _near_sides(mode: Mode, region: Region) -> Array:
         return np.zeros(0, dtype=np.int64)
     scaled: Array = linalg.solve_triangular(region.root, mode.sides.T, lower=True).T
     sizes = np.linalg.norm(scaled, axis=1)
+    units = scaled / sizes[:, None]
     depths: Array = np.where(mode.multipliers > 0.0, -1.0, mode.depths / sizes)
     chosen: list[int] = []
     basis = np.empty((0, scaled.shape[1]), dtype=np.float64)
     for j in np.argsort(depths):
         if depths[j] > NEAR or len(chosen) == scaled.shape[1]:
             break
-        rest = scaled[j] / sizes[j]
+        rest = units[j]
         for _ in range(2):
             rest = rest - basis.T @ (basis @ rest)
         length = float(np.linalg.norm(rest))
         if length > 1e-3 or (depths[j] < 0.0 and length > 1e-8):
             chosen.append(int(j))
             basis = np.vstack([basis, rest / length])
-    while _given_error(scaled[chosen]) > GIVEN_ERROR:
-        chosen.pop()
+    while lost := entangled(units[chosen]):
+        chosen.pop(lost[-1])
     return np.array(chosen, dtype=np.int64)
 
 
