@@ -275,10 +275,6 @@ def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
     """Row of norm ``row_bound`` in a direction."""
     check.one_of(("axis", "corner", "difference"), direction=direction)
     size_of_row, domain = width(facts), facts.domain
-    if direction == "corner" and isinstance(domain, SchattenBall):
-        row = np.eye(*domain.shape).reshape(-1)
-        size = float(norms.schatten(row, facts.row_norm, domain.shape))
-        return np.asarray(facts.row_bound / size * row)
     row = np.ones(size_of_row) if direction == "corner" else unit(size_of_row)
     if direction == "axis":
         return facts.row_bound * row
@@ -286,7 +282,13 @@ def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
         if size_of_row < 2:
             check.fail("direction", "of a row with two entries", direction)
         row[1] = -1.0
-    return np.asarray(facts.row_bound / float(norms.norm(row, facts.row_norm)) * row)
+    if isinstance(domain, SchattenBall):
+        if direction == "corner":
+            row = np.eye(*domain.shape).reshape(-1)
+        size = norms.schatten(row, facts.row_norm, domain.shape)
+    else:
+        size = norms.norm(row, facts.row_norm)
+    return np.asarray(facts.row_bound / float(size) * row)
 
 
 def response_bound(facts: PublicFacts) -> float:

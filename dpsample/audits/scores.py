@@ -41,6 +41,8 @@ ROUNDING = 1e-9
 CUT, RIDGE, MAX_ITERATIONS, TOLERANCE = 8.0, 1e-3, 25, 1e-8
 # Most coefficients for which squares are fitted too.
 MAX_SQUARED = 200
+# Outputs beyond this size count as of this size: their squares exist.
+FARTHEST = 1e150
 # Draws of each law that the fit looks at.
 MAX_FITTED = 50_000
 
@@ -157,6 +159,8 @@ def additive_scores(
     first = check.array("problem", _vector("problem", value), shape=(None,))
     second = check.array("neighbor", _vector("neighbor", neighbor), shape=first.shape)
     check_pair(mechanism, first, second, relation)
+    # Only the difference counts; beside large values the noise would be rounded.
+    first, second = np.zeros_like(first), second - first
     draw = _four_parts(
         lambda center, rng, count: (
             center + mechanism.noise.draw(rng, (count, center.size))
@@ -243,6 +247,7 @@ class Discriminant:
         return np.asarray(self._features(outputs) @ self.weights)
 
     def _features(self, outputs: Array) -> Array:
+        outputs = np.clip(outputs, -FARTHEST, FARTHEST)
         cut = np.clip((outputs - self.center) / self.scale, -CUT, CUT)
         return cut if self.weights.size == cut.shape[1] else np.hstack([cut, cut**2])
 
@@ -253,7 +258,7 @@ def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
     At most `MAX_FITTED` of each are used.
     """
     p, q = outputs_p[:MAX_FITTED], outputs_q[:MAX_FITTED]
-    both = np.concatenate([p, q])
+    both = np.clip(np.concatenate([p, q]), -FARTHEST, FARTHEST)
     low, center, high = np.quantile(both, [0.25, 0.5, 0.75], axis=0)
     # A discrete output can have no spread between its quartiles.
     scale = np.where(high > low, (high - low) / 1.35, both.std(axis=0))

@@ -53,6 +53,7 @@ FARTHEST = 1e100
 GROWTH, LONGEST = 0.1, 2000
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
 MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])  # of the budget's epsilon, at which to bet
+LARGEST_EPSILON = 300.0  # at which to bet: squares of its exponential exist
 # Rounds that are drawn at once, and draws of each law from which a score is learned.
 FIRST_BATCH, LAST_BATCH, NUM_LEARNED = 512, 32_768, 1000
 LEARNED = (
@@ -260,7 +261,7 @@ def blank(
     **claim: Any,
 ) -> SequentialReport:
     """Report before the first round; ``learn`` finds a score if none is known."""
-    epsilons = claim["budget"].epsilon * MULTIPLES
+    epsilons = np.minimum(claim["budget"].epsilon * MULTIPLES, LARGEST_EPSILON)
     test = SequentialTest(epsilons=epsilons, claimed=curve(epsilons), alpha=alpha)
     report = SequentialReport(test=test, num_batches=0, **claim)
     if learn is None:

@@ -7,6 +7,7 @@ import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import neighbors
 from dpsample.audits.exponential import differing_records
+from dpsample.numerics.norms import schatten
 
 LOSSES = [losses.Linear(), losses.Logistic(), losses.Hinge(), losses.Absolute()]
 REPLACED = [neighbors.opposite, neighbors.duplicated, neighbors.at_kink]
@@ -177,3 +178,13 @@ def test_offsets_are_compared_too():
 def test_errors_name_the_argument(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("row_norm", [1.0, np.inf])
+@pytest.mark.parametrize("direction", ["axis", "corner", "difference"])
+def test_rows_of_matrices_have_their_schatten_norm(row_norm, direction):
+    domain = domains.SchattenBall(1.0, shape=(2, 2), p=1.5)
+    facts = facts_of(domain=domain, row_norm=row_norm)
+    for problem in neighbors.opposite(facts, direction=direction):
+        row = problem.data.dense[-1]
+        assert schatten(row, row_norm, (2, 2)) == pytest.approx(facts.row_bound)

@@ -101,6 +101,20 @@ def test_gaussian_noise_attains_its_curve():
     assert report.gdp_lower > (0.8 if IS_FRESH else 0.92) * mechanism.gdp
 
 
+@pytest.mark.parametrize("value", [2.0**52, 1e18])
+def test_values_that_round_the_noise_away_refute_nothing(value):
+    budget = dps.Budget(epsilon=5.0, delta=1e-2)
+    step = float(np.spacing(value))
+    mechanism = gaussian_mechanism(budget, sensitivity=step)
+    pair = [value], [value + step]
+    report = dps.audit(mechanism, *pair, budget, num_draws=100_000, **quiet())
+    assert not report.is_refuted, report
+    half = dps.audit(
+        scaled(mechanism, 0.5), *pair, budget, num_draws=100_000, **quiet()
+    )
+    assert half.is_refuted, half
+
+
 def test_noise_for_zeroed_records_is_refuted_under_replacement():
     zeroed = dps.Budget(epsilon=1.0, delta=1e-3, relation="zero_out")
     # A mean of vectors of norm 1: zeroing one moves it by 1/n, replacing one by 2/n.

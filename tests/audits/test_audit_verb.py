@@ -115,6 +115,13 @@ def test_data_may_be_anything_and_outputs_may_have_any_shape():
     assert quick({"shift": 0.0}, {"shift": 2.0}, mechanism=matrix).is_refuted
 
 
+def test_outputs_may_have_any_size():
+    def signs(data, rng, num_draws):
+        return np.where(rng.random(num_draws) < data, 1e308, -1e308)
+
+    assert quick(0.1, 0.9, mechanism=signs).is_refuted
+
+
 def test_an_odd_number_of_draws_loses_one():
     assert quick(num_draws=4001).num_draws == 4000
 

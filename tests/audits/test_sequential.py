@@ -116,6 +116,13 @@ def test_a_function_with_half_of_its_noise_is_refuted():
     assert report.to_dict()["stopped_at"] == report.test.stopped_at
 
 
+def test_a_claim_of_a_huge_epsilon_beside_a_small_gdp_is_refuted():
+    budget, claims = dps.Budget(epsilon=800.0, delta=1e-5), {"gdp": 0.1}
+    options = {"alpha": ALPHA, "seed": 1, "sequential": True}
+    report = dps.audit(half_noise, np.zeros(3), np.ones(3), budget, **claims, **options)
+    assert report.is_refuted and report.test.gdp_lower > GDP
+
+
 def test_an_audit_goes_on_to_the_same_bits():
     mechanism = dps.noise.gaussian_mechanism(BUDGET, sensitivity=1.0)
     run = {"alpha": ALPHA, "seed": 2}
