@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # accurate to its last place, so no proof may rest on it.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 LARGEST = float(np.finfo(np.float64).max)
+# Names of the types that say so; pandas need not be installed.
+MISSING = ("MaskedConstant", "NAType", "NaTType")
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 # Of loops and arrays: what is longer would not return, and indices fit 32 bits.
@@ -348,13 +350,17 @@ def entries(
 ) -> Array:
     """Return ``value`` as a fresh float64 array of any shape, finite by default.
 
-    If ``saturated`` a number beyond all doubles becomes the largest of them: no error
-    tells how large it is.
+    If ``saturated`` a number beyond all doubles becomes the largest of them, and what
+    is missing NaN: no error tells which it was.
     """
+    # NumPy warns of what is missing in a list of numbers, but not in one of objects.
+    kind = object if saturated and isinstance(value, list | tuple) else None
     try:
-        given = np.asarray(value)
-        numbers_only = given.dtype.kind in "biufO"
-        if isinstance(value, np.ma.MaskedArray) or not numbers_only:
+        given = np.asarray(value, dtype=kind)
+        is_masked = isinstance(value, np.ma.MaskedArray)
+        if saturated and value is np.ma.masked:
+            given, is_masked = np.array(math.nan), False
+        if is_masked or given.dtype.kind not in "biufO":
             raise TypeError
         if saturated and given.dtype.kind == "O":  # one by one: none is another's error
             result = np.reshape(
@@ -371,11 +377,15 @@ def entries(
 
 
 def _saturated(entry: Any) -> float:
-    """Return the nearest double; NaN for what is no number, as NumPy has it."""
+    """Return the nearest double; NaN for what NumPy, pandas or Arrow call missing."""
+    if hasattr(entry, "as_py"):  # a scalar of Arrow
+        entry = entry.as_py()
+    if entry is None or type(entry).__name__ in MISSING:
+        return math.nan
     if isinstance(entry, str | bytes | complex | np.complexfloating):
         raise TypeError
     try:
-        return math.nan if entry is None else float(entry)
+        return float(entry)
     except OverflowError:
         return LARGEST if entry > 0 else -LARGEST
     except ValueError:

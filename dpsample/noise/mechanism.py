@@ -154,7 +154,7 @@ class AdditiveMechanism:
         spend(ledger, certificate)
         with release_streams(seed, 1) as (rng,):
             noisy = self.noise._noisy(rng, point)
-        answer = float(noisy[0]) if np.ndim(value) == 0 else noisy
+        answer = float(noisy[0]) if given.ndim == 0 else noisy
         return NoisyAnswer(value=answer, certificate=certificate)
 
     def privacy_loss(

@@ -275,10 +275,28 @@ def test_numbers_beyond_all_doubles_are_queries_like_others(huge):
         np.testing.assert_array_equal(noisy, expected)
 
 
-@pytest.mark.parametrize("nothing", [math.nan, Decimal("NaN"), Decimal("sNaN"), None])
+class NAType:
+    """As the missing value of pandas."""
+
+
+class NullScalar:
+    """As the missing value of Arrow."""
+
+    def as_py(self):
+        return None
+
+
+MISSING = [None, np.ma.masked, NAType(), NullScalar()]
+
+
+@pytest.mark.parametrize(
+    "nothing", [math.nan, Decimal("NaN"), Decimal("sNaN"), *MISSING]
+)
 @pytest.mark.filterwarnings("error")
-def test_what_stands_beside_a_huge_number_is_answered_as_alone(nothing):
+def test_what_is_missing_is_answered_as_nan_alone_and_beside_others(nothing):
     made = gaussian_mechanism(Budget(epsilon=1.0, delta=1e-6), sensitivity=1.0)
+    alone = made.release(nothing, seed=1).value
+    assert alone == made.release(math.nan, seed=1).value
     for beside, finite in ((10**400, math.inf), (1, 1.0)):
         noisy = made.release([nothing, beside], seed=1).value
         expected = made.release([math.nan, finite], seed=1).value
