@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -583,7 +584,7 @@ def nearly_parallel(angle):
 
 
 def given_error(angle):
-    """By how much a move along one given side is seen by another one."""
+    """By how much a move along one given side is seen by another one, both scaled."""
     made = nearly_parallel(angle).prepare(np.random.default_rng(0)).proposal
     seen = made.sides @ made.back
     return len(seen), np.abs(seen - np.eye(len(seen))).max()
@@ -599,9 +600,39 @@ def test_nearly_parallel_sides_are_not_given_together(angle):
 def test_only_entangled_sides_are_given_up():
     normals = np.array([[1.0, 0.0, 0.0], [1.0, 1e-7, 0.0], [0.0, 0.0, 1.0]])
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    assert proposals.entangled(normals) == [0, 1]
-    assert not proposals.entangled(normals[[0, 2]])
-    assert not proposals.entangled(normals[[]])
+    assert proposals.are_entangled(normals[:2])
+    assert not proposals.are_entangled(normals[[0, 2]])
+    assert not proposals.are_entangled(normals[[]])
+    held, near = np.full(3, -1.0), np.arange(3)
+    assert proposals.independent(normals, held, near, are_asked=True) == [0, 2]
+
+
+def test_a_side_that_is_entangled_with_nothing_given_stays_given():
+    """The second side has to go, and with it what makes the third one doubtful."""
+    sides_of = [[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0], [0.0, 1.0, 1e-4], *-np.eye(3)]
+    problem = dps.Problem(
+        np.repeat(np.eye(3), 20, axis=0),
+        np.repeat([3.0, 1.0, 9.9995e-5], 20),
+        loss=dps.losses.Squared(),
+        domain=dps.domains.Polytope(sides_of, [1.0, 1.0, 0.0, 3.0, 3.0, 3.0]),
+        row_bound=1.0,
+        response_bound=3.0,
+    )
+    place = Place.of(dps.Gibbs(problem, k=1e6, mu=1e-3), 1e-9)
+    made = place.prepare(np.random.default_rng(0))
+    assert len(made.proposal.sides) == 2
+    assert made.is_practical
+
+
+def test_proposals_have_the_slacks_they_were_given():
+    made = nearly_parallel(1e-2).prepare(np.random.default_rng(0)).proposal
+    slacks = 10.0 ** np.arange(-8.0, 0.0).repeat(2).reshape(-1, 2)
+    rounded = made.back * (1.0 + 1e-8 * np.array([1.0, -1.0]))
+    given = SimpleNamespace(draw=lambda rng, num_tries: slacks)
+    corner = replace(made, back=rounded, slacks=given)
+    v = corner.draw(np.random.default_rng(1), len(slacks))
+    seen = corner.depths - v @ corner.sides.T
+    assert np.abs(seen - slacks).max() < 1e-13
 
 
 @pytest.mark.parametrize("number", [3, 4, 6])
@@ -611,8 +642,8 @@ def test_sides_that_share_little_in_pairs_and_all_together_are_not_all_given(num
     sides_of[0] = step[0]
     rows = sides_of / np.linalg.norm(sides_of, axis=1, keepdims=True)
     turned = rows @ np.linalg.qr(np.random.default_rng(1).normal(size=(number,) * 2))[0]
-    assert not proposals.entangled(turned[:1])
-    assert proposals.entangled(turned)
+    assert not proposals.are_entangled(turned[:1])
+    assert proposals.are_entangled(turned)
 
 
 def test_sides_that_are_given_for_what_they_share_are_caught(monkeypatch):

@@ -221,15 +221,15 @@ def _on_sphere(
 GIVEN_ERROR = 1e-9
 
 
-def entangled(units: Array) -> list[int]:
-    """Return which of some unit normals would see a move along another one."""
+def are_entangled(units: Array) -> bool:
+    """Whether some of these unit normals would see a move along another one."""
     try:
         factor = linalg.cho_factor(units @ units.T)
     except linalg.LinAlgError:
-        return [*range(len(units))]
+        return True
     seen = linalg.cho_solve(factor, units) @ units.T
-    errors = np.abs(seen - np.eye(len(seen))).max(axis=1, initial=0.0)
-    return [int(i) for i in np.flatnonzero(~(errors <= GIVEN_ERROR))]
+    errors = np.abs(seen - np.eye(len(seen)))
+    return not errors.max(initial=0.0) <= GIVEN_ERROR
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:
@@ -240,21 +240,32 @@ def _near_sides(mode: Mode, region: Region) -> Array:
     sizes = np.linalg.norm(scaled, axis=1)
     units = scaled / sizes[:, None]
     depths: Array = np.where(mode.multipliers > 0.0, -1.0, mode.depths / sizes)
+    near = np.argsort(depths)[: np.count_nonzero(depths <= NEAR)]
+    chosen = independent(units, depths, near)
+    if are_entangled(units[chosen]):  # rare, and asked of each side takes its time
+        chosen = independent(units, depths, near, are_asked=True)
+    return np.array(chosen, dtype=np.int64)
+
+
+def independent(
+    units: Array, depths: Array, near: Array, *, are_asked: bool = False
+) -> list[int]:
+    """Sides of ``near`` neither along those before them nor, if asked, entangled."""
     chosen: list[int] = []
-    basis = np.empty((0, scaled.shape[1]), dtype=np.float64)
-    for j in np.argsort(depths):
-        if depths[j] > NEAR or len(chosen) == scaled.shape[1]:
+    basis = np.empty((0, units.shape[1]), dtype=np.float64)
+    for j in near:
+        if len(chosen) == units.shape[1]:
             break
         rest = units[j]
         for _ in range(2):
             rest = rest - basis.T @ (basis @ rest)
         length = float(np.linalg.norm(rest))
-        if length > 1e-3 or (depths[j] < 0.0 and length > 1e-8):
+        if not (length > 1e-3 or (depths[j] < 0.0 and length > 1e-8)):
+            continue
+        if not (are_asked and are_entangled(units[[*chosen, j]])):
             chosen.append(int(j))
             basis = np.vstack([basis, rest / length])
-    while lost := entangled(units[chosen]):
-        chosen.pop(lost[-1])
-    return np.array(chosen, dtype=np.int64)
+    return chosen
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -265,14 +276,21 @@ class Corner:
     base: Array  # (m,)
     back: Array  # (m, r): E
     sides: Array  # (r, m)
+    depths: Array  # (r,)
     slacks: ExponentialOrthant | TiltedOrthant
 
     @classmethod
     def of(cls, mode: Mode, region: Region, near: Array) -> Corner:
-        """Corner of the sides ``near``."""
-        sides, depths = mode.sides[near], mode.depths[near]
-        gradient, multipliers = mode.gradient, mode.multipliers[near]
+        """Corner of the sides ``near``, which are scaled to unit normals."""
+        gradient, sides = mode.gradient, mode.sides[near]
         scaled = linalg.solve_triangular(region.root, sides.T, lower=True)  # (m, r)
+        sizes = np.linalg.norm(scaled, axis=0)
+        sides, scaled, depths = (
+            sides / sizes[:, None],
+            scaled / sizes,
+            mode.depths[near] / sizes,
+        )
+        multipliers = mode.multipliers[near] * sizes
         covariance = scaled.T @ scaled
         shares = linalg.solve(covariance, scaled.T, assume_a="pos").T
         back = linalg.solve_triangular(region.root, shares, lower=True, trans="T")
@@ -287,6 +305,7 @@ class Corner:
             base=aside + back @ (depths - sides @ aside),
             back=back,
             sides=sides,
+            depths=depths,
             slacks=orthant(covariance, middle - depths, size),
         )
 
@@ -297,8 +316,10 @@ class Corner:
         free: Array = linalg.solve_triangular(
             self.root, noise.T, lower=True, trans="T"
         ).T
-        moved = (free @ self.sides.T + slacks) @ self.back.T
-        return np.ascontiguousarray(self.base + free - moved)
+        v = self.base + free - (free @ self.sides.T + slacks) @ self.back.T
+        # Digits of the slacks that sums with larger terms have lost.
+        v += (self.depths - v @ self.sides.T - slacks) @ self.back.T
+        return np.ascontiguousarray(v)
 
 
 def _largest_move(region: Region, sides: Array) -> float:
