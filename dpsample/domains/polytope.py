@@ -252,8 +252,24 @@ DEPENDENT = 1e-10
 TOLERANCE = 1e-9
 # Drift of a direction off the equalities, relative to its length, that is rounding.
 ZERO_DRIFT = 1e-12
+# Sizes of rows, as powers of ten: squares and products of squares exist.
+LARGEST_POWER = 60
 # One linear program per direction is affordable up to here.
 MAX_PROGRAMS = 200
+
+
+def _check_rows(name: str, rows: Array) -> None:
+    """Refuse rows of zeros, and those whose squares are no numbers."""
+    sizes = np.abs(rows).max(axis=1)
+    zero = np.flatnonzero(sizes == 0.0)
+    if len(zero):
+        check.fail(f"every row of {name}", "nonzero", f"zeros in row {zero[0]}")
+    odd = np.flatnonzero(np.abs(np.log10(sizes)) > LARGEST_POWER)
+    if len(odd):
+        wanted = f"of size 1e-{LARGEST_POWER} to 1e{LARGEST_POWER}"
+        remedy = "Multiply the row and its bound by one number."
+        got = f"a largest entry of {sizes[odd[0]]:.3g} in row {odd[0]}"
+        check.fail(f"every row of {name}", wanted, got, remedy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,8 +294,9 @@ class Polytope(Domain):
     Raises
     ------
     ValueError
-        If shapes disagree, a row is zero, equalities depend on one another, or no point
-        on them satisfies all inequalities strictly (a linear program decides).
+        If shapes disagree, a row is zero or not of size 1e-60 to 1e60, equalities
+        depend on one another, or no point on them satisfies all inequalities strictly
+        (a linear program decides).
 
     Examples
     --------
@@ -310,9 +327,7 @@ class Polytope(Domain):
         limits = check.array("b", self.b, shape=(len(rows),))
         if rows.size == 0:
             check.fail("A", "of shape (>= 1, >= 1)", f"shape {rows.shape}")
-        zero = np.flatnonzero(~rows.any(axis=1))
-        if len(zero):
-            check.fail("every row of A", "nonzero", f"zeros in row {zero[0]}")
+        _check_rows("A", rows)
         object.__setattr__(self, "A", frozen(rows))
         object.__setattr__(self, "b", frozen(limits))
         self._check_equalities(rows.shape[1])
@@ -346,10 +361,8 @@ class Polytope(Domain):
             wanted = f"of shape (l, {dim}) with 0 < l < {dim}"
             remedy = "No direction would be left to draw in." if len(rows) else ""
             check.fail("A_eq", wanted, f"shape {rows.shape}", remedy)
+        _check_rows("A_eq", rows)
         sizes = np.linalg.norm(rows, axis=1)
-        if not sizes.all():
-            got = f"zeros in row {int(np.argmin(sizes))}"
-            check.fail("every row of A_eq", "nonzero", got)
         unit, level = rows / sizes[:, None], values / sizes
         found = np.linalg.svd(unit, compute_uv=False)
         if found[-1] <= DEPENDENT * found[0]:

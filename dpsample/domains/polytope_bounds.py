@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.numerics.exact import two_product
 
 # Of an inscribed ball, relative to the largest offset: less is rounding.
 SMALLEST_RADIUS = 1e-9
@@ -71,14 +72,21 @@ def _inscribed(matrix: Array, bounds: Array) -> tuple[Array | None, float]:
 
 def is_bounded(matrix: Array) -> bool:
     """Whether ``A d <= 0`` forces d = 0: the rows positively span the space."""
-    if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
-        return False
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
+    if np.linalg.matrix_rank(unit) < matrix.shape[1]:
+        return False
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0.
     count = len(matrix)
     signs: dict[str, Array] = {"A_ub": -np.eye(count), "b_ub": np.zeros(count)}
     answer = _solve(np.ones(count), A_eq=unit.T, b_eq=-unit.sum(axis=0), **signs)
     return bool(answer.status == 0)
+
+
+def _slack(matrix: Array, bounds: Array, center: Array) -> Array:
+    """Compute ``b - A center`` with all its digits: of thin bodies it is small."""
+    products, errors = two_product.py_func(matrix, center)
+    terms = np.column_stack([bounds, -products, -errors])
+    return np.array([math.fsum(row.tolist()) for row in terms])
 
 
 def _dual(matrix: Array, slack: Array, direction: Array) -> Array | None:
@@ -110,7 +118,7 @@ def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array
     most ``<y, slack> + ||r||_1 M``; the largest of these inequalities bounds M.
     """
     dim = len(center)
-    slack = bounds - matrix @ center
+    slack = _slack(matrix, bounds, center)
     reach = np.full((2, dim), np.inf)
     leak = np.zeros((2, dim))
     for side, sign in enumerate((-1.0, 1.0)):
@@ -125,7 +133,12 @@ def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array
         reach = reach + leak * (reach.max() / (1.0 - leak.max()))
     elif leak.any():
         reach = np.where(leak > 0.0, np.inf, reach)
-    return center - reach[0], center + reach[1]
+    lower, upper = center - reach[0], center + reach[1]
+    is_short = center - lower < reach[0], upper - center < reach[1]
+    return (
+        np.where(is_short[0], np.nextafter(lower, -np.inf), lower),
+        np.where(is_short[1], np.nextafter(upper, np.inf), upper),
+    )
 
 
 def support_value(
@@ -134,7 +147,7 @@ def support_value(
     """Upper bound of <v, x>, exact up to rounding."""
     size = math.ldexp(0.5, math.frexp(np.abs(v).max())[1])  # squares of v / size exist
     v = v / size
-    slack = bounds - matrix @ center
+    slack = _slack(matrix, bounds, center)
     y = _dual(matrix, slack, v)
     if y is None:
         return math.inf

@@ -139,15 +139,15 @@ def prove(text: str) -> Lines:
             "checker='ball' needs python-flint: pip install 'dpsample[verify]'."
         )
     content = _read(text)
-    if content.get("format") == RELEASE:
-        names = "format theta feature_names encoding certificate digest"
-        _need(set(content) == set(names.split()), "the release has other fields")
-        _check_binding(content)
-        content = content["certificate"]
-    kind = content.get("format")
-    _need(kind in (DRAW, EVENT), f"format {kind!r} is unknown")
     before = ctx.prec
     try:
+        if content.get("format") == RELEASE:
+            names = "format theta feature_names encoding certificate digest"
+            _need(set(content) == set(names.split()), "the release has other fields")
+            _check_binding(content)
+            content = content["certificate"]
+        kind = content.get("format")
+        _need(kind in (DRAW, EVENT), f"format {kind!r} is unknown")
         return _draw(content) if kind == DRAW else _event(content)
     except NotProved:
         raise
@@ -374,12 +374,9 @@ def _reach(facts: Json) -> Ball:
         far = [] if center is None else [abs(arb(x)) for x in center]
         return _norm(far, inverse) + _ball(domain["radius"], "radius") * spread
     if name == "box":
-        ends = [
-            x if isinstance(x, list) else [x] * dim
-            for x in (domain["lower"], domain["upper"])
-        ]
-        pairs = zip(*ends, strict=True)
-        return _norm([abs(arb(a)).max(abs(arb(b))) for a, b in pairs], inverse)
+        pairs = _sides(domain, dim)
+        far = [abs(arb(a)).max(abs(arb(b))) for a, b in pairs]
+        return _norm(far, inverse) * _conversion(dim // len(pairs), arb(0), inverse)
     if name == "simplex":
         return arb(1)
     if name == "schatten_ball":
@@ -446,11 +443,19 @@ def _check_form(content: Json, known: dict[str, str], what: str) -> None:
     if name == "polytope" and "A_eq" in content:
         fields += ["A_eq", "b_eq"]
     _need(set(content) == {"name", *fields}, f"the {what} has other fields")
+    _need(content.get("events") != [], f"the {what} has no parts")
     for field in fields:
         is_inner = field in ("event", "events", "label")
         _need(is_inner or _is_plain(content[field]), f"{what}'s {field} is no number")
     for inner in (*content.get("events", ()), *filter(None, [content.get("event")])):
         _check_form(inner, known, what)
+
+
+def _check_point(value: object, dim: int, what: str) -> None:
+    is_point = isinstance(value, list) and len(value) == dim
+    _need(is_point, f"{what} is no point of {dim} numbers")
+    for x in value if isinstance(value, list) else []:
+        _need(type(x) in (float, int) and math.isfinite(x), f"{x!r} in {what}")
 
 
 def _sides(box: Json, dim: int) -> list[tuple[float, float]]:
@@ -476,9 +481,13 @@ def _check_domain(domain: Json, dim: int) -> None:
         is_shape = is_shape and all(type(n) is int and n > 0 for n in sides)
         is_shape = is_shape and math.prod(sides) == dim
         _need(is_shape, "the shape is not that of a matrix of dim entries")
-    center = domain.get("center")
-    is_center = center is None or (isinstance(center, list) and len(center) == dim)
-    _need(is_center, "the center is no point")
+    if domain.get("center") is not None:
+        _check_point(domain["center"], dim, "the center")
+    for rows, limits in (("A", "b"), ("A_eq", "b_eq")):
+        if rows in domain:
+            for row in domain[rows]:
+                _check_point(row, dim, f"a row of {rows}")
+            _check_point(domain[limits], len(domain[rows]), limits)
     if domain["name"] == "box":
         pairs = _sides(domain, dim)
         is_box = all(-math.inf < low < high < math.inf for low, high in pairs)
@@ -493,18 +502,18 @@ def _check_body(body: Json, dim: int) -> None:
     if body["name"] == "box":
         is_about_zero = all(low == -high for low, high in _sides(body, dim))
     if body["name"] == "polytope":
-        rows, limits = body["A"], body["b"]
-        is_about_zero = "A_eq" not in body and len(rows) == len(limits) > 0
-        for row, limit in zip(rows, limits, strict=False):
-            is_row = len(row) == dim and any(row) and limit > 0
-            is_finite = is_row and all(math.isfinite(x) for x in [*row, limit])
-            is_about_zero = is_about_zero and is_finite
+        is_about_zero = "A_eq" not in body and len(body["A"]) > 0
+        for row, limit in zip(body["A"], body["b"], strict=True):
+            is_about_zero = is_about_zero and any(row) and limit > 0
     _need(is_about_zero, "K is no body about 0")
 
 
 def _check_facts(facts: Json) -> None:
     _need(set(facts) == FACTS, "the facts are malformed")
     _check_form(facts["loss"], LOSSES, "loss")
+    for name in {"width", "level", "cap"} & set(facts["loss"]):
+        size = _ball(facts["loss"][name], name)
+        _need(bool(size > 0) and bool(name != "level" or size < 1), f"{name} = {size}")
     _check_domain(facts["domain"], facts["dim"])
     _ball(facts["offset_bound"], "offset_bound")
     _row(facts)
@@ -517,6 +526,8 @@ def _check_facts(facts: Json) -> None:
         is_count = isinstance(value, int) and not isinstance(value, bool)
         _need(is_count and value >= 1, f"{name} is no count")
     _need(isinstance(facts["intercept"], bool), "intercept is no bool")
+    is_matrix = facts["domain"]["name"] == "schatten_ball"
+    _need(not (is_matrix and facts["intercept"]), "matrices have no intercept")
 
 
 def _check_regularizer(c: Json) -> None:
@@ -761,7 +772,8 @@ def _delta(event: Json, epsilon: float) -> Ball:
     if name == "concentrated":
         return _concentrated(_number(event["rho"], "rho", zero=True), epsilon)
     if name == "composed" and all(e["name"] == "gaussian" for e in event["events"]):
-        total = sum((arb(e["gdp"]) ** 2 for e in event["events"]), arb(0))
+        parts = [_number(e["gdp"], "gdp", zero=True) for e in event["events"]]
+        total = sum((arb(gdp) ** 2 for gdp in parts), arb(0))
         return _curve_of_ball(epsilon, total.sqrt())
     _fail(f"this checker does not account for {name} events")
 

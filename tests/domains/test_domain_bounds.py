@@ -1,7 +1,9 @@
 """Support functions and largest norms of the domains, and what the domains refuse."""
 
+import contextlib
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -105,6 +107,54 @@ def test_polytope_support_takes_directions_whose_squares_are_no_numbers(size):
     polytope = random_polytope(3, 9, seed=8)
     v = np.array([0.3, -0.7, 0.2])
     assert polytope.support(size * v) == pytest.approx(size * polytope.support(v))
+
+
+def test_bounds_of_thin_polytopes_far_away_are_not_below_their_vertices():
+    """Slacks of 1e-8 beside terms of 1 have lost half of their digits."""
+    rng, count = np.random.default_rng(0), 0
+    while count < 20:
+        angles = rng.uniform(0.0, 2.0 * np.pi, 4)
+        rows = np.column_stack([np.cos(angles), np.sin(angles)])
+        limits = rows @ rng.normal(size=2) + 10.0 ** rng.uniform(-8.5, -7.0, 4)
+        with contextlib.suppress(ValueError):  # without points, or without bounds
+            body = Polytope(rows, limits)
+            center = [Fraction(x) for x in body.default_center(2).tolist()]
+            if not body.is_bounded:
+                continue
+            reach = float(body.max_norm(np.inf, body.default_center(2), 2))
+            corners = exact_vertices(body)
+            far = max(
+                abs(x - c) for v in corners for x, c in zip(v, center, strict=True)
+            )
+            assert far <= Fraction(reach) * (1 + Fraction(1, 10**14))
+            count += 1
+
+
+def exact_vertices(body):
+    """Vertices of a polytope in the plane, as fractions."""
+    rows = [[Fraction(x) for x in row] for row in body.A.tolist()]
+    sides = [(*row, Fraction(b)) for row, b in zip(rows, body.b.tolist(), strict=True)]
+    for (a, b, s), (c, d, t) in itertools.combinations(sides, 2):
+        if a * d != b * c:
+            x, y = (
+                (s * d - b * t) / (a * d - b * c),
+                (a * t - c * s) / (a * d - b * c),
+            )
+            if all(p * x + q * y <= r for p, q, r in sides):
+                yield x, y
+
+
+def test_rows_of_any_size_bound_a_polytope():
+    rows = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1e-16], [0.0, -1e-16]])
+    body = Polytope(rows, np.abs(rows).max(axis=1))
+    assert body.is_bounded and body.max_norm(2.0, np.zeros(2), 2) == pytest.approx(
+        2**0.5
+    )
+    for size in (1e-170, 1e155):
+        with pytest.raises(ValueError, match="Multiply the row and its bound"):
+            Polytope(size * rows[[0, 1, 0]], np.ones(3))
+        with pytest.raises(ValueError, match="every row of A_eq must be of size"):
+            Polytope(rows, np.ones(4), [[size, size]], [0.0])
 
 
 def test_polytope_support_agrees_with_a_solver():

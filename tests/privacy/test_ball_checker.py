@@ -29,6 +29,7 @@ from dpsample.problem.facts import PublicFacts
 from tests.support.public_facts import final, logistic_facts
 from tests.support.tiers import slow
 
+SCHATTEN = {"name": "schatten_ball", "radius": 1.0, "p": 1.0, "shape": [2, 3]}
 CUSTOM = losses.Custom(label="own", declared_slope=2.0)
 LOSSES = (
     *(losses.Linear(), losses.Logistic(), losses.Hinge(), losses.SmoothedHinge(0.3)),
@@ -175,6 +176,51 @@ def test_what_is_no_unit_ball_of_a_norm_is_refused(body):
     content["inputs"][index][1] = json.dumps(body)
     with pytest.raises(checker.NotProved):
         checker.prove(resealed(content))
+
+
+NO_FACTS = [
+    {"domain": {"name": "polytope", "A": None, "b": None}},
+    {"domain": {"name": "polytope", "A": [[1.0] * 6], "b": [None]}},
+    {"domain": {"name": "ball", "radius": 1.0, "p": 2.0, "center": [None] * 6}},
+    {"domain": {"name": "ball", "radius": 1.0, "p": 2.0, "center": ["inf"] * 6}},
+    {"loss": {"name": "quantile", "level": None}},
+    {"loss": {"name": "quantile", "level": 1.5}},
+    {"loss": {"name": "smoothed_hinge", "width": 0.0}},
+    {"intercept": True, "domain": SCHATTEN},
+]
+
+
+@pytest.mark.parametrize("facts", NO_FACTS, ids=json.dumps)
+def test_what_no_problem_has_is_refused(facts):
+    content = json.loads(final(sampler_share=0.1).to_json())
+    assert content["facts"]["dim"] == 6 and checker.prove(resealed(content))
+    content["facts"] |= facts
+    words = "malformed|no point|in the center|in b|level|width|no intercept"
+    with pytest.raises(checker.NotProved, match=words):
+        checker.prove(resealed(content))
+
+
+@pytest.mark.parametrize("gdp", [None, -0.1, 1e-320, "inf"])
+def test_parts_that_are_no_gaussians_are_refused(gdp):
+    event = {"name": "composed", "events": [{"name": "gaussian", "gdp": gdp}]}
+    with pytest.raises(checker.NotProved):
+        checker._delta(event, 1.0)
+    with pytest.raises(checker.NotProved, match="no parts"):
+        checker._check_form({"name": "composed", "events": []}, checker.EVENTS, "event")
+
+
+@pytest.mark.parametrize("content", [{"theta": 5}, {"certificate": [1]}])
+def test_a_malformed_release_is_not_proved(content):
+    names = "format theta feature_names encoding certificate digest"
+    release = dict.fromkeys(names.split(), "") | {"format": checker.RELEASE} | content
+    with pytest.raises(checker.NotProved):
+        checker.prove(json.dumps(release))
+
+
+def test_a_box_of_a_million_sides_takes_no_time():
+    facts = {"domain": {"name": "box", "lower": -2.0, "upper": 1.0}, "dim": 10**12}
+    reach = checker._reach(facts | {"row_norm": 2.0})
+    assert float(reach.mid()) == pytest.approx(2e6, rel=1e-15)
 
 
 EVENTS = (

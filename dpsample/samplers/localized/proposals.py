@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg
 
 from dpsample.core import jit, pauses
@@ -248,7 +249,7 @@ def _near_sides(mode: Mode, region: Region) -> Array:
 
 
 def independent(
-    units: Array, depths: Array, near: Array, *, are_asked: bool = False
+    units: Array, depths: Array, near: NDArray[np.intp], *, are_asked: bool = False
 ) -> list[int]:
     """Sides of ``near`` neither along those before them nor, if asked, entangled."""
     chosen: list[int] = []
