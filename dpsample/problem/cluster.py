@@ -18,6 +18,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.columns import without
 from dpsample.problem.homes import (
+    ENCODE,
     GROUP,
     OR_FILE,
     Above,
@@ -65,6 +66,11 @@ def taken_apart(
 def _sized(value: Any) -> Any:
     """Array of Dask whose chunks have known sizes."""
     if hasattr(value, "to_dask_array"):
+        types = list(value.dtypes) if value.ndim == 2 else [value.dtype]
+        kinds = {getattr(each, "kind", "O") for each in types}
+        is_mixed = not all(isinstance(each, np.dtype) for each in types)
+        if kinds <= set("biuf") and (is_mixed or ("b" in kinds and len(kinds) > 1)):
+            value = value.astype("float64")  # arrays of pandas' are of objects
         return value.to_dask_array(lengths=True)
     return value.compute_chunk_sizes() if np.isnan(value.shape).any() else value
 
@@ -92,7 +98,7 @@ class OnCluster:
         if value.shape != shape:
             check.fail(name, f"of shape {shape}", f"shape {value.shape}")
         if value.dtype.kind not in "biuf":
-            check.fail(name, "an array of numbers", f"dtype {value.dtype}")
+            check.fail(name, "an array of numbers", f"dtype {value.dtype}", ENCODE)
         return value.rechunk({0: self.size, 1: -1} if value.ndim > 1 else self.size)
 
     @property

@@ -333,9 +333,18 @@ class Stored(_Local):
         return make_data(out[: stop - start], response, offset, params)
 
     def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
-        """Bound records that `check` has seen: there is only something to scale."""
-        del offset, start
-        if self.rules.clip_rows:
+        """Bound records of files as if `check` had not: others may map them and write.
+
+        A write to a page that waits for the disk leaves no trace in its file's stamp.
+        """
+        paths = [t.path for t in self.tables if not isinstance(t, ArrayTable)]
+        if paths:
+            try:
+                above = self.rules.check(rows, response, offset, self.first + start)
+                self.rules.enforce([above])
+            except ValueError:  # of other records than those that were built from
+                raise RuntimeError(CHANGED.format(paths[0])) from None
+        elif self.rules.clip_rows:
             self.rules.clip(rows, response)
 
     def _parts(

@@ -242,6 +242,18 @@ class ParquetTable:
         return file_stamp(self.path)
 
 
+def _index_columns(schema: Any) -> set[object]:
+    """Columns of a frame's index, as pandas writes and reads it: they are no features.
+
+    Who filters a frame stores its records' numbers so.
+    """
+    try:
+        found = schema.pandas_metadata["index_columns"]
+        return {name for name in found if isinstance(name, str)}
+    except (LookupError, TypeError, ValueError, RecursionError):  # none, or no JSON
+        return set()
+
+
 def opened(
     path: str | os.PathLike[str], response: object, offset: object
 ) -> tuple[Any, list[str], Any, Any]:
@@ -263,7 +275,9 @@ def opened(
         remedy = "dpsample.tables reads text. " + str(error)
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
     count = metadata.num_rows
-    names, taken = columns_module.without(schema.names, response, offset)
+    index = _index_columns(schema) - {response, offset}
+    known = [name for name in schema.names if name not in index]
+    names, taken = columns_module.without(known, response, offset)
     if not (count and names):
         got = f"shape ({count}, {len(names)})"
         check.fail("features", "non-empty", got)

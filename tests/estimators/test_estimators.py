@@ -325,6 +325,20 @@ def test_a_missing_label_is_told(people, missing):
         classifier().fit(people[COLUMNS], labels)
 
 
+def test_what_is_missing_in_an_array_has_the_declared_value():
+    rng = np.random.default_rng(1)
+    X, y = rng.uniform(0.0, 10.0, (200, 2)), np.arange(200) % 2
+    ends = {"x0": (0, 10), "x1": (0, 10)}
+    given = dps.tables.Schema(numeric=ends, missing={"x1": 5.0})
+    model = PrivateLogisticRegression(bounds=given, classes=(0, 1), random_state=1)
+    filled = model.fit(X := np.where(np.arange(2) * (X > 9.0), 5.0, X), y).coef_
+    X[X[:, 1] == 5.0, 1] = np.nan
+    np.testing.assert_array_equal(model.fit(X, y).coef_, filled)
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match="x0"):
+        model.fit(X, y)
+
+
 def test_a_refused_fit_leaves_no_answer_of_other_settings(people):
     ledger = dps.privacy.Ledger(budget=dps.Budget(epsilon=1.05, delta=1e-5))
     model = classifier(ledger=ledger).fit(people[COLUMNS], people["ill"])

@@ -166,6 +166,34 @@ def test_a_file_that_has_changed_is_refused(tmp_path):
         dps.release(made, BUDGET)
 
 
+@pytest.mark.parametrize("change", ["row", "label", "NaN"])
+@pytest.mark.parametrize("clip_rows", [False, True])
+def test_records_that_another_map_has_written_are_looked_at(
+    tmp_path, change, clip_rows
+):
+    """Pages that wait for the disk are written without a trace in the file's times."""
+    rows, labels = records()
+    kept = np.memmap(tmp_path / "rows", rows.dtype, "w+", shape=rows.shape)
+    kept[:] = rows
+    other = np.memmap(tmp_path / "labels", labels.dtype, "w+", shape=labels.shape)
+    other[:] = labels
+    given = (
+        np.memmap(each.filename, each.dtype, "r", shape=each.shape)
+        for each in (kept, other)
+    )
+    made = problem(*given, clip_rows=clip_rows)
+    before = made.risk(np.ones(DIM))
+    if change == "label":
+        other[500] = 7.0
+    else:
+        kept[500] = 1000.0 if change == "row" else np.nan
+    if clip_rows and change == "row":
+        assert abs(made.risk(np.ones(DIM)) - before) < 2.0 / NUM
+    else:
+        with pytest.raises(RuntimeError, match="has changed since"):
+            dps.release(made, BUDGET)
+
+
 def shorter(path):
     os.truncate(path, os.path.getsize(path) // 4)
 
@@ -256,6 +284,22 @@ def test_odd_parquet_files_are_refused_in_the_grammar(tmp_path):
     pq.write_table(pa.table({"a": ones, "y": ones}).slice(0, 0), path)
     with pytest.raises(ValueError, match=r"non-empty, got shape \(0, 1\)"):
         problem(path, "y")
+
+
+def test_the_index_of_a_frame_in_parquet_is_no_feature(tmp_path):
+    pandas, path = pytest.importorskip("pandas"), tmp_path / "file.parquet"
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows, labels = records(np.float64)
+    frame = pandas.DataFrame(rows, columns=["a", "b", "c"]).assign(y=labels)
+    frame[frame.a > -0.3].to_parquet(path)
+    assert problem(path, "y").feature_names == ("a", "b", "c")
+    named = frame.set_index("y")
+    named.to_parquet(path)
+    assert problem(path, "y").feature_names == ("a", "b", "c")
+    for notes in (b"{", b"[]", b'{"index_columns": 1}', b"\xff"):
+        table = pa.Table.from_pandas(frame).replace_schema_metadata({b"pandas": notes})
+        pq.write_table(table, path)
+        assert problem(path, "y").feature_names == ("a", "b", "c")
 
 
 def test_the_path_of_a_file_is_kept_when_the_folder_changes(tmp_path, monkeypatch):
@@ -406,6 +450,21 @@ def test_a_frame_of_dask_keeps_its_own_names():
     given = frames.from_pandas(frame, npartitions=5)
     assert problem(given, "3").feature_names == ("0", "1", "2")
     assert list(given.columns) == [0, 1, 2, 3]
+
+
+def test_a_frame_of_dask_may_have_every_kind_of_numbers():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    rows, labels = records(np.float64)
+    frame = pandas.DataFrame(rows, columns=["a", "b", "c"]).assign(y=labels)
+    frame = frame.assign(a=frame.a > 0.0, b=frame.b.astype("Float64"))
+    frame[["b", "c"]] *= 0.3
+    given = problem(frames.from_pandas(frame, npartitions=5), "y", row_bound=2.0)
+    kept = problem(frame[["a", "b", "c"]], labels, row_bound=2.0)
+    assert given.risk(np.ones(DIM)) == kept.risk(np.ones(DIM))
+    text = frames.from_pandas(frame.assign(a="x"), npartitions=5)
+    with pytest.raises(ValueError, match="Encode categories"):
+        problem(text, "y")
 
 
 def test_records_of_a_frame_are_named_by_their_numbers():
