@@ -482,3 +482,16 @@ def test_records_of_a_frame_are_named_by_their_numbers():
     assert made.risk(np.ones(DIM)) == kept.risk(np.ones(DIM))
     with pytest.raises(ValueError, match="records on a cluster. Pass a numpy.memmap"):
         dps.sample(dps.Gibbs(made, k=10.0, mu=0.1), num_draws=3)
+
+
+@pytest.mark.parametrize("bound", [1e-60, 1.0, 1e60])
+def test_squares_decide_as_norms_do(bound):
+    """A row within the slack, and one a little outside of it."""
+    rows = np.zeros((5, DIM))
+    rows[3] = bound * np.ones(DIM) / DIM**0.5
+    for factor, is_long in ((1.0 + 1e-13, False), (1.0 + 3e-12, True)):
+        if is_long:
+            with pytest.raises(ValueError, match="in record 3"):
+                problem(factor * rows, np.ones(5), row_bound=bound)
+        else:
+            problem(factor * rows, np.ones(5), row_bound=bound)
