@@ -195,7 +195,7 @@ def _format(content: bytes, kind: str) -> TextFormat:
         content.decode("utf-8")
         encoding = "utf-8"
     text = content.decode(encoding, "replace")
-    header = re.sub('"[^"]*"', "", text.partition("\n")[0])
+    header = re.sub('"[^"]*"', "", (text.splitlines() or [""])[0])
     usual = "\t" if kind == "tsv" else ","
     separator = max((usual, *SEPARATORS), key=header.count)
     return TextFormat(

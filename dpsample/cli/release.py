@@ -135,6 +135,9 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
     """Encode a file of new records."""
     content, kind = contents(file, format)
     if kind == "libsvm":
+        if encoding.schema is not None:
+            got = "a LIBSVM file, which has no names"
+            check.fail("file", "a table, as the answer's records were", got)
         clipped: Counter[str] = Counter()
         long, _ = parse_libsvm(content, encoding, source=file.name)
         rows = shortened(long, encoding, clipped)

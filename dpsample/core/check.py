@@ -34,6 +34,8 @@ SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 LARGEST = float(np.finfo(np.float64).max)
 # Names of the types that say so; pandas need not be installed.
 MISSING = ("MaskedConstant", "NAType", "NaTType")
+# What float() may take and NumPy's arrays of numbers do not.
+NO_NUMBERS = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedelta64)
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 # Of loops and arrays: what is longer would not return, and indices fit 32 bits.
@@ -382,7 +384,7 @@ def _saturated(entry: Any) -> float:
         entry = entry.as_py()
     if entry is None or type(entry).__name__ in MISSING:
         return math.nan
-    if isinstance(entry, str | bytes | complex | np.complexfloating):
+    if isinstance(entry, NO_NUMBERS):
         raise TypeError
     try:
         return float(entry)

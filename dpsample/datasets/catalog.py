@@ -145,7 +145,7 @@ def _folder(folder: str | Path | None, entry: CatalogEntry) -> Path:
 def _verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
     """Uncompressed content of the file that has the published checksum."""
     name, wanted = entry.files[split]["name"], entry.files[split]["sha256"]
-    names = [name + suffix for suffix in ("", *formats.DECOMPRESS)]
+    names = [name + suffix for suffix in ("", *formats.COMPRESSED)]
     places = [place / n for place in (folder, *sorted(folder.iterdir())) for n in names]
     files = [path for path in places if path.is_file()]
     if not files:

@@ -254,6 +254,7 @@ TOLERANCE = 1e-9
 ZERO_DRIFT = 1e-12
 # Sizes of rows, as powers of ten: squares and products of squares exist.
 LARGEST_POWER = 60
+FARTHEST_POWER = 200  # of sides
 # One linear program per direction is affordable up to here.
 MAX_PROGRAMS = 200
 
@@ -328,6 +329,9 @@ class Polytope(Domain):
         if rows.size == 0:
             check.fail("A", "of shape (>= 1, >= 1)", f"shape {rows.shape}")
         _check_rows("A", rows)
+        if np.abs(limits).max() > 10.0**FARTHEST_POWER:
+            wanted = f"of numbers up to 1e{FARTHEST_POWER}"
+            check.fail("b", wanted, check.shown(float(np.abs(limits).max())))
         object.__setattr__(self, "A", frozen(rows))
         object.__setattr__(self, "b", frozen(limits))
         self._check_equalities(rows.shape[1])
@@ -411,7 +415,10 @@ class Polytope(Domain):
         if is_idle.all():
             got = "rows that the equalities imply"
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
-        return Polytope(rows[~is_idle], limits[~is_idle])
+        rows, limits = rows[~is_idle], limits[~is_idle]
+        # Steps of a row's size that keep all digits.
+        unit = np.ldexp(1.0, -np.frexp(np.abs(rows).max(axis=1))[1])
+        return Polytope(rows * unit[:, None], limits * unit)
 
     @cached_property
     def _chebyshev(self) -> Array | None:

@@ -126,7 +126,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         names = columns.names_of(X)
         # What was fitted to an array has no names to match those of a frame with.
         if names is None or not (reset or hasattr(self, "feature_names_in_")):
-            dense = {**ROWS, "accept_sparse": False, "ensure_all_finite": "allow-nan"}
+            dense = {**ROWS, "accept_sparse": False}
+            if not isinstance(self.bounds, tuple | list):  # there may be rules
+                dense["ensure_all_finite"] = "allow-nan"
             X = validate_data(self, X, **dense, reset=reset)
             names = tuple(f"x{j}" for j in range(X.shape[1]))
             names = tuple(getattr(self, "feature_names_in_", names))

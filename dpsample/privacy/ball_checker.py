@@ -485,8 +485,10 @@ def _check_domain(domain: Json, dim: int) -> None:
         _check_point(domain["center"], dim, "the center")
     for rows, limits in (("A", "b"), ("A_eq", "b_eq")):
         if rows in domain:
+            _need(bool(domain[rows]), f"{rows} has no rows")
             for row in domain[rows]:
                 _check_point(row, dim, f"a row of {rows}")
+                _need(any(row), f"a row of {rows} is 0")
             _check_point(domain[limits], len(domain[rows]), limits)
     if domain["name"] == "box":
         pairs = _sides(domain, dim)
@@ -502,9 +504,7 @@ def _check_body(body: Json, dim: int) -> None:
     if body["name"] == "box":
         is_about_zero = all(low == -high for low, high in _sides(body, dim))
     if body["name"] == "polytope":
-        is_about_zero = "A_eq" not in body and len(body["A"]) > 0
-        for row, limit in zip(body["A"], body["b"], strict=True):
-            is_about_zero = is_about_zero and any(row) and limit > 0
+        is_about_zero = "A_eq" not in body and min(body["b"]) > 0
     _need(is_about_zero, "K is no body about 0")
 
 

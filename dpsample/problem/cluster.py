@@ -161,7 +161,7 @@ class _Partition(Stored):
 
     def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
         """Check every time: what a collection is computed from may have changed."""
-        above = self.rules.check(rows, response, offset, self.first + start)
+        above = self.rules.bound(rows, response, offset, self.first + start)
         self.rules.enforce([above])
 
 

@@ -88,6 +88,21 @@ class Rules:
     response_limit: float | None
 
     def check(self, rows: Rows, response: Array, offset: Array, first: int) -> Above:
+        """Bound records, and compare a user's loss with its declaration at them."""
+        above, facts = self.bound(rows, response, offset, first), self.facts
+        if isinstance(facts.loss, Custom) and above == NONE_ABOVE:
+            facts.loss.check_at_records(
+                facts.margin_bounds(
+                    row_norms(rows, facts), offset if offset.size else None
+                ),
+                response,
+                margin_bound=facts.margin_bound,
+                response_bound=facts.response_bound,
+                first=first,
+            )
+        return above
+
+    def bound(self, rows: Rows, response: Array, offset: Array, first: int) -> Above:
         """Refuse what no clipping mends; the first row above its bound, and how many.
 
         ``first`` is the number of the first record. What may be scaled is, in place.
@@ -106,16 +121,6 @@ class Rules:
             remedy = "Declare the public bound of the offsets."
             got = f"{offset[i]:g} in record {first + i}"
             check.fail("offset", bound, got, remedy)
-        if isinstance(facts.loss, Custom):
-            facts.loss.check_at_records(
-                facts.margin_bounds(
-                    row_norms(rows, facts), offset if offset.size else None
-                ),
-                response,
-                margin_bound=facts.margin_bound,
-                response_bound=facts.response_bound,
-                first=first,
-            )
         return NONE_ABOVE
 
     def clip(self, rows: Rows, response: Array) -> tuple[Array, NDArray[np.intp]]:
@@ -145,14 +150,18 @@ class Rules:
     def _are_short(self, rows: Rows) -> bool:
         """Whether sums of squares say that no row is long: what all passes ask first.
 
+        The l_p norm, and Schatten's, is at most n^max(1/p - 1/2, 0) times the l2 norm.
         Roundings of up to 4000 terms are within half of the slack.
         """
-        is_sum = self.facts.row_norm == 2.0 and rows.shape[1] <= 4000
-        if not (isinstance(rows, np.ndarray) and is_sum):
+        if not isinstance(rows, np.ndarray) or rows.shape[1] > 4000:
             return False
+        facts, width = self.facts, rows.shape[1]
+        if isinstance(facts.domain, SchattenBall):
+            width = min(facts.domain.shape)
+        factor = width ** max(1.0 / facts.row_norm - 0.5, 0.0)
+        limit = (facts.row_bound / factor * (1.0 + 0.5 * ROUNDING)) ** 2
         with np.errstate(over="ignore"):
             squares = np.einsum("ij,ij->i", rows, rows)
-        limit = (self.facts.row_bound * (1.0 + 0.5 * ROUNDING)) ** 2
         return bool((squares <= limit).all())
 
     def enforce(self, checked: Iterable[Above]) -> None:
@@ -355,7 +364,7 @@ class Stored(_Local):
         paths = [t.path for t in self.tables if not isinstance(t, ArrayTable)]
         if paths:
             try:
-                above = self.rules.check(rows, response, offset, self.first + start)
+                above = self.rules.bound(rows, response, offset, self.first + start)
                 self.rules.enforce([above])
             except ValueError:  # of other records than those that were built from
                 raise RuntimeError(CHANGED.format(paths[0])) from None

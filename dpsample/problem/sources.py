@@ -242,7 +242,7 @@ class ParquetTable:
         return file_stamp(self.path)
 
 
-def _index_columns(schema: Any) -> set[object]:
+def _index_columns(schema: Any) -> set[str]:
     """Columns of a frame's index, as pandas writes and reads it: they are no features.
 
     Who filters a frame stores its records' numbers so.
@@ -275,7 +275,8 @@ def opened(
         remedy = "dpsample.tables reads text. " + str(error)
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
     count = metadata.num_rows
-    index = _index_columns(schema) - {response, offset}
+    asked = {each for each in (response, offset) if isinstance(each, str)}
+    index = _index_columns(schema) - asked
     known = [name for name in schema.names if name not in index]
     names, taken = columns_module.without(known, response, offset)
     if not (count and names):

@@ -13,7 +13,7 @@ import gzip
 import lzma
 import math
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +27,8 @@ from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.sparse import CSR, MAX_SIDE
 from dpsample.tables.schema import LARGEST, Levels, TextFormat
 
-DECOMPRESS: dict[str, Callable[..., Any]]
-DECOMPRESS = {".bz2": bz2.open, ".xz": lzma.open, ".gz": gzip.open}
+COMPRESSED = (".bz2", ".xz", ".gz")
+BLOCK = 2**20  # bytes that are read at once
 # Uncompressed bytes of a compressed file: a kilobyte can hold the zeros of gigabytes.
 LARGEST_FILE = 2**32
 FORMATS = {
@@ -62,19 +62,47 @@ def content(path: Path) -> bytes:
     """
     if not path.is_file():
         check.fail("path", "an existing file", str(path))
-    decompress = DECOMPRESS.get(path.suffix)
-    if decompress is None:
+    if path.suffix not in COMPRESSED:
         return path.read_bytes()
+    found, size = [], 0
     try:
-        with decompress(path) as file:
-            found: bytes = file.read(LARGEST_FILE + 1)
+        for piece in _unpacked(path):
+            found.append(piece)
+            size += len(piece)
+            if size > LARGEST_FILE:
+                break
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         remedy = "Fetch the file again."
         check.fail("path", "an intact file", f"{path.name}: {error}", remedy)
-    if len(found) > LARGEST_FILE:
+    if size > LARGEST_FILE:
         remedy = "Unpack it first, if it is what it should be."
         check.fail("path", f"of at most {LARGEST_FILE} bytes", path.name, remedy)
-    return found
+    return b"".join(found)
+
+
+def _unpacked(path: Path) -> Iterator[bytes]:
+    """Pieces of all streams of a file, which may end with zeros.
+
+    Python's own readers of bz2 and xz end in silence where a later stream is damaged.
+    """
+    if path.suffix == ".gz":
+        with gzip.open(path) as packed:
+            while piece := packed.read(BLOCK):
+                yield piece
+        return
+    kind = bz2.BZ2Decompressor if path.suffix == ".bz2" else lzma.LZMADecompressor
+    with path.open("rb") as file:
+        rest = file.read(BLOCK)
+        while rest := rest.lstrip(b"\0") or file.read(BLOCK):
+            stream = kind()
+            while not stream.eof:
+                yield stream.decompress(rest, BLOCK)
+                rest = b""
+                if stream.needs_input and not stream.eof:
+                    rest = file.read(BLOCK)
+                    if not rest:
+                        raise EOFError("its end is missing")
+            rest = stream.unused_data
 
 
 def format_of(path: Path) -> str:
@@ -82,7 +110,7 @@ def format_of(path: Path) -> str:
 
     LIBSVM's own files, such as ``a9a`` and ``a9a.t``, have no suffix or ``.t``.
     """
-    name = path.with_suffix("") if path.suffix in DECOMPRESS else path
+    name = path.with_suffix("") if path.suffix in COMPRESSED else path
     if name.suffix not in FORMATS:
         listed = ", ".join(sorted(set(FORMATS.values())))
         remedy = f"Name the format (format=..., --format ...): one of {listed}."
@@ -117,10 +145,13 @@ def parse(
     starts = [0]
     place = f" in {source}" if source else ""
     for number, line in enumerate(lines, start=1):
-        tokens = line.partition("#")[0].split()
+        text = line.partition("#")[0]
+        tokens = text.split()
         if not tokens:
             continue
         try:
+            if "_" in text:  # which Python takes for a mark between digits
+                raise ValueError
             labels.append(float(tokens[0]))
             for token in tokens[1:]:
                 index, _, value = token.partition(":")
@@ -220,6 +251,7 @@ def _parsed(text: str, file: TextFormat) -> float | None:
         whole, _, decimals = text.lstrip("+-").partition(file.decimal)
         first, *others = whole.split(file.thousands)
         is_grouped = 0 < len(first) <= 3 and all(len(group) == 3 for group in others)
+        is_grouped = is_grouped and all(map(str.isdecimal, (first, *others)))
         if not is_grouped or file.thousands in decimals:
             return None
         text = text.replace(file.thousands, "")
@@ -228,9 +260,16 @@ def _parsed(text: str, file: TextFormat) -> float | None:
             return None
         text = text.replace(",", ".")
     try:
-        return float(text)
+        return _float(text)
     except ValueError:
         return None
+
+
+def _float(entry: Any) -> float:
+    """Return an entry as a number; ``_`` is no mark of digits, as it is in Python."""
+    if isinstance(entry, str) and "_" in entry:
+        raise ValueError
+    return float(entry)
 
 
 def number(entry: Any, file: TextFormat) -> float | None:
@@ -305,8 +344,9 @@ def numbers(column: Column, file: TextFormat) -> Array:
     """
     entries, has_marks = column.entries, file.decimal != "." or file.thousands
     if isinstance(entries, np.ndarray) or not has_marks:
+        convert = float if isinstance(entries, np.ndarray) else _float
         try:  # the same as one by one: what is missing or odd goes there
-            values = np.fromiter(map(float, entries), np.float64, len(entries))
+            values = np.fromiter(map(convert, entries), np.float64, len(entries))
         except (TypeError, ValueError, OverflowError):
             pass
         else:

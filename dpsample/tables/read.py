@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import io
-import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
+UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
 def read_table(
@@ -140,8 +140,13 @@ def read_table(
         return data
     if num_features is not None:
         check.fail("num_features", "absent but for LIBSVM", num_features)
+    frame = to_frame(content, kind, schema, file.name)
+    for name in frame.columns if schema is None else ():
+        if str(name).startswith(UNNAMED):
+            remedy = "Is it an index? Name it, or ignore it in bounds."
+            check.fail("columns", "named", check.shown(name), remedy)
     data = from_frame(
-        to_frame(content, kind, schema, file.name),
+        frame,
         target=target,
         positive_label=positive_label,
         bounds=schema,
@@ -236,9 +241,9 @@ def to_frame(
 
     A file without a header may lack the ``optional`` one of the declared columns.
     """
-    import pandas as pd
-
     if kind == "parquet":
+        import pandas as pd
+
         try:
             return pd.read_parquet(io.BytesIO(content), engine="pyarrow")
         except ImportError as error:
@@ -247,36 +252,51 @@ def to_frame(
         except Exception as error:  # of Arrow's own kinds, on damaged files
             _refuse(source, "Parquet", error)
     schema = schema or Schema()
-    columns, file = list(schema.columns) or None, schema.file
-    is_utf8 = codecs.lookup(file.encoding).name == "utf-8"
-    read: Callable[..., Any] = partial(
-        pd.read_csv,
-        sep=file.separator or ("," if kind == "csv" else "\t"),
-        encoding="utf-8-sig" if is_utf8 else file.encoding,
-        index_col=False,
-        skipinitialspace=True,
-        dtype=object,
-        na_filter=False,
-        low_memory=False,
-    )
+    separator = schema.file.separator or ("," if kind == "csv" else "\t")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            head = read(io.BytesIO(content), header=None, nrows=1)
-            if columns is None:  # pandas would rename the second of two columns
-                columns_module.distinct(
-                    "the table", [str(name) for name in head.iloc[0]]
-                )
-            elif head.shape[1] == len(columns) - 1 and optional in columns:
-                columns.remove(optional)
-            frame: pd.DataFrame = read(
-                io.BytesIO(content),
-                header=0 if columns is None else None,
-                names=columns,
-            )
-            return frame
-    except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
+        return _text_frame(content, separator, schema, optional)
+    except (ValueError, csv.Error) as error:
         _refuse(source, kind.upper(), error)
+
+
+def _text_frame(
+    content: bytes, separator: str, schema: Schema, optional: str | None
+) -> pd.DataFrame:
+    """Parse a text table: every record has an entry of its own for each column.
+
+    Lines of blanks are no records, but for those between records of a single column,
+    of which the entry is missing.
+    """
+    import pandas as pd
+
+    is_utf8 = codecs.lookup(schema.file.encoding).name == "utf-8"
+    encoding = "utf-8-sig" if is_utf8 else schema.file.encoding
+    lines = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
+    is_run = separator == " "  # any number of blanks separates two entries
+    reader = csv.reader(
+        lines, delimiter=separator, skipinitialspace=not is_run, strict=True
+    )
+    columns, records = list(schema.columns), list[list[str]]()
+    num_empty = 0  # of the last lines
+    for line in reader:
+        row = [entry for entry in line if entry] if is_run else line or [""]
+        if len(columns) != 1 and len(row) <= 1 and not "".join(row).strip():
+            continue
+        num_empty = 0 if line else num_empty + 1
+        if not columns:
+            columns_module.distinct("the table", row)
+            columns = [name or f"{UNNAMED}{j}" for j, name in enumerate(row)]
+            continue
+        if not records and len(row) == len(columns) - 1 and optional in columns:
+            columns.remove(optional)
+        if len(row) != len(columns):
+            wanted = f"of {len(columns)} entries"
+            check.fail(f"line {reader.line_num}", wanted, str(len(row)))
+        records.append(row)
+    if not columns:
+        check.fail("the table", "one with columns", "an empty file")
+    records = records[: len(records) - num_empty]
+    return pd.DataFrame(records, columns=columns, dtype=object)
 
 
 def _check_records(column: entries.Column, y: Array, label: str | None) -> None:

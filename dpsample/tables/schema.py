@@ -38,9 +38,11 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,13 @@ KINDS = ("numeric", "log", "date", "categorical", "ignore")
 REMEDY = "See the example in dpsample.tables.schema."
 UNFILLED = "Fill in public facts, known without looking at the records."
 THOUSANDS = ("", ".", ",", "'", " ", "_", "\u00a0", "\u202f", "\u2019")
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Object of JSON, whose names are distinct, as those of TOML have to be."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is repeated")
+    return dict(pairs)
 
 
 def days(name: str, value: object) -> int:
@@ -124,6 +133,9 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
         remedy = "Quote every entry."
         check.fail(label, f"a list of {kind}", check.shown(value), remedy)
     given = [int(v) if is_coded else str(v) for v in value]
+    if any(isinstance(v, int) and abs(v) >= 2**53 for v in given):
+        remedy = "Quote every entry: doubles do not tell larger ones apart."
+        check.fail(label, "of integers below 2**53", check.shown(value), remedy)
     if len(set(given)) < len(given):
         repeated = next(v for v in given if given.count(v) > 1)
         got = check.shown(repeated)
@@ -191,6 +203,13 @@ class TextFormat:
         if not is_known:
             got, remedy = check.shown(self.encoding), "For example latin-1."
             check.fail("file.encoding", "an encoding of text", got, remedy)
+        try:
+            datetime.datetime.strptime("", self.date_format)
+        except re.error:  # of a part that stands twice
+            got = check.shown(self.date_format)
+            check.fail("file.date_format", "a format of dates", got)
+        except ValueError:  # the empty text has another one
+            pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,8 +374,9 @@ class Schema:
             check.fail("bounds", "an existing file", str(path))
         try:
             text = file.read_text(encoding="utf-8-sig")
-            parse = tomllib.loads if file.suffix == ".toml" else json.loads
-            content = parse(text)
+            is_toml = file.suffix == ".toml"
+            parse = partial(json.loads, object_pairs_hook=_once)
+            content = tomllib.loads(text) if is_toml else parse(text)
         except (ValueError, RecursionError) as error:  # brackets without end
             kind = file.suffix[1:].upper()
             check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")

@@ -264,6 +264,9 @@ def default_radius(
     # The noise's m_0 is the bound over the square of the radius.
     bound = noise_ridge(_scales(facts)._replace(radius=1.0), budget)
     unit = facts.response_bound or 1.0
+    if math.isinf(unit) and not facts.loss.is_classification:
+        remedy = "Declare the public bound of the responses."
+        check.fail("facts", "of bounded responses", "response_bound = inf", remedy)
     responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
     answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
     radius = NOISE_SHARE * answer_zero / bound

@@ -277,12 +277,10 @@ def intervals(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
     found = estimate(plan, problem.facts, theta, curvature, scores, means)
-    for flag in found.flags:
-        warnings.warn(FLAGS[flag], stacklevel=check.user_level())
     diagonal = np.diag(found.covariance)
     se = np.sqrt(np.where(diagonal > 0.0, diagonal, math.inf))
     wide = _quantile(level) * se
-    return Intervals(
+    answer = Intervals(
         theta=found.theta,
         covariance=found.covariance,
         se=se,
@@ -297,3 +295,6 @@ def intervals(
         },
         certificate=certificate,
     )
+    for flag in found.flags:
+        warnings.warn(FLAGS[flag], stacklevel=check.user_level())
+    return answer

@@ -99,6 +99,12 @@ def test_a_libsvm_answer_predicts_a_libsvm_file(folder, capsys):
     assert "Clipped: 1 rows above 1." in err
 
 
+def test_a_file_without_names_is_not_predicted_by_an_answer_of_a_table(folder, capsys):
+    assert predict(folder, "a.json", "d.libsvm") == 2
+    out, err = capsys.readouterr()
+    assert not out and "a LIBSVM file, which has no names" in err
+
+
 BAD = {
     "x,z\n1,2\n": "column 'z' must be declared in the bounds",
     "z\n1\n": "column 'z' must be declared",

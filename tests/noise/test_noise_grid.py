@@ -301,5 +301,6 @@ def test_what_is_missing_is_answered_as_nan_alone_and_beside_others(nothing):
         noisy = made.release([nothing, beside], seed=1).value
         expected = made.release([math.nan, finite], seed=1).value
         np.testing.assert_array_equal(noisy, expected)
-    with pytest.raises(ValueError, match="an array of numbers"):
-        made.release([10**400, "1.5"])
+    for odd in ("1.5", np.timedelta64("NaT", "ns"), np.datetime64(0, "ns")):
+        with pytest.raises(ValueError, match="an array of numbers"):
+            made.release([10**400, odd])

@@ -179,6 +179,8 @@ def test_what_is_no_unit_ball_of_a_norm_is_refused(body):
 
 
 NO_FACTS = [
+    {"domain": {"name": "polytope", "A": [], "b": []}},
+    {"domain": {"name": "polytope", "A": [[0.0] * 6], "b": [1.0]}},
     {"domain": {"name": "polytope", "A": None, "b": None}},
     {"domain": {"name": "polytope", "A": [[1.0] * 6], "b": [None]}},
     {"domain": {"name": "ball", "radius": 1.0, "p": 2.0, "center": [None] * 6}},
@@ -195,7 +197,9 @@ def test_what_no_problem_has_is_refused(facts):
     content = json.loads(final(sampler_share=0.1).to_json())
     assert content["facts"]["dim"] == 6 and checker.prove(resealed(content))
     content["facts"] |= facts
-    words = "malformed|no point|in the center|in b|level|width|no intercept"
+    words = (
+        "malformed|no point|in the center|in b|no rows|is 0|level|width|no intercept"
+    )
     with pytest.raises(checker.NotProved, match=words):
         checker.prove(resealed(content))
 

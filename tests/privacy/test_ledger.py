@@ -193,6 +193,14 @@ def test_json_round_trip_keeps_certificates_and_totals():
     assert Ledger.from_json(plain.to_json()).entries == plain.entries
 
 
+def test_a_certificate_that_was_changed_is_no_entry():
+    content = json.loads(full().to_json())
+    (given, *_) = (e for e in content["entries"] if "event" in e.get("certificate", {}))
+    given["certificate"]["epsilon_proved"] /= 2.0
+    with pytest.raises(ValueError, match="was changed since it was written"):
+        Ledger.from_json(json.dumps(content))
+
+
 def test_other_relations_are_refused_with_a_remedy():
     ledger = Ledger()
     zeroed = noisy_mean(budget=ZERO_OUT)

@@ -105,6 +105,14 @@ def test_decimals_have_their_digits(name):
         assert abs(found - case.true_excess(tries, i)) < 1e-35
 
 
+def test_sums_have_their_digits_in_another_process_too():
+    """Where decimals have 28 of them, as here outside of the context."""
+    one, tiny = (Decimal(1),), (Decimal("1e-40"),)
+    with exact_rejection._decimals(80):
+        wanted = one[0] + tiny[0]
+    assert exact_rejection._added(80, one, tiny) == (wanted,) != one
+
+
 def edge(case, count=200):
     """Tries near the border of the region, where the envelope is closest to fail."""
     tries, region = case.tries(count), case.exact.prepared.region

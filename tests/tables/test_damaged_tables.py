@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from dpsample.tables import Schema, entries, read_table
+from dpsample.tables.read import to_frame
 
 SCHEMA = Schema(
     numeric={"a": (0.0, 1.0), "b": (0.0, 9.0)}, categorical={"c": ("x", "y")}
@@ -107,7 +108,8 @@ def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(
     tmp_path, suffix, quick
 ):
     path, mega = tmp_path / f"small.libsvm{suffix}", bytes(2**20)
-    with entries.DECOMPRESS[suffix](path, "wb", **quick) as file:
+    writer = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[suffix]
+    with writer(path, "wb", **quick) as file:
         for _ in range(64):
             file.write(mega)
     with pytest.MonkeyPatch.context() as patch:
@@ -119,3 +121,58 @@ def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(
         tracemalloc.stop()
     assert most < 32 * 2**20
     assert len(entries.content(path)) == 64 * 2**20
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_no_stream_of_a_packed_file_is_lost(tmp_path, suffix):
+    """Parallel packers and `cat` write one after the other."""
+    path, parts = tmp_path / f"t.csv{suffix}", [b"a,y\n1,0\n", b"2,1\n" * 500_000]
+    packed = [PACK[suffix](part) for part in parts]
+    for between, padding in ((b"", b""), (b"", bytes(8))):
+        path.write_bytes(packed[0] + between + packed[1] + padding)
+        assert entries.content(path) == b"".join(parts)
+    for whole in (packed[0] + b"X" + packed[1], packed[0] + packed[1][:-3]):
+        path.write_bytes(whole)
+        with pytest.raises(ValueError, match="path must be an intact file"):
+            entries.content(path)
+
+
+RAGGED = {
+    "short": "y,a,b\n1,2,3\n1,2\n",
+    "long": "y,a,b\n1,2,3\n1,2,3,4\n",
+    "blanks": "y a b\n1 2 3\n1  3\n",
+    "quotes": 'y,a,b\n1,"2"2,3\n',
+    "open": 'y,a,b\n1,2,3\n1,"2,3\n',
+    "ends": "y,a,b\n1,2,3,\n",
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_a_record_has_an_entry_for_each_column(tmp_path, name):
+    (tmp_path / "t.csv").write_text(RAGGED[name])
+    file = {"separator": " "} if name == "blanks" else {}
+    ends = {"a": (0, 9), "b": (0, 9)}
+    bounds = Schema(numeric=ends, missing={"a": 0, "b": 0}, file=file)
+    with pytest.raises(ValueError, match=r"must be a CSV table, got t\.csv"):
+        read_table(tmp_path / "t.csv", target="y", bounds=bounds)
+
+
+def test_lines_of_blanks_are_no_records_but_in_a_single_column():
+    for text in ("a,b\n\n1,2\n   \n3,4\n\n", "\na,b\r1,2\r\r3,4", "a,b\r\n1,2\n3,4"):
+        frame = to_frame(text.encode(), "csv", None)
+        assert frame.to_numpy().tolist() == [["1", "2"], ["3", "4"]]
+    one = to_frame(b'a\n\n1\n\n""\n9\n\n\n', "csv", None)
+    assert one["a"].tolist() == ["", "1", "", "", "9"]
+    runs = Schema(file={"separator": " "})
+    aligned = to_frame(b" a  b\n 1  2\n10 20\n", "csv", runs)
+    assert aligned.to_numpy().tolist() == [["1", "2"], ["10", "20"]]
+
+
+def test_an_index_without_a_name_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"a": [0.1, 0.2], "y": [1, 0]})
+    frame.to_csv(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match="columns must be named"):
+        read_table(tmp_path / "t.csv", target="y", row_bound=1.0, clip=True)
+    bounds = Schema(numeric={"a": (0, 1)}, ignore=("Unnamed: 0",))
+    data = read_table(tmp_path / "t.csv", target="y", bounds=bounds)
+    assert data.feature_names == ("a",)

@@ -129,6 +129,9 @@ def test_the_suggested_radius_ends_at_a_hundred_units_of_a_column():
 
 
 def test_what_has_no_sensitivity_is_refused():
+    huge = facts(loss=dps.losses.Huber(1.0), response_bound=math.inf)
+    with pytest.raises(ValueError, match="facts must be of bounded responses"):
+        default_radius(huge, BUDGET)
     with pytest.raises(ValueError, match="domain must be bounded"):
         dps.advise(facts(domain=dps.domains.WholeSpace()), BUDGET)
     with pytest.raises(ValueError, match="response_bound must be finite"):

@@ -228,7 +228,7 @@ def fixed_size_epsilon(
     )
     accountant.compose(accounting.SelfComposedDpEvent(batch, num_steps))
     # Forgetting which records were drawn cannot hurt: the whole data set is a bound.
-    return min(float(accountant.get_epsilon(delta)), whole)
+    return min(float(accountant.get_epsilon(delta)) * (1.0 + 1e-9), whole)
 
 
 def _smallest_noise(
@@ -243,7 +243,8 @@ def _smallest_noise(
     def excess(noise: float) -> float:
         event, relation = steps(noise), budget.relation
         delta = delta_of(event, epsilon=budget.epsilon, relation=relation)
-        return math.log(max(delta, check.SMALLEST_NORMAL) / budget.delta)
+        ratio = math.log(max(delta, check.SMALLEST_NORMAL) / budget.delta)
+        return max(ratio, 1e-16) if delta > budget.delta else ratio
 
     safe = max(guess, LEAST_NOISE)
     while (below := excess(safe)) > 0.0:

@@ -440,4 +440,8 @@ def _entry_from_dict(given: Json) -> Entry:
     check.instance(dict, certificate=content)
     known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
     check.one_of(tuple(known), format=content.get("format"))
-    return Entry(given["label"], known[content["format"]].from_dict(content))
+    item = known[content["format"]].from_dict(content)
+    if item.digest != item.computed_digest():
+        remedy = "The certificate was changed since it was written."
+        check.fail("digest", item.computed_digest(), item.digest, remedy)
+    return Entry(given["label"], item)

@@ -59,6 +59,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -83,7 +84,7 @@ from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.localized import PreparedLocalized
-from dpsample.samplers.localized.tries import BLOCK_NUMBERS, MAX_BLOCK
+from dpsample.samplers.localized.tries import BLOCK_NUMBERS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 
@@ -275,7 +276,7 @@ class ExactRejection:
         """
         group, num_records = self.prepared.group, self.prepared.target.home.num_records
         wanted = math.ceil(1.2 * group / self.prepared.asked)
-        size = min(max(wanted, 1), MAX_BLOCK)
+        size = min(max(wanted, 1), self.prepared.most_tries)
         counts = {"proposals": 0, "asked": 0, "records": 0}
         while counts["proposals"] < MOST_TRIES:
             tries = self.tries(rng, size)
@@ -386,7 +387,8 @@ class ExactRejection:
         move = self._summed(self._moves(tries, i))
         base = [Decimal(x) for x in self.prepared.mode.point.tolist()]
         given = loss, base, move, self.digits
-        total: Decimal = target.home.fold(add, _exact_rise, *given)[0]
+        fold = partial(_added, self.digits)
+        total: Decimal = target.home.fold(fold, _exact_rise, *given)[0]
         center = map(Decimal, target.regularizer_params.center.tolist())
         bent = sum(
             v * (2 * (x - c) + v) for v, x, c in zip(move, base, center, strict=True)
@@ -450,6 +452,14 @@ def _halves(values: Array) -> tuple[Array, Array]:
 
 def _decimals(digits: int) -> AbstractContextManager[object]:
     return localcontext(Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX))
+
+
+def _added(
+    digits: int, left: tuple[Decimal], right: tuple[Decimal]
+) -> tuple[Decimal, ...]:
+    """Sum of two parts, with as many digits also in another process."""
+    with _decimals(digits):
+        return add(left, right)
 
 
 def _exact_rise(

@@ -371,11 +371,22 @@ class PreparedLocalized:
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         """Proposals in region and domain among ``size`` tries, and what D may be."""
-        vectors, costs = self.proposed(rng, size)
-        tries = self.new_tries(size)
-        call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
-        kept = int(tries.progress[kernels.KEPT])
-        return tries.vectors[:kept], tries.budgets[:kept]
+        found = []
+        for start in range(0, size, self.most_tries):
+            count = min(self.most_tries, size - start)
+            vectors, costs = self.proposed(rng, count)
+            tries = self.new_tries(count)
+            call(kernels.keep, *self.fixed, rng, vectors, costs, count, tries)
+            kept = int(tries.progress[kernels.KEPT])
+            found.append((tries.vectors[:kept], tries.budgets[:kept]))
+            pauses.heard()
+        vectors, budgets = map(np.concatenate, zip(*found, strict=True))
+        return vectors, budgets
+
+    @property
+    def most_tries(self) -> int:
+        """Tries of a block, at most."""
+        return kernels.most_tries(self.mode.basis.shape[1])
 
     def is_inside(self, points: Array) -> NDArray[np.bool_]:
         """Whether each row is in the domain."""
@@ -509,7 +520,7 @@ class PreparedLocalized:
         """How a draw goes about it; `draw` says what is meant."""
         group = self.group
         return DrawLimits(
-            size=min(max(math.ceil(1.2 * group / self.asked), 1), MAX_BLOCK),
+            size=min(max(math.ceil(1.2 * group / self.asked), 1), self.most_tries),
             group=group,
             proposals=float(patience / (self.asked * self.accepted)),
             records=float(most * self.target.home.num_records),

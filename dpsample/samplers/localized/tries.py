@@ -35,6 +35,7 @@ from dpsample.targets.grid import go_inside, nearest
 # Numbers of a block of margins: records times tries; its records, at least and at most.
 BLOCK_NUMBERS, LEAST_RECORDS, MOST_RECORDS = 2**17, 256, 2048
 MAX_BLOCK = 4096  # tries of a draw that are proposed together
+BLOCK_PRODUCTS = 10**8  # of entries, in a block
 # Rounding of the energies, relative to the sum of their sizes.
 ROUNDING = 1e-12
 # Why a draw has no point yet, beside the codes of `samplers.errors`.
@@ -106,6 +107,11 @@ KEPT, FIRST, STAGE, RECORD, ALIVE, SIZE, PROPOSALS, ASKED, RECORDS, DRAWN = rang
 NEW, BEGUN, DONE = range(3)
 
 
+def most_tries(rank: int) -> int:
+    """Return the tries of a block, whose products with a matrix take some 20 ms."""
+    return min(max(BLOCK_PRODUCTS // rank**2, 1), MAX_BLOCK)
+
+
 def new_tries(size: int, rank: int, dim: int) -> TryRoom:
     """Room for blocks of at most ``size`` tries."""
     return TryRoom(
@@ -128,15 +134,18 @@ def records_of_block(tries):
 
 
 @kernel
-def is_in_region(frame, v):
-    """Whether v is in all ellipsoids."""
+def is_in_region(frame, v, along):
+    """Whether v is in all ellipsoids; ``along`` is room for its products."""
+    rank = v.shape[0]
     for e in range(frame.radii.shape[0]):
         square = 0.0
-        for j in range(v.shape[0]):
-            along = 0.0
-            for m in range(v.shape[0]):
-                along += v[m] * frame.roots[e, m, j]
-            square += along * along
+        for j in range(rank):
+            along[j] = 0.0
+        for m in range(rank):  # in the order of memory
+            for j in range(m + 1):
+                along[j] += v[m] * frame.roots[e, m, j]
+        for j in range(rank):
+            square += along[j] * along[j]
         if not np.sqrt(square) <= frame.radii[e]:
             return False
     return True
@@ -161,7 +170,9 @@ def keep(frame, pieces, rng, vectors, costs, size, tries):
     for i in range(vectors.shape[0]):  # in the order of arrays
         tries.budgets[i] = rng.standard_exponential() - costs[i]
     for i in range(vectors.shape[0]):
-        if not tries.budgets[i] >= 0.0 or not is_in_region(frame, vectors[i]):
+        if not tries.budgets[i] >= 0.0:
+            continue
+        if not is_in_region(frame, vectors[i], tries.point):
             continue
         move_to(frame, vectors[i], tries.moves[kept])
         for j in range(tries.point.shape[0]):
