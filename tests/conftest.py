@@ -43,6 +43,7 @@ FIRST = (
 TARGETS = "tests.support.gibbs_cases"
 # Their examples draw for seconds.
 LONG_EXAMPLES = (
+    "couplings/meeting.py",
     "diagnostics/calibration.py",
     "diagnostics/mixing.py",
     "diagnostics/moments.py",

@@ -22,6 +22,7 @@ from dpsample.noise.generalized_gaussian import (
 )
 from dpsample.noise.k_norm import fill_k_norm
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import usual
 
 DIAMOND = Polytope([[1, 1], [1, -1], [-1, 1], [-1, -1]], [1.0, 1.0, 1.0, 1.0])
 LAWS = (
@@ -117,6 +118,7 @@ def fill(name, dim, compiled):
     return out, generator.random()
 
 
+@usual("laplace", "gg cube", "facets")
 @pytest.mark.parametrize(
     "name",
     [

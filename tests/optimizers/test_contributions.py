@@ -124,6 +124,7 @@ def is_within(vector: np.ndarray, bound: float, q: float = 2.0) -> bool:
 
 
 # P1, P2
+@one_in(2)
 @pytest.mark.parametrize("estimator", BOUNDED, ids=repr)
 def test_the_part_of_any_record_is_finite_and_within_its_bound_exactly(
     estimator: Estimator,

@@ -10,7 +10,7 @@ import dpsample as dps
 from dpsample.problem import sources
 from dpsample.problem.homes import InMemory, Stored, folded
 from dpsample.problem.sources import chunk_size
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, usual
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -227,6 +227,7 @@ SAMPLERS = {
 }
 
 
+@usual("few", "all")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_draws_that_read_single_records_have_the_bits_of_memory(tmp_path, name):
     options = {"intercept": True, "row_bound": 0.5, "clip_rows": True}

@@ -174,6 +174,7 @@ def test_rotations_conserve_energy_through_many_bounces(name, form):
     assert abs(energy_of_flight(plan, state)[0] / kept - 1.0) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", TURNING)
 def test_rotations_find_the_way_back_and_conserve_volume(name, form):
