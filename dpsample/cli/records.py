@@ -195,7 +195,8 @@ def _format(content: bytes, kind: str) -> TextFormat:
         content.decode("utf-8")
         encoding = "utf-8"
     text = content.decode(encoding, "replace")
-    header = re.sub('"[^"]*"', "", (text.splitlines() or [""])[0])
+    lines = (line for line in re.split("[\r\n]", text) if line.strip())
+    header = re.sub('"[^"]*"', "", next(lines, ""))
     usual = "\t" if kind == "tsv" else ","
     separator = max((usual, *SEPARATORS), key=header.count)
     return TextFormat(

@@ -135,7 +135,8 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
     """Encode a file of new records."""
     content, kind = contents(file, format)
     if kind == "libsvm":
-        if encoding.schema is not None:
+        numbers = tuple(str(j + 1) for j in range(len(encoding.columns)))
+        if encoding.target is not None and encoding.columns != numbers:
             got = "a LIBSVM file, which has no names"
             check.fail("file", "a table, as the answer's records were", got)
         clipped: Counter[str] = Counter()

@@ -160,7 +160,8 @@ def slacks(domain: Domain, points: Array) -> Array:
         return points
     body = domain.body(dim)
     if isinstance(domain, Polytope):
-        return np.asarray(body.bounds - points @ body.matrix.T)
+        rows, bounds = body.matrix[body.num_rows :], body.bounds[body.num_rows :]
+        return np.asarray(bounds - points @ rows.T)  # equalities have no inside
     sides = np.concatenate([points - body.lower, body.upper - points], axis=1)
     return np.asarray(sides[:, np.isfinite(sides).all(axis=0)])
 

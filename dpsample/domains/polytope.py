@@ -329,9 +329,12 @@ class Polytope(Domain):
         if rows.size == 0:
             check.fail("A", "of shape (>= 1, >= 1)", f"shape {rows.shape}")
         _check_rows("A", rows)
-        if np.abs(limits).max() > 10.0**FARTHEST_POWER:
-            wanted = f"of numbers up to 1e{FARTHEST_POWER}"
-            check.fail("b", wanted, check.shown(float(np.abs(limits).max())))
+        with np.errstate(over="ignore"):
+            far = np.abs(limits) / np.abs(rows).max(axis=1)
+        if far.max() > 10.0**FARTHEST_POWER:
+            wanted = f"within 1e{FARTHEST_POWER} of 0"
+            got = f"{far.max():.3g} in row {int(far.argmax())}"
+            check.fail("every side of A theta <= b", wanted, got)
         object.__setattr__(self, "A", frozen(rows))
         object.__setattr__(self, "b", frozen(limits))
         self._check_equalities(rows.shape[1])

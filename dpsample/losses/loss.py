@@ -77,6 +77,7 @@ def compile_pieces(
 
 ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
 LARGEST = 1e150  # of what a proximal map takes: no product overflows
+FARTHEST = 1e300  # of a proximal point
 
 
 @kernel
@@ -327,13 +328,17 @@ class Loss:
         form override it.
         """
         u, y, c = prox_arguments(margins, response, step)
-        reach = c * np.maximum(np.abs(self.slope(u, y)), 1e-300)
+        with np.errstate(over="ignore"):
+            reach = c * np.maximum(np.abs(self.slope(u, y)), 1e-300)
+        reach = np.minimum(reach, FARTHEST)
         low, high = u - reach, u + reach  # |v - u| = step |phi'(v)| <= step |phi'(u)|
-        for _ in range(200):
-            middle = 0.5 * (low + high)
-            above = middle - u + c * self.slope(middle, y) > 0
+        middle = 0.5 * (low + high)
+        while ((low < middle) & (middle < high)).any():
+            with np.errstate(over="ignore"):
+                above = middle - u + c * self.slope(middle, y) > 0
             low, high = np.where(above, low, middle), np.where(above, middle, high)
-        return np.asarray(0.5 * (low + high))
+            middle = 0.5 * (low + high)
+        return np.asarray(middle)
 
     def to_dict(self) -> Json:
         """Name and fields, as in a certificate."""

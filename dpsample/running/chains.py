@@ -34,13 +34,26 @@ GRACE_SECONDS = 0.05
 WAIT_SECONDS = 0.2
 # Numbers in the draws of a chunk that are not kept.
 CHUNK_NUMBERS = 2**20
+# The limit of BLAS threads, once for each run that is under way.
+_limit_lock, _limits = threading.Lock(), list[Any]()
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """One BLAS thread: more are slower here, and change the last bits of a draw."""
-    with _blas().limit(limits=1, user_api="blas"):
+    """One BLAS thread: more are slower here, and change the last bits of a draw.
+
+    Of runs that overlap the first sets the limit, and the last one takes it away.
+    """
+    with _limit_lock:
+        new = None if _limits else _blas().limit(limits=1, user_api="blas")
+        _limits.append(new or _limits[0])
+    try:
         yield
+    finally:
+        with _limit_lock:
+            limit = _limits.pop()
+            if not _limits:
+                limit.restore_original_limits()
 
 
 @cache

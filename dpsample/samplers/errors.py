@@ -16,8 +16,9 @@ TEXTS = {
         "does not hold on the domain, so no draw would be exact. Correct the bound."
     ),
     EXHAUSTED: (
-        "No proposal was accepted within the allowed tries. The step may be too long: "
-        "leave step_size to the pilot run, or reduce it."
+        "No proposal was accepted within the allowed tries. A step_size may be too "
+        "long: leave it to the pilot run, or reduce it. Or the density is too steep "
+        "at a wall for this sampler: take Localized or Proximal."
     ),
     UNCOVERED: (
         "The energy was not seen to grow in every direction: the regularizer's weight "

@@ -92,8 +92,12 @@ def _unpacked(path: Path) -> Iterator[bytes]:
         return
     kind = bz2.BZ2Decompressor if path.suffix == ".bz2" else lzma.LZMADecompressor
     with path.open("rb") as file:
-        rest = file.read(BLOCK)
-        while rest := rest.lstrip(b"\0") or file.read(BLOCK):
+        rest, stream = file.read(BLOCK), None
+        while rest:
+            rest = rest.lstrip(b"\0")
+            if not rest:
+                rest = file.read(BLOCK)
+                continue
             stream = kind()
             while not stream.eof:
                 yield stream.decompress(rest, BLOCK)
@@ -102,7 +106,9 @@ def _unpacked(path: Path) -> Iterator[bytes]:
                     rest = file.read(BLOCK)
                     if not rest:
                         raise EOFError("its end is missing")
-            rest = stream.unused_data
+            rest = stream.unused_data or file.read(BLOCK)
+        if stream is None:
+            raise EOFError("it is empty")
 
 
 def format_of(path: Path) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
+MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -269,34 +269,64 @@ def _text_frame(
     """
     import pandas as pd
 
-    is_utf8 = codecs.lookup(schema.file.encoding).name == "utf-8"
-    encoding = "utf-8-sig" if is_utf8 else schema.file.encoding
-    lines = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
-    is_run = separator == " "  # any number of blanks separates two entries
-    reader = csv.reader(
-        lines, delimiter=separator, skipinitialspace=not is_run, strict=True
-    )
     columns, records = list(schema.columns), list[list[str]]()
-    num_empty = 0  # of the last lines
-    for line in reader:
-        row = [entry for entry in line if entry] if is_run else line or [""]
-        if len(columns) != 1 and len(row) <= 1 and not "".join(row).strip():
+    num_blank = 0  # of the last lines
+    shared: dict[str, str] = {}  # texts repeat
+    for number, line, row in _lines(content, separator, schema.file.encoding):
+        is_blank = not line.strip(" \r\n")
+        if is_blank and len(columns) != 1:
             continue
-        num_empty = 0 if line else num_empty + 1
+        num_blank = num_blank + 1 if is_blank else 0
         if not columns:
             columns_module.distinct("the table", row)
-            columns = [name or f"{UNNAMED}{j}" for j, name in enumerate(row)]
+            columns = [name or _unnamed(j, row) for j, name in enumerate(row)]
             continue
-        if not records and len(row) == len(columns) - 1 and optional in columns:
-            columns.remove(optional)
+        if schema.columns and not records and len(row) == len(columns) - 1:
+            columns = [name for name in columns if name != optional]
         if len(row) != len(columns):
             wanted = f"of {len(columns)} entries"
-            check.fail(f"line {reader.line_num}", wanted, str(len(row)))
-        records.append(row)
+            check.fail(f"line {number}", wanted, str(len(row)))
+        keep = shared.setdefault if len(shared) < MOST_SHARED else shared.get
+        records.append([keep(entry, entry) for entry in row])
     if not columns:
         check.fail("the table", "one with columns", "an empty file")
-    records = records[: len(records) - num_empty]
+    records = records[: len(records) - num_blank]
     return pd.DataFrame(records, columns=columns, dtype=object)
+
+
+def _lines(
+    content: bytes, separator: str, encoding: str
+) -> Iterator[tuple[int, str, list[str]]]:
+    """Last line of each row, its number, and the row's entries, at least one."""
+    text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
+    if text.read(1) != "\ufeff":  # a byte-order mark
+        text.seek(0)
+    last = [""]
+
+    def told() -> Iterator[str]:
+        for line in text:
+            last[0] = line
+            yield line
+
+    is_run = separator == " "  # any number of blanks separates two entries
+    reader = csv.reader(
+        told(), delimiter=separator, skipinitialspace=not is_run, strict=True
+    )
+    before = csv.field_size_limit(2**31 - 1)  # of notes in a column that is ignored
+    try:
+        for row in reader:
+            entries = [entry for entry in row if entry] if is_run else row
+            yield reader.line_num, last[0], entries or [""]
+    finally:
+        csv.field_size_limit(before)
+
+
+def _unnamed(place: int, others: Sequence[str]) -> str:
+    """Name of a column without one, as pandas gives it."""
+    name = f"{UNNAMED}{place}"
+    while name in others:
+        name += ".1"
+    return name
 
 
 def _check_records(column: entries.Column, y: Array, label: str | None) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Bools
 from dpsample.domains import Polytope, Simplex
 from dpsample.losses.custom import Custom
 from dpsample.losses.record_gradient import RecordGradient
@@ -24,6 +24,7 @@ from dpsample.regularizers import SquaredNorm
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 WIDENED, SMALLEST = 1.0 + 1e-9, 1e-30
+FIXED = 1e-12  # share of a coefficient in the hull's directions that is rounding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +45,11 @@ class ReducedTarget:
             if not domain.contains(point):
                 point[:] = domain.project(point)
         return np.asarray(points)
+
+    @property
+    def moves(self) -> Bools:
+        """Which coefficients the domain leaves free."""
+        return np.asarray(np.abs(self.basis).max(axis=1) > FIXED)
 
     def drop(self, point: Array) -> Array:
         """Coordinates v of a point of the hull."""
@@ -103,12 +109,11 @@ def reduce(target: Gibbs) -> ReducedTarget:
         offset_bound=max(reach * WIDENED, SMALLEST),
     )
     weight = target.mu * params.scale
+    made = Gibbs(inner, k=target.k, mu=weight, regularizer=SquaredNorm(center=center))
+    shift = 0.5 * target.k * weight * float(off @ off)
+    if not np.array_equal(made.data.response, target.data.response):
+        # Responses beyond all margins are moved to them, here to the inner problem's.
+        shift = target.energy(origin) - made.energy(np.zeros(basis.shape[1]))
     return ReducedTarget(
-        target=Gibbs(
-            inner, k=target.k, mu=weight, regularizer=SquaredNorm(center=center)
-        ),
-        original=target,
-        origin=origin,
-        basis=basis,
-        shift=0.5 * target.k * weight * float(off @ off),
+        target=made, original=target, origin=origin, basis=basis, shift=shift
     )

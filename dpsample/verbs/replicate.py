@@ -206,7 +206,10 @@ def _runs(
         return _releases(data, on_pause, given.arguments)
 
     def run(seeds: Seeds) -> Answer:
-        answers = [_one(verb, data, seed, dict(given.arguments)) for seed in seeds]
+        answers = []
+        for seed in seeds:
+            on_pause()
+            answers.append(_one(verb, data, seed, dict(given.arguments)))
         return np.array([theta for theta, _ in answers]), answers[0][1]
 
     return run

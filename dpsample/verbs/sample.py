@@ -182,6 +182,10 @@ def sample(
                 **options,
             )
 
+    def moving(draws: Array) -> Array:
+        """Coefficients that the domain leaves free, whose effective size counts."""
+        return draws if reduced is None else reduced.lift(draws)[..., reduced.moves]
+
     # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
     libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
     if libraries is not None:
@@ -189,7 +193,10 @@ def sample(
     title, is_needed = f"{chosen!r}: {reason}", True
     if trial is not None:
         run = run_chains(
-            f"{chosen!r}: how many draws?", trial_streams, num_draws, extend=trial
+            f"{chosen!r}: how many draws?",
+            trial_streams,
+            num_draws,
+            extend=lambda draws: trial(moving(draws)),
         )
         num_draws, is_needed = trial.length, not run.is_interrupted
     if is_needed:
@@ -229,7 +236,11 @@ def sample(
             **({} if verdict is None else verdict.attributes()),
             **arithmetic(),
             **_settings_of_run(prepared, warmup, draws.shape[1]),
-            **({} if trial is None else trial.report(run.draws, run.is_interrupted)),
+            **(
+                {}
+                if trial is None
+                else trial.report(moving(run.draws), run.is_interrupted)
+            ),
         },
     )
 

@@ -138,7 +138,7 @@ def warm(
 
 
 def parts() -> list[Part]:
-    """All there is to compile: short parts in the middle, where two processes meet."""
+    """All there is to compile, in an order for two processes that meet within."""
     kinds = reversed(public_samplers())
     return [
         ("gradient loop and solvers", _minimizations),

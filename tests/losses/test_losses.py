@@ -199,6 +199,17 @@ def test_prox_is_optimal(loss):
     assert not grows(best - 1e-3)
 
 
+def test_prox_is_right_for_all_that_it_takes():
+    fourth, logistic = losses.PowerFour(), losses.Logistic()
+    near = float(fourth.prox(1e30, 0.0, 1.0))  # 4 v^3 + v = u
+    assert near == pytest.approx((1e30 / 4.0) ** (1.0 / 3.0), rel=1e-9)
+    assert float(fourth.prox(1e110, 0.0, 1.0)) < 1e37
+    for step, point in ((1e60, 133.26), (1e100, 224.84)):
+        assert float(logistic.prox(0.0, 1.0, step)) == pytest.approx(point, rel=1e-4)
+    flat = float(losses.Huber(1.0).prox(1e10, 0.0, 1e100))
+    assert abs(flat) < 1e-80
+
+
 @each_loss
 def test_prox_takes_scalars_and_broadcasts(loss):
     y = labels(loss)[0]

@@ -253,3 +253,22 @@ def test_identities_differ_when_anything_does():
 def test_bad_arguments_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         run(**options)
+
+
+def test_of_runs_that_overlap_the_last_one_frees_the_threads_of_blas():
+    def limits():
+        return {
+            each["num_threads"]
+            for each in chains._blas().info()
+            if each["user_api"] == "blas"
+        }
+
+    with chains._blas().limit(limits=2, user_api="blas"):
+        before = limits()
+        first, second = chains.single_threaded_blas(), chains.single_threaded_blas()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert limits() == {1}
+        second.__exit__(None, None, None)
+        assert limits() == before

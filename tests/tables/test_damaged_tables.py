@@ -128,10 +128,12 @@ def test_no_stream_of_a_packed_file_is_lost(tmp_path, suffix):
     """Parallel packers and `cat` write one after the other."""
     path, parts = tmp_path / f"t.csv{suffix}", [b"a,y\n1,0\n", b"2,1\n" * 500_000]
     packed = [PACK[suffix](part) for part in parts]
-    for between, padding in ((b"", b""), (b"", bytes(8))):
-        path.write_bytes(packed[0] + between + packed[1] + padding)
+    for padding in (b"", bytes(8), bytes(2**20 + 4)):
+        path.write_bytes(packed[0] + packed[1] + padding)
         assert entries.content(path) == b"".join(parts)
-    for whole in (packed[0] + b"X" + packed[1], packed[0] + packed[1][:-3]):
+    for whole in (packed[0] + b"X" + packed[1], packed[0] + packed[1][:-3], b"")[
+        : 2 if suffix == ".gz" else 3
+    ]:
         path.write_bytes(whole)
         with pytest.raises(ValueError, match="path must be an intact file"):
             entries.content(path)
@@ -163,7 +165,9 @@ def test_lines_of_blanks_are_no_records_but_in_a_single_column():
         assert frame.to_numpy().tolist() == [["1", "2"], ["3", "4"]]
     one = to_frame(b'a\n\n1\n\n""\n9\n\n\n', "csv", None)
     assert one["a"].tolist() == ["", "1", "", "", "9"]
+    assert to_frame(b"a\n1\n   \n\n", "csv", None)["a"].tolist() == ["1"]
     runs = Schema(file={"separator": " "})
+    assert to_frame(b"a\n1\n\n2\n\n", "csv", runs)["a"].tolist() == ["1", "", "2"]
     aligned = to_frame(b" a  b\n 1  2\n10 20\n", "csv", runs)
     assert aligned.to_numpy().tolist() == [["1", "2"], ["10", "20"]]
 
@@ -176,3 +180,16 @@ def test_an_index_without_a_name_is_no_feature(tmp_path):
     bounds = Schema(numeric={"a": (0, 1)}, ignore=("Unnamed: 0",))
     data = read_table(tmp_path / "t.csv", target="y", bounds=bounds)
     assert data.feature_names == ("a",)
+
+
+def test_headers_are_read_as_pandas_writes_them():
+    twice = to_frame(b",Unnamed: 0,a\n0,0,1\n", "csv", None)
+    assert list(twice.columns) == ["Unnamed: 0.1", "Unnamed: 0", "a"]
+    for encoding in ("utf-8", "utf-16-le", "gb18030"):
+        marked = "\ufeffa,b\n1,2\n".encode(encoding)
+        frame = to_frame(marked, "csv", Schema(file={"encoding": encoding}))
+        assert list(frame.columns) == ["a", "b"]
+    long = to_frame(b"a,b\n1," + b"x" * 200_000 + b"\n", "csv", None)
+    assert len(long["b"][0]) == 200_000
+    with pytest.raises(ValueError, match="line 2 must be of 3 entries, got 2"):
+        to_frame(b"y,a,b\n1,2\n", "csv", None, optional="y")

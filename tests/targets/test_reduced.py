@@ -27,7 +27,7 @@ def case(loss):
     return LocalCase(loss, D.Simplex(), rows, ones, 60.0, 0.3, offset=offset)
 
 
-def with_equalities(given, **options):
+def with_equalities(given, response_bound=1.0, **options):
     problem = dps.Problem(
         given.rows,
         given.response,
@@ -36,7 +36,7 @@ def with_equalities(given, **options):
         row_bound=10.0,
         offset=given.offset,
         offset_bound=1.0,
-        response_bound=1.0,
+        response_bound=response_bound,
     )
     return dps.Gibbs(problem, k=given.k, mu=given.mu, **options)
 
@@ -91,6 +91,41 @@ def test_energies_are_those_of_the_whole_target():
         below = found.target.energy(found.drop(point))
         assert below + found.shift == pytest.approx(target.energy(point), rel=1e-12)
         np.testing.assert_allclose(found.lift(found.drop(point)), point, atol=1e-12)
+
+
+def test_energies_of_responses_beyond_all_margins_are_those_of_the_whole_target():
+    rng = np.random.default_rng(6)
+    given = case(L.Absolute())
+    far = replace(given, response=np.array([1e5, -2e5, 0.3, 3e5, -0.1, 1e4]))
+    problem = with_equalities(far, response_bound=1e6)
+    found = module.reduce(problem)
+    for point in rng.dirichlet(np.ones(3), 5):
+        below = found.target.energy(found.drop(point))
+        assert below + found.shift == pytest.approx(problem.energy(point), rel=1e-12)
+
+
+def test_draws_on_equalities_are_not_called_draws_on_the_boundary():
+    target = with_equalities(case(L.Logistic()))
+    draws = dps.sample(target, num_draws=1_000, seed=5, progress=False)
+    report = dps.diagnostics.check(draws, target)
+    assert "boundary" not in repr(report), report
+
+
+def test_effective_sizes_are_those_of_coefficients_that_move():
+    """One is fixed, and counts for nothing."""
+    fixed = D.Polytope(
+        np.vstack([np.eye(3), -np.eye(3)]), np.full(6, 2.0), [[1.0, 0, 0]], [1 / 3]
+    )
+    rows = np.random.default_rng(1).uniform(-0.5, 0.5, (20, 3))
+    problem = dps.Problem(
+        rows, np.ones(20), loss=L.Logistic(), domain=fixed, row_bound=1.0
+    )
+    target = dps.Gibbs(problem, k=20.0, mu=0.1)
+    options = {"num_draws": 100, "seed": 1, "progress": False}
+    walk = dps.samplers.HitAndRun()
+    tree = dps.sample(target, sampler=walk, target_ess=500.0, **options)
+    assert tree.attrs["is_target_ess_reached"]
+    assert tree.posterior.sizes["draw"] < 10_000
 
 
 def public(domain, loss):

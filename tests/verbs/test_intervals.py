@@ -430,6 +430,10 @@ def test_no_records_raise_and_doubtful_intervals_say_so(change, base):
     assert {each.filename for each in told} == {__file__}
     assert bars.diagnostics["flags"] and len(ledger.entries) == 1
     assert (bars.lower < bars.upper).all() and "NOTE" in repr(bars)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an error would lose the answer
+        again = dps.intervals(hostile, BUDGET, base=base, ledger=ledger)
+    assert again.diagnostics["flags"]
 
 
 def test_what_an_eigenvalue_below_zero_gives_covers_everything():

@@ -156,6 +156,24 @@ def test_a_failure_of_one_run_ends_all():
         replicate(dps.minimize, p, endless)
 
 
+def test_a_failure_ends_blocks_that_have_begun():
+    """A block here has 8 runs, and another thread is in the midst of one."""
+    target = dps.Gibbs(problem(), k=20.0, mu=1.0)
+    begun = []
+
+    def failing(rng):
+        begun.append(0)
+        if len(begun) == 2:
+            raise RuntimeError("no records")
+        time.sleep(0.02)
+        return problem().data.dense, problem().data.response
+
+    options = {"num_draws": 8, "num_chains": 1, "data": failing, "threads": 2}
+    with pytest.raises(RuntimeError, match="no records"):
+        replicate(dps.sample, target, num_replicates=128, **options)
+    assert len(begun) <= 4
+
+
 @pytest.mark.usefixtures("hears_interrupts")
 def test_ctrl_c_ends_all_runs_at_once():
     replicate(dps.minimize, problem(), Probe(), BUDGET)

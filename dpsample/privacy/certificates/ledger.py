@@ -174,10 +174,14 @@ class Ledger:
         Raises
         ------
         ValueError
-            If ``item`` is something else, or a certificate under another relation.
+            If ``item`` is something else, or a certificate under another relation or
+            with the digest of another one.
         """
         check.instance((Certificate, EventCertificate, Event), item=item)
         check.instance(str, label=label)
+        if not isinstance(item, Event) and item.digest != item.computed_digest():
+            remedy = "The certificate was changed since it was written."
+            check.fail("digest", item.computed_digest(), item.digest, remedy)
         entry = Entry(label, item)
         if entry.relation not in (None, self.relation):
             remedy = "Keep one ledger for each relation." + (
@@ -440,8 +444,4 @@ def _entry_from_dict(given: Json) -> Entry:
     check.instance(dict, certificate=content)
     known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
     check.one_of(tuple(known), format=content.get("format"))
-    item = known[content["format"]].from_dict(content)
-    if item.digest != item.computed_digest():
-        remedy = "The certificate was changed since it was written."
-        check.fail("digest", item.computed_digest(), item.digest, remedy)
-    return Entry(given["label"], item)
+    return Entry(given["label"], known[content["format"]].from_dict(content))
