@@ -165,13 +165,13 @@ def test_a_failure_ends_blocks_that_have_begun():
         begun.append(0)
         if len(begun) == 2:
             raise RuntimeError("no records")
-        time.sleep(0.02)
+        time.sleep(0.2)
         return problem().data.dense, problem().data.response
 
     options = {"num_draws": 8, "num_chains": 1, "data": failing, "threads": 2}
     with pytest.raises(RuntimeError, match="no records"):
         replicate(dps.sample, target, num_replicates=128, **options)
-    assert len(begun) <= 4
+    assert len(begun) <= 6
 
 
 @pytest.mark.usefixtures("hears_interrupts")
