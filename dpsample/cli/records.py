@@ -195,7 +195,7 @@ def _format(content: bytes, kind: str) -> TextFormat:
         content.decode("utf-8")
         encoding = "utf-8"
     text = content.decode(encoding, "replace")
-    lines = (line for line in re.split("[\r\n]", text) if line.strip())
+    lines = (x for x in re.split("[\r\n]", text.lstrip("\ufeff")) if x.strip())
     header = re.sub('"[^"]*"', "", next(lines, ""))
     usual = "\t" if kind == "tsv" else ","
     separator = max((usual, *SEPARATORS), key=header.count)

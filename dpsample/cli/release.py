@@ -136,7 +136,8 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
     content, kind = contents(file, format)
     if kind == "libsvm":
         numbers = tuple(str(j + 1) for j in range(len(encoding.columns)))
-        if encoding.target is not None and encoding.columns != numbers:
+        is_named = encoding.target is not None and encoding.columns != numbers
+        if encoding.schema is not None or is_named:
             got = "a LIBSVM file, which has no names"
             check.fail("file", "a table, as the answer's records were", got)
         clipped: Counter[str] = Counter()

@@ -153,7 +153,8 @@ def _modes(values: Array, name: str) -> Finding | None:
 
 def look_at_movement(chains: ChainDraws) -> list[Finding]:
     """Look at effective size, moves, step size and what the sampler says of itself."""
-    ess = effective_size(chains.theta)
+    moves = np.ptp(chains.theta, axis=(0, 1)) > 0.0  # a domain may fix the others
+    ess = effective_size(chains.theta[..., moves] if moves.any() else chains.theta)
     findings = (
         stuck_walk(chains.theta),
         step_size(chains, ess),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -273,13 +274,13 @@ def _text_frame(
     num_blank = 0  # of the last lines
     shared: dict[str, str] = {}  # texts repeat
     for number, line, row in _lines(content, separator, schema.file.encoding):
-        is_blank = not line.strip(" \r\n")
+        is_blank = not line.strip() and (separator == " " or separator not in line)
         if is_blank and len(columns) != 1:
             continue
         num_blank = num_blank + 1 if is_blank else 0
         if not columns:
-            columns_module.distinct("the table", row)
             columns = [name or _unnamed(j, row) for j, name in enumerate(row)]
+            columns_module.distinct("the table", columns)
             continue
         if schema.columns and not records and len(row) == len(columns) - 1:
             columns = [name for name in columns if name != optional]
@@ -312,20 +313,21 @@ def _lines(
     reader = csv.reader(
         told(), delimiter=separator, skipinitialspace=not is_run, strict=True
     )
-    before = csv.field_size_limit(2**31 - 1)  # of notes in a column that is ignored
-    try:
-        for row in reader:
-            entries = [entry for entry in row if entry] if is_run else row
-            yield reader.line_num, last[0], entries or [""]
-    finally:
-        csv.field_size_limit(before)
+    # Of notes in a column that is ignored. The limit is one for all threads, so nobody
+    # may set it back.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
+    for row in reader:
+        entries = [entry for entry in row if entry] if is_run else row
+        yield reader.line_num, last[0], entries or [""]
 
 
 def _unnamed(place: int, others: Sequence[str]) -> str:
     """Name of a column without one, as pandas gives it."""
-    name = f"{UNNAMED}{place}"
-    while name in others:
-        name += ".1"
+    name = first = f"{UNNAMED}{place}"
+    for number in itertools.count(1):
+        if name not in others:
+            break
+        name = f"{first}.{number}"
     return name
 
 

@@ -184,7 +184,7 @@ def sample(
 
     def moving(draws: Array) -> Array:
         """Coefficients that the domain leaves free, whose effective size counts."""
-        return draws if reduced is None else reduced.lift(draws)[..., reduced.moves]
+        return draws if reduced is None else draws @ reduced.basis[reduced.moves].T
 
     # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
     libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)

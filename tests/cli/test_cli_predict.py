@@ -10,6 +10,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
+from dpsample.cli.release import rows_of
 from tests.support import raw_tables
 
 BUDGET = ("--epsilon", "2", "--delta", "1e-5", "--radius", "2", "--seed", "1")
@@ -103,6 +104,10 @@ def test_a_file_without_names_is_not_predicted_by_an_answer_of_a_table(folder, c
     assert predict(folder, "a.json", "d.libsvm") == 2
     out, err = capsys.readouterr()
     assert not out and "a LIBSVM file, which has no names" in err
+    numbered = dps.tables.Schema(numeric={"1": (0, 100), "y": (0, 1)})
+    encoding = dps.tables.Encoding(schema=numbered, columns=("1",), target="y")
+    with pytest.raises(ValueError, match="file must be a table"):
+        rows_of(folder / "d.libsvm", encoding, None)
 
 
 BAD = {

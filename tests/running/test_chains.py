@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
@@ -263,12 +264,10 @@ def test_of_runs_that_overlap_the_last_one_frees_the_threads_of_blas():
             if each["user_api"] == "blas"
         }
 
-    with chains._blas().limit(limits=2, user_api="blas"):
+    with chains._blas().limit(limits=2, user_api="blas"), ExitStack() as last:
         before = limits()
-        first, second = chains.single_threaded_blas(), chains.single_threaded_blas()
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)
-        assert limits() == {1}
-        second.__exit__(None, None, None)
+        with chains.single_threaded_blas():
+            last.enter_context(chains.single_threaded_blas())
+        assert limits() <= {1}
+        last.close()
         assert limits() == before

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import tracemalloc
 import warnings
@@ -160,7 +161,12 @@ def test_a_record_has_an_entry_for_each_column(tmp_path, name):
 
 
 def test_lines_of_blanks_are_no_records_but_in_a_single_column():
-    for text in ("a,b\n\n1,2\n   \n3,4\n\n", "\na,b\r1,2\r\r3,4", "a,b\r\n1,2\n3,4"):
+    for text in (
+        "a,b\n1,2\n\t\n3,4",
+        "a,b\n\n1,2\n   \n3,4\n\n",
+        "\na,b\r1,2\r\r3,4",
+        "a,b\r\n1,2\n3,4",
+    ):
         frame = to_frame(text.encode(), "csv", None)
         assert frame.to_numpy().tolist() == [["1", "2"], ["3", "4"]]
     one = to_frame(b'a\n\n1\n\n""\n9\n\n\n', "csv", None)
@@ -183,8 +189,10 @@ def test_an_index_without_a_name_is_no_feature(tmp_path):
 
 
 def test_headers_are_read_as_pandas_writes_them():
-    twice = to_frame(b",Unnamed: 0,a\n0,0,1\n", "csv", None)
-    assert list(twice.columns) == ["Unnamed: 0.1", "Unnamed: 0", "a"]
+    for header in (",a", ",Unnamed: 0,a", ",Unnamed: 0,Unnamed: 0.1,a", ",,a"):
+        content = f"{header}\n".encode()
+        names = list(to_frame(content, "csv", None).columns)
+        assert names == list(pd.read_csv(io.BytesIO(content)).columns)
     for encoding in ("utf-8", "utf-16-le", "gb18030"):
         marked = "\ufeffa,b\n1,2\n".encode(encoding)
         frame = to_frame(marked, "csv", Schema(file={"encoding": encoding}))

@@ -126,6 +126,7 @@ def test_effective_sizes_are_those_of_coefficients_that_move():
     tree = dps.sample(target, sampler=walk, target_ess=500.0, **options)
     assert tree.attrs["is_target_ess_reached"]
     assert tree.posterior.sizes["draw"] < 10_000
+    assert "too few" not in repr(dps.diagnostics.check(tree, target))
 
 
 def public(domain, loss):
