@@ -138,18 +138,17 @@ def warm(
 
 
 def parts() -> list[Part]:
-    """All there is to compile, in an order for two processes that meet within."""
+    """All there is to compile: the longest first, the shortest where two meet."""
     kinds = reversed(public_samplers())
     return [
         ("gradient loop and solvers", _minimizations),
+        ("noise", noises),
+        ("verdicts", _verdicts),
         ("releases", _releases),
+        ("accounting", _accounting),
         ("curved walls", _curved_walls),
         *((name, partial(_pieces, target)) for name, target in piece_targets()),
         *((f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds),
-        # They share no kernel with what the first process begins with.
-        ("accounting", _accounting),
-        ("verdicts", _verdicts),
-        ("noise", noises),
     ]
 
 
