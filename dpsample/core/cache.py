@@ -14,6 +14,7 @@ import glob
 import hashlib
 import os
 import pickle
+import re
 import shutil
 import stat
 import sys
@@ -76,10 +77,18 @@ def _remove_stale(root: Path, current: Path) -> None:
     """
     limit = time.time() - STALE_AFTER_DAYS * 86400.0
     for sibling in root.glob("dpsample-*"):
+        if not re.fullmatch("dpsample-[0-9a-f]{16}", sibling.name):
+            continue  # a folder of the user's
         with suppress(OSError):  # another process may be removing it
             is_old = sibling.stat().st_mtime < limit
             if sibling != current and sibling.is_dir() and is_old:
                 shutil.rmtree(sibling, ignore_errors=True)
+
+
+def _remove_own(folder: str, process: int) -> None:
+    """Delete a folder at the end of the process that made it, not of its forks."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make(path: Path) -> None:
@@ -157,7 +166,7 @@ def _open_cache() -> str:
         folder = ""
         with suppress(OSError):
             folder = tempfile.mkdtemp(prefix="dpsample-")
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            atexit.register(_remove_own, folder, os.getpid())
         warnings.warn(
             f"The compilation cache cannot be used ({error}); every process will "
             "compile anew. Set NUMBA_CACHE_DIR to a folder that only you can write to.",

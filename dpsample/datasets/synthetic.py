@@ -7,6 +7,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
+from dpsample.numerics.norms import norm
 from dpsample.tables.read import Dataset
 
 LARGEST_EXPONENT = 1000.0  # powers beyond it overflow
@@ -21,7 +22,11 @@ def unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Arra
     if math.isinf(q):
         norms = np.max(np.abs(rows), axis=1)
     else:
-        norms = np.sum(np.abs(rows) ** q, axis=1) ** (1.0 / q)
+        with np.errstate(all="ignore"):
+            powers = np.sum(np.abs(rows) ** q, axis=1)
+            norms = powers ** (1.0 / q)
+            is_odd = ~((powers > 1e-290) & (powers < 1e290))  # no number, or few digits
+            norms[is_odd] = norm(rows[is_odd], q)
     return np.asarray(rows / norms[:, None] * (1.0 - 1e-14))
 
 

@@ -239,6 +239,10 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
     if not active_set(body, theta, out):
         out[:] = np.nan
         return
+    for i in range(body.num_rows):  # of a far point they have lost digits
+        missed = inner(body.matrix[i], out) - body.bounds[i]
+        if abs(missed) > 0.5 * body.tolerance:
+            subtract(out, missed, body.matrix[i])
     pull = EPSILON
     while largest_excess(body, out, out, 0.0) > 0.0:
         for j in range(len(out)):
@@ -430,9 +434,14 @@ class Polytope(Domain):
             return np.asarray(point + basis @ self.free.default_center(basis.shape[1]))
         return bounds.chebyshev_center(self.A, self.b)
 
-    @cached_property
+    @property
     def box(self) -> tuple[Array, Array] | None:
         """Sides, if every row bounds one coordinate and all have two; else None."""
+        sides = self._sides
+        return None if sides is None else (sides[0].copy(), sides[1].copy())
+
+    @cached_property
+    def _sides(self) -> tuple[Array, Array] | None:
         is_used = self.A != 0.0
         if self.A_eq is not None or (is_used.sum(axis=1) != 1).any():
             return None
@@ -466,7 +475,10 @@ class Polytope(Domain):
     def hull(self, dim: int) -> tuple[Array, Array]:
         """Return c and N."""
         self.check(dim)
-        return super().hull(dim) if self.A_eq is None else self._solved[1:]
+        if self.A_eq is None:
+            return super().hull(dim)
+        _, point, basis = self._solved
+        return point.copy(), basis.copy()
 
     def check(self, dim: int) -> None:
         """Raise unless the rows have ``dim`` coordinates."""

@@ -23,7 +23,13 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Bools
 from dpsample.core.jit import kernel
 from dpsample.core.spec import Json
-from dpsample.losses.loss import Curvatures, Loss, Pieces, compile_pieces
+from dpsample.losses.loss import (
+    Curvatures,
+    Loss,
+    Pieces,
+    compile_pieces,
+    refuse_print,
+)
 
 Scalar = Callable[[float, float], float]  # of the margin and the response
 FAR = 500.0  # stands for an infinite bound: its exponential is still a number
@@ -175,11 +181,7 @@ class Custom(Declared):
 
 
 def _compiled(name: str, function: Scalar) -> Scalar:
-    code = getattr(getattr(function, "py_func", function), "__code__", None)
-    if code is not None and "print" in code.co_names:
-        # It would wait forever for the interpreter's lock.
-        remedy = "Call the function itself to look at its values."
-        check.fail(name, "free of print", "a function that mentions it", remedy)
+    refuse_print(name, function)
     if is_jitted(function):
         return function
     if not inspect.isfunction(function):

@@ -7,6 +7,7 @@ block of margins, so one kernel serves dense and sparse features and every loss.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -73,6 +74,24 @@ def compile_pieces(
 
     made = kernel(counts_references=False) if decorator is None else decorator
     return made(value), made(slope), made(record)
+
+
+def refuse_print(name: str, function: Any, seen: tuple[object, ...] = ()) -> None:
+    """Refuse a function that prints, itself or by what it calls.
+
+    Compiled, it would wait forever for the interpreter's lock.
+    """
+    python = getattr(function, "py_func", function)
+    code = getattr(python, "__code__", None)
+    if code is None or python in seen:
+        return
+    if "print" in code.co_names:
+        remedy = "Call the function itself to look at its values."
+        check.fail(name, "free of print", "a function that mentions it", remedy)
+    known = inspect.getclosurevars(python)
+    for other in (*known.globals.values(), *known.nonlocals.values()):
+        if inspect.isfunction(getattr(other, "py_func", other)):
+            refuse_print(name, other, (*seen, python))
 
 
 ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
@@ -150,6 +169,7 @@ class Loss:
     largest_slope: ClassVar[float] = np.inf
     largest_third_derivative: ClassVar[float] = np.inf
     is_cached: ClassVar[bool] = True  # False if the functions are the user's
+    _is_ours: ClassVar[bool] = True  # whether the scalar function is of this package
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
     has_unimodal_curvature: ClassVar[bool] = False  # phi'' rises in u, and then falls
@@ -162,8 +182,11 @@ class Loss:
         if "name" in vars(cls):
             registry[cls.name] = cls
         if "_scalar" in cls.__dict__:
+            # The cache on disk does not see a user's sources change.
+            cls._is_ours = cls.__module__.split(".")[0] == "dpsample"
             cls.pieces = compile_pieces(
-                register_jitable(cls.__dict__["_scalar"].__func__)
+                register_jitable(cls.__dict__["_scalar"].__func__),
+                kernel(cached=cls._is_ours, counts_references=False),
             )
 
     @property
@@ -192,10 +215,11 @@ class Loss:
     def pointers(self) -> tuple[Pointer, Pointer, Pointer]:
         """C functions of the value, slope and record pieces."""
         value, slope, record = self.pieces
+        cached = self.is_cached and self._is_ours
         return (
-            pointer(value, LOSS_VALUE, cached=self.is_cached),
-            pointer(slope, LOSS_SLOPE, cached=self.is_cached),
-            pointer(record, LOSS_RECORD, cached=self.is_cached),
+            pointer(value, LOSS_VALUE, cached=cached),
+            pointer(slope, LOSS_SLOPE, cached=cached),
+            pointer(record, LOSS_RECORD, cached=cached),
         )
 
     def value(self, margins: ArrayLike, response: ArrayLike) -> Array:

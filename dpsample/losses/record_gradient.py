@@ -17,7 +17,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import Piece, Pointer, f8, kernel, pointer, vector
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
-from dpsample.losses.loss import LOSS_SLOPE, Loss
+from dpsample.losses.loss import LOSS_SLOPE, Loss, refuse_print
 
 # (row, response, theta, out): out becomes the gradient of the record's loss at theta
 RECORD_GRADIENT = types.void(vector, f8, vector, vector)
@@ -117,12 +117,14 @@ def _compiled(name: str, function: Piece, signature: Signature) -> Piece:
     if not (is_jitted(function) or inspect.isfunction(function)):
         wanted = "a Python or Numba function of (row, response, theta, out)"
         check.fail(name, wanted, function)
+    refuse_print(name, function)
     compiled = function if is_jitted(function) else kernel(function, cached=False)
     try:
         pointer(compiled, signature, cached=False)
     except (NumbaError, TypeError) as error:
         remedy = "It has to compile for (array, float, array, array) and return None."
-        reason = str(error).strip().splitlines()[-1]
+        lines = str(error).strip().splitlines()
+        reason = next((x for x in lines[::-1] if not x.startswith("During")), lines[-1])
         check.fail(name, "a function that Numba compiles", reason, remedy)
     return compiled
 

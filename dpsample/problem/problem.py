@@ -225,7 +225,8 @@ class Problem:
         if names is not None and tuple(names) != encoding.feature_names:
             got = check.shown(list(names))
             check.fail("feature_names", "those of the encoding, in its order", got)
-        if encoding.row_bound == bound:
+        is_within = encoding.row_bound is not None and encoding.row_bound <= bound
+        if encoding.row_bound == bound or (encoding.clip and is_within):
             return encoding
         is_clipped = self.clip_rows or encoding.clip
         return replace(encoding, row_bound=bound, clip=is_clipped)

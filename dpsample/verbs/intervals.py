@@ -259,6 +259,7 @@ def intervals(
     if seed is not None:
         certificate = replace(certificate, seeded=True, digest="")
     program = descent.Program(problem, plan.recipe)
+    _ = problem.data  # which records on a cluster refuse, before anything is spent
     spend(ledger, certificate)
     try:
         with release_streams(seed, 1) as (rng,):

@@ -362,6 +362,7 @@ def _check_score(problem: Problem, score: Problem) -> None:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
     if not score.loss.is_cached or isinstance(score.loss, RecordGradient):
         check.fail("score", "a problem with a loss of dps.losses", score.loss)
+    _ = score.data  # which records on a cluster refuse, before anything is spent
 
 
 def fitted(program: descent.Program, rng: np.random.Generator) -> Array:

@@ -20,8 +20,9 @@ from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
 from dpsample.problem.facts import PublicFacts
+from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.localized.localized import reason_against
-from dpsample.samplers.proximal import constant_time
+from dpsample.samplers.proximal import constant_time, metric
 from dpsample.verbs import minimize, sandwich, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
@@ -131,8 +132,7 @@ def _sampler_checks(c: Certificate) -> list[Check]:
     is_plan = c.sampler.startswith("ConstantTime(")
     room = constant_time if is_plan else samplers
     made = _called(ast.parse(c.sampler, mode="eval").body, room)
-    is_local = isinstance(made, samplers.Localized)
-    reason = reason_against(c.facts.loss) if is_local else ""
+    reason = _reason_against(made, c)
     if reason:
         check.fail("sampler", "one that draws this target", c.sampler, reason)
     if not c.registered.timed:
@@ -142,6 +142,19 @@ def _sampler_checks(c: Certificate) -> list[Check]:
     if c.max_work is not None or "DRAW.DEADLINE" in c.assumptions:
         check.fail("max_work", "None, and no deadline, in constant time", c.max_work)
     return [verification.at_most(*line) for line in made.check(c)]
+
+
+def _reason_against(sampler: object, c: Certificate) -> str:
+    """Why a sampler cannot have drawn any target of the stated facts, or nothing."""
+    domain, dim, loss = c.facts.domain, c.facts.dim, c.facts.loss
+    if isinstance(sampler, samplers.Localized):
+        return reason_against(loss)
+    if isinstance(sampler, samplers.Proximal) and not metric.is_flat(domain, dim):
+        try:
+            metric.require_room(domain, dim, "certified", "")
+        except NoCertificate as error:
+            return str(error)
+    return ""
 
 
 def _again(c: EventCertificate) -> EventCertificate:

@@ -84,17 +84,19 @@ def test_an_edit_where_no_kernel_can_be_recompiles_nothing(toy):
 
 
 def test_only_stale_caches_of_this_package_are_removed(tmp_path):
-    ages = {"dpsample-old": 15, "dpsample-young": 13, "dpsample-now": 15, "other": 99}
+    old, young, now = (f"dpsample-{16 * digit}" for digit in "0af")
+    ages = {old: 15, young: 13, now: 15, "other": 99, "dpsample-thesis": 99}
     for name, days in ages.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "kernel.nbc").touch()
         then = time.time() - days * 86400.0
         os.utime(tmp_path / name, (then, then))
-    (tmp_path / "dpsample-file").touch()
-    os.utime(tmp_path / "dpsample-file", (0.0, 0.0))
-    cache_module._remove_stale(tmp_path, tmp_path / "dpsample-now")
+    file = "dpsample-" + 16 * "1"
+    (tmp_path / file).touch()
+    os.utime(tmp_path / file, (0.0, 0.0))
+    cache_module._remove_stale(tmp_path, tmp_path / now)
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"dpsample-young", "dpsample-now", "other", "dpsample-file"}
+    assert left == {young, now, "other", "dpsample-thesis", file}
 
 
 @pytest.mark.slow

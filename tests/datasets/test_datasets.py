@@ -10,6 +10,7 @@ import pytest
 
 from dpsample import datasets
 from dpsample.datasets import catalog
+from dpsample.numerics.norms import norm
 from dpsample.tables import Schema
 
 GENERATORS = {
@@ -223,3 +224,11 @@ def test_the_real_file_has_the_published_shape_and_obeys_its_bound(name, split):
     assert (data.num_records, data.dim, positive) == SIZES[name, split]
     squares = data.features**2 if data.dim < 300 else data.features.power(2)
     assert np.sqrt(np.asarray(squares.sum(axis=1)).max()) <= data.row_bound + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("q", "dim"), [(100.0, 1), (500.0, 50), (900.0, 50), (999.0, 5)]
+)
+def test_rows_have_their_norm_whatever_its_exponent(q, dim):
+    rows = datasets.logistic(500, dim, seed=1, row_norm=q).features
+    np.testing.assert_allclose(norm(rows, q), 1.0, rtol=1e-12)

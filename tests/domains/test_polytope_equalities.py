@@ -66,6 +66,24 @@ def test_bounds_hold_and_are_met():
     np.testing.assert_allclose(body.A_eq @ basis, 0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("power", [6, 8, 12])
+def test_projections_from_far_away_keep_the_equalities(power):
+    rng, body = np.random.default_rng(3), simplex(2)
+    for point in 10.0**power * rng.standard_normal((50, 2)):
+        near = body.project(point)
+        assert body.contains(near)
+        exact = Simplex().project(point)
+        np.testing.assert_allclose(near, exact, atol=1e-15 * 10.0**power)
+
+
+def test_nobody_can_write_to_what_a_body_keeps():
+    body, square = simplex(2), Polytope(np.vstack([np.eye(2), -np.eye(2)]), np.ones(4))
+    for array in (*body.hull(2), *square.box, body.default_center(2)):
+        array[...] = 50.0
+    assert body.contains([0.5, 0.5]) and body.support([1.0, 0.0]) <= 1.0 + 1e-12
+    assert square.support([1.0, 0.0]) == 1.0 and square.box[1][0] == 1.0
+
+
 def test_copies_are_equal():
     body = slice_of_cube()
     assert from_dict(KINDS, body.to_dict()) == body

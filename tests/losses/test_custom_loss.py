@@ -5,6 +5,8 @@ import importlib
 import json
 import math
 import pickle
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -109,3 +111,24 @@ def test_a_custom_loss_that_makes_no_sense_is_refused(case):
     with pytest.raises(ValueError, match=words) as caught:
         pseudo_huber(**changes)
     assert " must be " in str(caught.value) and ", got " in str(caught.value)
+
+
+MINE = """
+from dataclasses import dataclass
+from dpsample.losses import Loss
+
+@dataclass(frozen=True)
+class Mine(Loss):
+    @staticmethod
+    def _scalar(params, u, y):
+        return {0} * u * u, {1} * u
+"""
+
+
+def test_the_cache_on_disk_serves_no_stale_loss_of_the_user(tmp_path):
+    call = "import mine; print(mine.Mine().value([1.0], [0.0])[0])"
+    for factor in (1.0, 5.0):
+        (tmp_path / "mine.py").write_text(MINE.format(factor, 2.0 * factor))
+        run = [sys.executable, "-B", "-c", call]
+        told = subprocess.check_output(run, cwd=tmp_path, text=True)
+        assert told.strip() == str(factor)

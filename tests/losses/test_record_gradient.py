@@ -3,6 +3,7 @@
 import json
 from functools import cache
 
+import numba
 import numpy as np
 import pytest
 from scipy import sparse
@@ -296,6 +297,20 @@ def test_records_that_the_gradient_cannot_read_are_refused():
         distances([[1.0, 0.0]], intercept=True)
     with pytest.raises(ValueError, match="offset must be None"):
         distances([[1.0, 0.0]], offset=[1.0], offset_bound=1.0)
+
+
+def said(x):
+    print(x)
+    return x
+
+
+@pytest.mark.parametrize("helper", [said, numba.njit(said)])
+def test_what_prints_would_wait_forever_and_is_refused(helper):
+    def gradient(row, response, theta, out):
+        out[0] = helper(theta[0] - row[0])
+
+    with pytest.raises(ValueError, match="gradient must be free of print"):
+        losses.record_gradient(gradient)
 
 
 def test_a_function_that_does_not_compile_is_refused():

@@ -79,8 +79,10 @@ def test_a_sampler_that_is_no_whole_plan_is_refused(size):
     mechanism = dps.calibrate(facts, budget, sampler_share=0.1)
     plan = repr(timed.plan(mechanism))
     twice = plan.replace("num_steps=", "num_steps=1, num_steps=")
-    made = mechanism.certificate.with_sampler(sampler=twice if size else "ConstantTime")
-    with pytest.raises(ValueError, match="whole plan|num_steps"):
+    made = mechanism.certificate.with_sampler(
+        sampler=twice if size else "ConstantTime()"
+    )
+    with pytest.raises(ValueError, match="whole plan|num_steps|a required argument"):
         dps.verify(made)
     with pytest.raises(NotProved, match="malformed"):
         prove(made.to_json())

@@ -603,3 +603,10 @@ def test_a_signature_is_of_one_key_and_one_release():
                 answer.verify(signature=given, public_key=key)
     with pytest.raises(ValueError, match="private_key must be 32 bytes"):
         first.sign(b"short")
+
+
+@pytest.mark.parametrize("name", ["Localized", "Proximal", "ConstantTime", "Exact"])
+def test_a_bare_name_is_no_sampler(name):
+    mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
+    with pytest.raises(ValueError, match="sampler must be made by"):
+        mech.certificate.with_sampler(sampler=name)

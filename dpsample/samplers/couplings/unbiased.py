@@ -198,7 +198,10 @@ def unbiased_moments(
         np.array([each[i] for _, _, each in pairs]) for i in range(len(functions))
     )
     return UnbiasedMoments(
-        names=tuple(m if isinstance(m, str) else m.__name__ for m in moments),
+        names=tuple(
+            m if isinstance(m, str) else getattr(m, "__name__", repr(m))
+            for m in moments
+        ),
         estimates=tuple(v.mean(axis=0) for v in values),
         standard_errors=tuple(
             v.std(axis=0, ddof=1) / np.sqrt(replicates) for v in values
