@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Bools
 from dpsample.diagnostics.summaries import (
     ChainDraws,
     Finding,
@@ -151,10 +151,12 @@ def _modes(values: Array, name: str) -> Finding | None:
     )
 
 
-def look_at_movement(chains: ChainDraws) -> list[Finding]:
-    """Look at effective size, moves, step size and what the sampler says of itself."""
-    moves = np.ptp(chains.theta, axis=(0, 1)) > 0.0  # a domain may fix the others
-    ess = effective_size(chains.theta[..., moves] if moves.any() else chains.theta)
+def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
+    """Look at effective size, moves, step size and what the sampler says of itself.
+
+    ``moves`` tells the coefficients that the domain leaves free, None if all are.
+    """
+    ess = effective_size(chains.theta if moves is None else chains.theta[..., moves])
     findings = (
         stuck_walk(chains.theta),
         step_size(chains, ess),

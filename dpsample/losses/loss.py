@@ -7,14 +7,18 @@ block of margins, so one kernel serves dense and sparse features and every loss.
 
 from __future__ import annotations
 
+import builtins
+import dis
 import inspect
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import types
+from numba import types as numba_types
 from numba.extending import register_jitable
 from numpy.typing import ArrayLike
 
@@ -24,11 +28,11 @@ from dpsample.core.jit import Piece, Pointer, f8, kernel, pointer, vector
 from dpsample.core.spec import Json
 
 # (params, margins, response, out): margins become phi, out[0] their sum
-LOSS_VALUE = types.void(vector, vector, vector, vector)
+LOSS_VALUE = numba_types.void(vector, vector, vector, vector)
 # (params, margins, response, slopes, out): also slopes = d phi / du
-LOSS_SLOPE = types.void(vector, vector, vector, vector, vector)
+LOSS_SLOPE = numba_types.void(vector, vector, vector, vector, vector)
 # (params, margin, response, out): out = value, slope of one record
-LOSS_RECORD = types.void(vector, f8, f8, vector)
+LOSS_RECORD = numba_types.void(vector, f8, f8, vector)
 
 Pieces = tuple[Piece, Piece, Piece]  # value, slope, and one record
 Curvatures = tuple[Array, Array]  # lower and upper bounds, one for each record
@@ -76,24 +80,52 @@ def compile_pieces(
     return made(value), made(slope), made(record)
 
 
-def refuse_print(name: str, function: Any, seen: tuple[object, ...] = ()) -> None:
-    """Refuse a function that prints, itself or by what it calls.
+def refuse_print(name: str, function: object) -> None:
+    """Refuse a function that prints, itself or by a function that it names.
 
     Compiled, it would wait forever for the interpreter's lock.
     """
-    python = getattr(function, "py_func", function)
-    code = getattr(python, "__code__", None)
-    if code is None or python in seen:
-        return
-    if "print" in code.co_names:
-        remedy = "Call the function itself to look at its values."
-        check.fail(name, "free of print", "a function that mentions it", remedy)
-    known = inspect.getclosurevars(python)
-    for other in (*known.globals.values(), *known.nonlocals.values()):
-        if inspect.isfunction(getattr(other, "py_func", other)):
-            refuse_print(name, other, (*seen, python))
+    waiting, seen = [function], list[object]()
+    while waiting:
+        found = waiting.pop()
+        python = getattr(found, "py_func", found)
+        if found is print:
+            remedy = "Call the function itself to look at its values."
+            check.fail(name, "free of print", "a function that mentions it", remedy)
+        if not inspect.isfunction(python) or python in seen:
+            continue
+        seen.append(python)
+        if python.__module__.split(".")[0] not in COMPILED:
+            waiting.extend(_mentioned(python))
 
 
+def _mentioned(function: types.FunctionType) -> Iterator[object]:
+    """Values of the names that a function's code reads, those of modules included."""
+    cells = dict(
+        zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    )
+    codes = [function.__code__]
+    while codes:
+        code, value = codes.pop(), None
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        for step in dis.get_instructions(code):
+            if step.opname in ("PUSH_NULL", "CACHE"):
+                continue
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                usual = getattr(builtins, step.argval, None)
+                value = function.__globals__.get(step.argval, usual)
+            elif step.opname == "LOAD_DEREF" and step.argval in cells:
+                with suppress(ValueError):  # it has no value yet
+                    value = cells[step.argval].cell_contents
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                is_of_module = inspect.ismodule(value)
+                value = getattr(value, step.argval, None) if is_of_module else None
+            else:
+                value = None
+            yield value
+
+
+COMPILED = ("numba", "numpy", "scipy")  # modules that Numba has its own code for
 ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
 LARGEST = 1e150  # of what a proximal map takes: no product overflows
 FARTHEST = 1e300  # of a proximal point
@@ -169,7 +201,7 @@ class Loss:
     largest_slope: ClassVar[float] = np.inf
     largest_third_derivative: ClassVar[float] = np.inf
     is_cached: ClassVar[bool] = True  # False if the functions are the user's
-    _is_ours: ClassVar[bool] = True  # whether the scalar function is of this package
+    is_ours: ClassVar[bool] = True  # whether the scalar function is of this package
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
     has_unimodal_curvature: ClassVar[bool] = False  # phi'' rises in u, and then falls
@@ -183,10 +215,12 @@ class Loss:
             registry[cls.name] = cls
         if "_scalar" in cls.__dict__:
             # The cache on disk does not see a user's sources change.
-            cls._is_ours = cls.__module__.split(".")[0] == "dpsample"
+            cls.is_ours = cls.__module__.split(".")[0] == "dpsample"
+            if not cls.is_ours:
+                refuse_print("_scalar", cls.__dict__["_scalar"].__func__)
             cls.pieces = compile_pieces(
                 register_jitable(cls.__dict__["_scalar"].__func__),
-                kernel(cached=cls._is_ours, counts_references=False),
+                kernel(cached=cls.is_ours, counts_references=False),
             )
 
     @property
@@ -215,7 +249,7 @@ class Loss:
     def pointers(self) -> tuple[Pointer, Pointer, Pointer]:
         """C functions of the value, slope and record pieces."""
         value, slope, record = self.pieces
-        cached = self.is_cached and self._is_ours
+        cached = self.is_cached and self.is_ours
         return (
             pointer(value, LOSS_VALUE, cached=cached),
             pointer(slope, LOSS_SLOPE, cached=cached),

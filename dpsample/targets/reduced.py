@@ -27,6 +27,11 @@ WIDENED, SMALLEST = 1.0 + 1e-9, 1e-30
 FIXED = 1e-12  # share of a coefficient in the hull's directions that is rounding
 
 
+def moves_in(basis: Array) -> Bools:
+    """Which coefficients move along the directions of a hull."""
+    return np.asarray(np.abs(basis).max(axis=1) > FIXED)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReducedTarget:
     """Target of v, and the map back."""
@@ -49,7 +54,7 @@ class ReducedTarget:
     @property
     def moves(self) -> Bools:
         """Which coefficients the domain leaves free."""
-        return np.asarray(np.abs(self.basis).max(axis=1) > FIXED)
+        return moves_in(self.basis)
 
     def drop(self, point: Array) -> Array:
         """Coordinates v of a point of the hull."""

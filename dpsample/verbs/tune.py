@@ -360,7 +360,8 @@ def _check_score(problem: Problem, score: Problem) -> None:
     columns.same("score", score.feature_names, problem.feature_names)
     if score.dim != problem.dim:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
-    if not score.loss.is_cached or isinstance(score.loss, RecordGradient):
+    is_known = score.loss.is_cached and score.loss.is_ours
+    if not is_known or isinstance(score.loss, RecordGradient):
         check.fail("score", "a problem with a loss of dps.losses", score.loss)
     _ = score.data  # which records on a cluster refuse, before anything is spent
 

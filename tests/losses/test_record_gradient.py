@@ -1,6 +1,7 @@
 """Losses without a margin: the same loop, and only the privacy claims that survive."""
 
 import json
+import types
 from functools import cache
 
 import numba
@@ -309,8 +310,31 @@ def test_what_prints_would_wait_forever_and_is_refused(helper):
     def gradient(row, response, theta, out):
         out[0] = helper(theta[0] - row[0])
 
-    with pytest.raises(ValueError, match="gradient must be free of print"):
-        losses.record_gradient(gradient)
+    def inner(row, response, theta, out):
+        def show(x):
+            print(x)
+
+        show(theta)
+
+    def by_name(row, response, theta, out):
+        module.said(theta[0])
+
+    module = types.ModuleType("helpers")
+    module.said = helper
+    for function in (gradient, inner, by_name):
+        with pytest.raises(ValueError, match="gradient must be free of print"):
+            losses.record_gradient(function)
+
+
+def test_what_only_has_the_name_of_something_that_prints_is_taken():
+    def mean(row, response, theta, out):
+        out[:] = theta - row.said()
+
+    assert losses.loss.refuse_print("gradient", mean) is None
+    late = None
+    assert (
+        losses.loss.refuse_print("gradient", lambda u, y: late(u) + np.abs(y)) is None
+    )
 
 
 def test_a_function_that_does_not_compile_is_refused():

@@ -127,6 +127,11 @@ def test_effective_sizes_are_those_of_coefficients_that_move():
     assert tree.attrs["is_target_ess_reached"]
     assert tree.posterior.sizes["draw"] < 10_000
     assert "too few" not in repr(dps.diagnostics.check(tree, target))
+    # One that never moved though it could is told, with and without a target.
+    stuck = tree.copy(deep=True)
+    stuck.posterior["theta"].values[..., 1] = 0.25
+    for given in ((stuck, target), (stuck,)):
+        assert "too few" in repr(dps.diagnostics.check(*given))
 
 
 def public(domain, loss):

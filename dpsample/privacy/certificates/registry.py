@@ -223,7 +223,7 @@ def of_problem(kind: str, facts: PublicFacts, *, clip_rows: bool) -> tuple[str, 
         named.append("LOSS.DECLARED")
     if not is_draw:
         named.append("FIT.WORK")
-        if not facts.loss.is_cached:
+        if not (facts.loss.is_cached and facts.loss.is_ours):
             named.append("LOSS.OWN")
     named.append("RECORDS.CLIPPED" if clip_rows else "RECORDS.REFUSED")
     return tuple(named)
