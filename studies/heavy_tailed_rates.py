@@ -206,7 +206,7 @@ study = Study(
     ),
     answer=(
         "Measured excess is far below every bound and falls faster than it. H grows"
-        " with the dimension faster than its bound does (1.98 against 2/3), at 1/50 to"
+        " with the dimension faster than its bound does (2.00 against 2/3), at 1/50 to"
         " 1/1000 of it: a bound of another order of magnitude is no forecast of an"
         " exponent."
     ),

@@ -114,7 +114,7 @@ study = Study(
         " which is the same for all."
     ),
     answer=(
-        "The count n^2 epsilon^2 of the series is real (slopes 2.09 and 2.02) and"
+        "The count n^2 epsilon^2 of the series is real (slopes 2.09 and 2.01) and"
         " within 2 to 5 % of Proposition 8 with explicit constants in the worst case;"
         " for p = inf it does not grow with d as (14) prints. It is no advantage in"
         " practice: with kinks at the mode full batches need n^3 and cross the series"
