@@ -95,7 +95,7 @@ def refuse_print(name: str, function: object) -> None:
         if not inspect.isfunction(python) or python in seen:
             continue
         seen.append(python)
-        if python.__module__.split(".")[0] not in COMPILED:
+        if str(python.__module__).split(".")[0] not in COMPILED:  # exec gives None
             waiting.extend(_mentioned(python))
 
 
