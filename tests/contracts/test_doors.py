@@ -122,7 +122,7 @@ def random_faults(number, *, costly):
 
 
 def test_random_values_are_refused_in_the_grammar_or_accepted(capsys):
-    found = random_faults(300, costly=False)
+    found = random_faults(150, costly=False)
     print_outcomes(capsys)
     assert not found, "\n".join(found)
 

@@ -135,6 +135,7 @@ def test_pairs_that_are_said_to_meet_early_are_seen(monkeypatch):
         test_limits_lie_above_the_distance_by_quadrature("hinge", "RandomWalk")
 
 
+@pytest.mark.slow
 def test_proved_curve_is_that_of_the_chain_and_lies_above_the_distance():
     sampler, dim, ratio = AUTOREGRESSIONS["proximal in 10"]
     start = np.full(dim, 3.0)

@@ -177,7 +177,7 @@ def test_on_linear_losses_the_output_is_gaussian():
         variance += phase.output_stddev**2
     program = descent.Program(problem, recipe)
     rng = np.random.default_rng(5)
-    draws = np.array([program.run(rng).theta for _ in range(1500)])
+    draws = np.array([program.run(rng).theta for _ in range(600)])
     last = recipe.phases[0].output_stddev
     for j in range(3):
         z = (draws[:, j] - mean[j]) / math.sqrt(variance)

@@ -114,6 +114,7 @@ def test_sizes_that_differ_are_listed_up_to_a_limit():  # S6
         listed(MAX_LISTED + 1)
 
 
+@pytest.mark.slow
 def test_tries_of_a_separable_draw_may_be_cut_anywhere():  # S11
     """What `draws.separable` does when its allowed tries do not suffice."""
     dim = 6

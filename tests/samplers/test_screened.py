@@ -118,7 +118,7 @@ def test_energies_and_gradients_are_those_of_all_records(loss):
         assert max(levels) == 400 and min(levels) < 100 and len(set(levels)) > 20
 
 
-@usual("0.8-hinge")
+@usual("0.8-quantile")
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 @pytest.mark.parametrize("share", [0.0, 0.8])
 def test_records_that_are_decided_too_early_are_noticed(loss, share):

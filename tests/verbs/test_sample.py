@@ -234,7 +234,7 @@ def test_the_proof_of_the_warm_up_is_of_the_start_in_use():
 
 
 def test_the_bias_is_that_of_the_last_draw():
-    target = make(domain=dps.domains.WholeSpace())
+    target = make(domain=dps.domains.WholeSpace(), k=10.0)
     series = dps.samplers.RandomizedSeries(error=0.5)
     runs = [
         sample(target, sampler=series, num_warmup=None, num_draws=n).attrs
