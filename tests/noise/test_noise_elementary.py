@@ -118,7 +118,7 @@ def fill(name, dim, compiled):
     return out, generator.random()
 
 
-@usual("laplace", "gg cube", "facets")
+@usual("laplace", "gg cube")
 @pytest.mark.parametrize(
     "name",
     [

@@ -253,7 +253,7 @@ def test_equal_steps_beyond_the_largest_number_of_steps_are_answered():
 
 
 def test_steps_of_little_noise_tell_of_no_more_than_they_take():
-    for noise, times in itertools.product((1e-300, 1e-5, 0.04), (1, 3)):
+    for noise, times in itertools.product((1e-300, 0.04), (1, 3)):
         steps = PoissonGaussianEvent(
             sampling_rate=0.2, noise_multiplier=noise, num_steps=times
         )

@@ -201,7 +201,7 @@ def test_a_failed_run_returns_no_position():
     assert np.isnan(rows[-1]).all()
 
 
-@usual("mode on the boundary", "triangle")
+@usual("triangle")
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_step_equals_the_compiled_one(name):
     compiled = alternation.conditional
