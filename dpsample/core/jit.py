@@ -1,7 +1,12 @@
 """Compiled code: the one decorator, pointers to pieces, entry points of kernels."""
 
-from collections.abc import Callable
+import builtins
+import dis
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
+from types import CodeType, FunctionType
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
@@ -14,6 +19,7 @@ from numba.core.typing.templates import Signature
 from numba.experimental.function_type import FunctionModel
 from numba.extending import NativeValue, register_model, typeof_impl, unbox
 
+from dpsample.core import check
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
 from dpsample.core.linking import (
     CheckedDispatcher,
@@ -21,6 +27,7 @@ from dpsample.core.linking import (
     without_collector,
 )
 
+COMPILED = ("numba", "numpy", "scipy")  # modules that Numba has its own code for
 f8 = types.float64
 i8 = types.int64
 vector = types.float64[::1]
@@ -201,3 +208,48 @@ def call(kernel: Kernel[..., Any], *arguments: object) -> Any:
     if kernel not in _bound:
         _bound[kernel] = entry(kernel, *arguments)
     return _bound[kernel](*arguments)
+
+
+def refuse_print(name: str, function: object) -> None:
+    """Refuse a function that prints, itself or by a function that it names.
+
+    Compiled, it would wait forever for the interpreter's lock.
+    """
+    waiting, seen = [function], list[object]()
+    while waiting:
+        found = waiting.pop()
+        python = getattr(found, "py_func", found)
+        if found is print:
+            remedy = "Call the function itself to look at its values."
+            check.fail(name, "free of print", "a function that mentions it", remedy)
+        if not inspect.isfunction(python) or python in seen:
+            continue
+        seen.append(python)
+        if str(python.__module__).split(".")[0] not in COMPILED:  # exec gives None
+            waiting.extend(_mentioned(python))
+
+
+def _mentioned(function: FunctionType) -> Iterator[object]:
+    """Values of the names that a function's code reads, those of modules included."""
+    cells = dict(
+        zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    )
+    codes = [function.__code__]
+    while codes:
+        code, value = codes.pop(), None
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+        for step in dis.get_instructions(code):
+            if step.opname in ("PUSH_NULL", "CACHE"):
+                continue
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                usual = getattr(builtins, step.argval, None)
+                value = function.__globals__.get(step.argval, usual)
+            elif step.opname == "LOAD_DEREF" and step.argval in cells:
+                with suppress(ValueError):  # it has no value yet
+                    value = cells[step.argval].cell_contents
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                is_of_module = inspect.ismodule(value)
+                value = getattr(value, step.argval, None) if is_of_module else None
+            else:
+                value = None
+            yield value

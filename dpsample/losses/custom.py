@@ -21,15 +21,9 @@ from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Bools
-from dpsample.core.jit import kernel
+from dpsample.core.jit import kernel, refuse_print
 from dpsample.core.spec import Json
-from dpsample.losses.loss import (
-    Curvatures,
-    Loss,
-    Pieces,
-    compile_pieces,
-    refuse_print,
-)
+from dpsample.losses.loss import Curvatures, Loss, Pieces, compile_pieces
 
 Scalar = Callable[[float, float], float]  # of the margin and the response
 FAR = 500.0  # stands for an infinite bound: its exponential is still a number

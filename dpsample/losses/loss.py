@@ -7,12 +7,7 @@ block of margins, so one kernel serves dense and sparse features and every loss.
 
 from __future__ import annotations
 
-import builtins
-import dis
-import inspect
-import types
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -24,7 +19,15 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import Piece, Pointer, f8, kernel, pointer, vector
+from dpsample.core.jit import (
+    Piece,
+    Pointer,
+    f8,
+    kernel,
+    pointer,
+    refuse_print,
+    vector,
+)
 from dpsample.core.spec import Json
 
 # (params, margins, response, out): margins become phi, out[0] their sum
@@ -80,52 +83,6 @@ def compile_pieces(
     return made(value), made(slope), made(record)
 
 
-def refuse_print(name: str, function: object) -> None:
-    """Refuse a function that prints, itself or by a function that it names.
-
-    Compiled, it would wait forever for the interpreter's lock.
-    """
-    waiting, seen = [function], list[object]()
-    while waiting:
-        found = waiting.pop()
-        python = getattr(found, "py_func", found)
-        if found is print:
-            remedy = "Call the function itself to look at its values."
-            check.fail(name, "free of print", "a function that mentions it", remedy)
-        if not inspect.isfunction(python) or python in seen:
-            continue
-        seen.append(python)
-        if str(python.__module__).split(".")[0] not in COMPILED:  # exec gives None
-            waiting.extend(_mentioned(python))
-
-
-def _mentioned(function: types.FunctionType) -> Iterator[object]:
-    """Values of the names that a function's code reads, those of modules included."""
-    cells = dict(
-        zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    )
-    codes = [function.__code__]
-    while codes:
-        code, value = codes.pop(), None
-        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-        for step in dis.get_instructions(code):
-            if step.opname in ("PUSH_NULL", "CACHE"):
-                continue
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                usual = getattr(builtins, step.argval, None)
-                value = function.__globals__.get(step.argval, usual)
-            elif step.opname == "LOAD_DEREF" and step.argval in cells:
-                with suppress(ValueError):  # it has no value yet
-                    value = cells[step.argval].cell_contents
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                is_of_module = inspect.ismodule(value)
-                value = getattr(value, step.argval, None) if is_of_module else None
-            else:
-                value = None
-            yield value
-
-
-COMPILED = ("numba", "numpy", "scipy")  # modules that Numba has its own code for
 ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
 LARGEST = 1e150  # of what a proximal map takes: no product overflows
 FARTHEST = 1e300  # of a proximal point

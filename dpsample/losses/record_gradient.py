@@ -14,10 +14,18 @@ from numba.extending import is_jitted
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import Piece, Pointer, f8, kernel, pointer, vector
+from dpsample.core.jit import (
+    Piece,
+    Pointer,
+    f8,
+    kernel,
+    pointer,
+    refuse_print,
+    vector,
+)
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
-from dpsample.losses.loss import LOSS_SLOPE, Loss, refuse_print
+from dpsample.losses.loss import LOSS_SLOPE, Loss
 
 # (row, response, theta, out): out becomes the gradient of the record's loss at theta
 RECORD_GRADIENT = types.void(vector, f8, vector, vector)
