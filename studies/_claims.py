@@ -13,6 +13,7 @@ from dpsample.privacy.curves.gaussian import paper_gdp
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import EpsilonAt, needed_factor
 from dpsample.privacy.printed.curves import huber_attack
+from dpsample.privacy.printed.su import strongly_convex
 from dpsample.privacy.printed.xu import INSTANCE_RATIO
 
 DIM = 50  # in the number of steps of arXiv:1908.09970
@@ -169,22 +170,29 @@ def shuffled(claim, *, has_second_log):
     )
 
 
-def heavy_tailed(claim, *, moved):
+def heavy_tailed(claim, *, moved=1.0, is_sum=True):
     """Noise s sqrt(log(1/delta))/epsilon, whatever T; ``moved`` s per record.
 
-    Batches of n/6 and T = 180 in the paper's simulations.
+    Batches of n/6 and T = 180 in the paper's simulations. What is no sum may move by s
+    from its value without the record: an attack.
     """
-    noise = 2.0 / moved * math.sqrt(claim.log) / claim.epsilon
+    noise = (2.0 if is_sum else 1.0) / moved * math.sqrt(claim.log) / claim.epsilon
     step = {"noise_multiplier": noise, "num_steps": claim.num_steps or 180}
+    relation = REPLACE if is_sum else "zero_out"
     curve = curves.poisson(
-        sampling_rate=1.0 / 6.0, delta=claim.delta, relation=REPLACE, **step
+        sampling_rate=1.0 / 6.0, delta=claim.delta, relation=relation, **step
     )
-    return exact(claim, curve)
+    return exact(claim, curve) if is_sum else Truth(claim, curve)
 
 
 def one_mean(claim):
     """Release once, with the same noise."""
     return gaussian(claim, claim.epsilon / math.sqrt(claim.log))
+
+
+def su_strongly_convex(claim):
+    """Attack: curvature in the norm of C is not curvature in l_2 (gradient-E6)."""
+    return Truth(claim, strongly_convex(claim.epsilon, claim.delta))
 
 
 def unknown(claim):
@@ -216,14 +224,15 @@ FORMULAS = {
     ("Xu et al. 2026", "Algorithm 6"): _with(shuffled, has_second_log=False),
     ("Xu et al. 2026", "Theorem 6, proof"): _with(shuffled, has_second_log=True),
     ("Xie et al. 2022", "Algorithm 1"): _with(heavy_tailed, moved=2.0),
-    ("Xie et al. 2022", "Algorithms 2, 4"): _with(heavy_tailed, moved=1.0),
+    ("Xie et al. 2022", "Algorithm 2"): _with(heavy_tailed, is_sum=False),
+    ("Xie et al. 2022", "Algorithm 4"): heavy_tailed,
     ("Xie et al. 2022", "Algorithm 3"): one_mean,
 }
 # Beyond the axis, or nothing is known.
 OTHERS = {
     ("Gopi et al. 2022", "Corollaries 2 to 5"): corollary_2,
     ("Su et al. 2023", "Algorithm 1, not linear"): unknown,
-    ("Su et al. 2023", "Algorithm 2"): unknown,
+    ("Su et al. 2023", "Algorithm 2"): su_strongly_convex,
     ("Su et al. 2023", "Algorithm 4"): unknown,
     ("Xu et al. 2026", "Algorithms 2, 3, not linear"): _with(
         localized, ratio=INSTANCE_RATIO
@@ -231,7 +240,6 @@ OTHERS = {
 }
 UNPROVED = {
     "Algorithm 1, not linear": "unproved: the noise decides the gradient's direction",
-    "Algorithm 2": "unproved: moduli of different norms are subtracted",
     "Algorithm 4": "unproved: no constant is given",
 }
 

@@ -48,7 +48,7 @@ SGD = {
 XIE = {
     "part": "no steps",
     "paper": "Xie et al. 2022",
-    "formula": ("Algorithm 1", "Algorithms 2, 4"),
+    "formula": ("Algorithm 1", "Algorithm 2", "Algorithm 4"),
 }
 GOPI = {
     "part": "thresholds",

@@ -8,7 +8,7 @@ from scipy.special import gamma, ndtr
 
 from dpsample.numerics.norms import printed_kappa, regularity
 from dpsample.privacy import gaussian_epsilon, gdp_from_budget
-from dpsample.privacy.printed import curves
+from dpsample.privacy.printed import curves, su
 from dpsample.privacy.printed.curves import huber_attack
 from tests.optimizers.test_mirror_step import divergence_ratios
 from tests.support.errata import recompute
@@ -91,6 +91,8 @@ def test_e6_curvature_in_the_norm_of_c_is_not_curvature_in_l2():
         return math.log((with_bend - case.delta) / without)
 
     recompute("gradient-E6", attained)
+    (row,) = [c for c in su.cases() if c.place == "Algorithm 2"]
+    assert row.claim().true_epsilon == pytest.approx(attained(row), rel=1e-12)
 
 
 def test_e7_the_statistical_term_is_free_of_epsilon():

@@ -30,7 +30,9 @@ def make_toy(folder):
         (place / "__init__.py").touch()
     for name in ("arrays", "cache", "check", "jit", "linking"):
         text = (ROOT / "dpsample" / "core" / f"{name}.py").read_text()
-        (package / "core" / f"{name}.py").write_text(text.replace("from dpsample.", "from toy."))
+        (package / "core" / f"{name}.py").write_text(
+            text.replace("from dpsample.", "from toy.")
+        )
     (package / "callee.py").write_text(CALLEE.format(factor=2.0))
     (package / "caller.py").write_text(CALLER)
     return package

@@ -60,7 +60,7 @@ class Claim(Formula):
         a value above the claim refutes it and one below proves nothing. ``unproved``:
         nothing is known.
     true_epsilon : float or None
-        Epsilon at ``delta`` in that sense.
+        Epsilon at ``delta`` in that sense; infinite if no epsilon holds.
     noise_factor : float or None
         Noise that meets the claim, in units of the printed noise.
 
@@ -89,8 +89,9 @@ class Claim(Formula):
         return words[self.meaning][0 if within else 1]
 
     def to_dict(self) -> Json:
-        """Fields and verdict, ready for JSON."""
-        return asdict(self) | {"verdict": self.verdict}
+        """Fields and verdict, ready for JSON, which has no infinity: None there."""
+        found = asdict(self) | {"verdict": self.verdict}
+        return {k: None if v == math.inf else v for k, v in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +110,9 @@ class Case(Formula):
             if factor is None:
                 factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
         shared = {f.name: getattr(self, f.name) for f in fields(Formula)}
-        known = None if true is None or math.isinf(true) else true
-        return Claim(**shared, true_epsilon=known, noise_factor=factor)
+        if true == math.inf and self.meaning == "upper bound":
+            true = None  # nothing is proved
+        return Claim(**shared, true_epsilon=true, noise_factor=factor)
 
 
 def needed_factor(

@@ -67,8 +67,8 @@ def poisson(
 ) -> EpsilonAt:
     """Poisson sampling, noise relative to the bound of one record.
 
-    Attained when all other gradients vanish. That no other pair is worse is proved
-    under zero_out, and under replace_one only checked numerically.
+    Attained when all other gradients vanish; no pair of a sum's is worse
+    (`dpsample.privacy.accounting.poisson`).
     """
     return lambda factor: _poisson_epsilon(
         sampling_rate, noise_multiplier * factor, num_steps, delta, relation
@@ -170,9 +170,9 @@ def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
             larger = shuffle_epsilon(
                 delta=0.5 * delta, local_epsilon=local, num_records=num_records
             )
-            if larger <= epsilon * (1.0 + 1e-6):
+            if larger <= epsilon:
                 return epsilon
-            epsilon = larger * (1.0 + 1e-7)
+            epsilon = larger * (1.0 + 1e-6)
         return math.inf
 
     return epsilon_at

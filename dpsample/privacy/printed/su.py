@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpsample.privacy.printed import curves
-from dpsample.privacy.printed.claim import Case
+from dpsample.privacy.printed.claim import Case, EpsilonAt
 from dpsample.privacy.printed.curves import judged
 
 EPSILON, DELTA = 1.0, 1e-8
@@ -13,6 +13,7 @@ MIRROR_DELTA = 1e-6
 HALF, HALF_DELTA = 0.5 * EPSILON, 0.5 * DELTA
 LOG = math.log(2.5 / DELTA)
 TILT = "sigma_1^2 = 128 L^2 log(2.5/delta) / epsilon^2"
+END = 0.99  # slopes within stay below L
 OUTPUT = "sigma_2^2 = 64 alpha log(2.5/delta) / (lambda epsilon^2)"
 MIRROR = "sigma^2 = 64 L^2 kappa T log(1/delta) / (n epsilon)^2"
 UNPROVED: dict[str, Any] = {
@@ -65,17 +66,51 @@ def _objective() -> Iterator[Case]:
         delta=HALF_DELTA,
         epsilon_at=curves.gaussian(2.0 * EPSILON / math.sqrt(64.0 * LOG), HALF_DELTA),
     )
-    for place, setting in (
-        ("Algorithm 1", "losses that are not of a linear model (gradient-E5)"),
-        ("Algorithm 2", "lambda = max(r beta / (epsilon n) - Delta, 0) (gradient-E6)"),
-    ):
-        yield Case(
-            **UNPROVED,
-            place=place,
-            formula=TILT,
-            setting=setting,
-            accounting="none applies",
+    yield Case(
+        **UNPROVED,
+        place="Algorithm 1",
+        formula=TILT,
+        setting="losses that are not of a linear model (gradient-E5)",
+        accounting="none applies",
+    )
+    yield Case(
+        paper="su",
+        place="Algorithm 2",
+        formula=TILT,
+        setting="lambda = beta / (epsilon n) - Delta, d = 1, C = [-10, 10], n = 1000",
+        accounting="exact law of the minimizer around 0 (gradient-E6)",
+        relation="replace_one",
+        epsilon=HALF,
+        delta=DELTA,
+        meaning="attack",
+        epsilon_at=strongly_convex(HALF, DELTA),
+    )
+
+
+def strongly_convex(epsilon: float, delta: float) -> EpsilonAt:
+    """Lower bound of epsilon where Delta-convexity in the norm of C counts as l_2's.
+
+    In one dimension with L = beta = 1, n = 1000 and C = [-10, 10]: theta solves
+    common theta + slope + G = 0, where one record's slope is a Huber loss's, below L on
+    [-END, END], or zero. The ridge lambda theta^2 has the curvature 2 lambda, Delta in
+    the norm of C only Delta/10^2.
+    """
+    n, radius = 1000, 10.0
+    convexity = 0.95 / (epsilon * n)
+    ridge, curvature = 1.0 / (epsilon * n) - convexity, convexity / radius**2
+    common = n * (2.0 * ridge + curvature)
+    stddev = math.sqrt(128.0 * math.log(2.5 / delta)) / epsilon
+
+    def epsilon_at(factor: float) -> float:
+        from scipy.special import ndtr
+
+        bent, straight = (
+            2.0 * ndtr(END * (common + bend) / (stddev * factor)) - 1.0
+            for bend in (1.0 - curvature, 0.0)
         )
+        return math.log(max((bent - delta) / straight, 1.0))
+
+    return epsilon_at
 
 
 def _mirror_descent() -> Iterator[Case]:

@@ -16,13 +16,15 @@ ROBUST = "sigma = sensitivity * sqrt(log(1/delta)) / epsilon"
 SIXTH = ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180)
 TENTH = ("n = 1e4, m = n/10, T = 500", 0.1, 500)
 POISSON, FIXED = "Poisson sampling", "fixed size, pair "
+UNCENTERED = f"{POISSON}, pair (sensitivity, 0)"
 # Noise is relative to C, the bound of one record (Algorithm 1), or to what a replaced
 # record moves, two bounds of one; the last entry is the multiple that is accounted for.
 SAMPLED: tuple[tuple[str, str, str, Relation, float], ...] = (
     ("Algorithm 1", CLIPPED, POISSON, "zero_out", 1.0),
     ("Algorithm 1", CLIPPED, POISSON, "replace_one", 1.0),
     ("Algorithm 1", CLIPPED, f"{FIXED}(2C, 0)", "replace_one", 0.5),
-    ("Algorithms 2 and 4", ROBUST, POISSON, "replace_one", 2.0),
+    ("Algorithm 4", ROBUST, POISSON, "replace_one", 2.0),
+    ("Algorithm 2", ROBUST, UNCENTERED, "replace_one", 1.0),
     ("Algorithms 2 and 4", ROBUST, f"{FIXED}(sensitivity, 0)", "replace_one", 1.0),
 )
 
@@ -45,9 +47,11 @@ def cases() -> Iterator[Case]:
 def _sampled(
     setting: str, rate: float, num_steps: int, epsilon: float
 ) -> Iterator[Case]:
-    """Poisson samples, and attacks on batches of fixed size.
+    """Poisson samples, and attacks on batches of fixed size and on medians.
 
-    There a record moves the sum, or not: the pair of Poisson sampling under zero_out.
+    There a record moves the output, or not: the pair of Poisson sampling under
+    zero_out. Medians are of buckets by position: without the record they may be those
+    with one of its two values, and need not lie midway.
     """
     for place, formula, accounting, relation, factor in SAMPLED:
         is_attack = accounting != POISSON

@@ -80,3 +80,10 @@ def _shuffled(place: str, formula: str, noise: float, epsilon: float) -> Iterato
         meaning="upper bound",
         epsilon_at=curves.gaussian(2.0 / (noise * math.sqrt(BATCH)), DELTA),
     )
+    yield Case(
+        **shared,
+        setting=f"n = 1e4, {noise:.3g} C per record",
+        accounting="the sum of all outputs, linear losses",
+        meaning="attack",
+        epsilon_at=curves.gaussian(2.0 / (noise * math.sqrt(NUM_RECORDS)), DELTA),
+    )
