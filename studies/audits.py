@@ -68,9 +68,9 @@ study = Study(
     ),
     answer=(
         "No limit is above the proved epsilon. In every replicate draws alone refute"
-        " the printed claims of the exponential mechanism in d = 50 (epsilon = 1, 2,"
-        " 4), of all three proximal methods for heavy tails (1 and 2) and of"
-        " accelerated SGD (2)."
+        " the printed claims of the exponential mechanism in d = 50 (epsilon = 1, 2, 4)"
+        " and for hinge losses (4), of the proximal methods for heavy tails (2; the"
+        " clipped one and medians at 1, too) and of accelerated SGD (2)."
     ),
     grid=grid(
         drawn=tuple(DRAWN),
@@ -102,7 +102,10 @@ study = Study(
         ),
         Metric("proved", label="proved epsilon", kind="exact"),
         Metric("refuted", label="claims refuted", kind="rate"),
-        Metric("beyond", label="limits above the proved epsilon", kind="rate"),
+        # Each limit holds by itself: one above refutes a proof, not their mean alone.
+        Metric(
+            "beyond", label="limits above the proved epsilon", kind="rate", bound=0.0
+        ),
     ),
     figures=(
         Figure(

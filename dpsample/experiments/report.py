@@ -334,9 +334,12 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     good one.
     """
     outcome = results(given, output, quick=quick)
-    if outcome.rows and not outcome.num_rows:
-        remedy = "Set what the run had: data, environment variables, packages."
-        check.fail("rows", "of declared cells", "those of others only", remedy)
+    if not outcome.num_rows:
+        found, remedy = "none", "Run the study to the end of its first cell."
+        if outcome.rows:
+            found = "those of others only"
+            remedy = "Set what the run had: data, environment variables, packages."
+        check.fail("rows", "of declared cells", found, remedy)
     name, folder = outcome.study.name, folder_of(output, quick=quick)
     files = draw(outcome.study, outcome.lines, folder)
     tables = {f"{name}.csv": findings.table(outcome.lines)}
