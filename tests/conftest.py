@@ -17,6 +17,7 @@ from pkgutil import iter_modules
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 import dpsample
 from tests.support.statistics import ALPHA, FIXED, LEDGER, SUITE_ALPHA, spent
@@ -48,6 +49,22 @@ LONG_EXAMPLES = (
     "diagnostics/mixing.py",
     "diagnostics/moments.py",
 )
+
+
+def pytest_configure():
+    """Give one thread of BLAS to each process of the suite.
+
+    Threads wait for each other in loops that take the processor from another process:
+    accounting, which multiplies long vectors, then takes five times as long.
+    """
+    threadpool_limits(1, "blas")
+
+
+@pytest.fixture
+def two_blas_threads():
+    """Threads that the package has to limit itself."""
+    with threadpool_limits(2, "blas"):
+        yield
 
 
 @pytest.fixture

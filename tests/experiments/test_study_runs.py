@@ -16,7 +16,7 @@ from tests.support.processes import ROOT
 from tests.support.tiers import one_in
 from tests.support.toy_study import NUM_ROWS, TOY, run_toy, table
 
-pytestmark = pytest.mark.usefixtures("environment")
+pytestmark = pytest.mark.usefixtures("environment", "two_blas_threads")
 PROCESSES = {"jobs": 2, "kind": "processes"}
 
 

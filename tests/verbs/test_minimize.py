@@ -129,6 +129,7 @@ def test_the_class_of_an_optimizer_is_not_an_optimizer():
         minimize(optimizer=dps.optimizers.DPSGD)
 
 
+@pytest.mark.usefixtures("two_blas_threads")
 def test_blas_runs_in_one_thread():
     Probe.calls.clear()
     minimize(optimizer=Probe())
