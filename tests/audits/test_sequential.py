@@ -72,7 +72,7 @@ def test_tight_claims_in_a_thousand_long_runs(epsilons):
 
 
 def test_a_delta_that_is_left_out_is_caught():
-    tests = [played((0.0,), GDP, 2048, (9, i), gdp=0.0) for i in range(100)]
+    tests = [played((0.0,), GDP, 2048, (9, i), gdp=0.0) for i in range(50)]
     with rejected():
         assert_few_alarms(len(tests), sum(t.stopped_at is not None for t in tests))
 

@@ -98,6 +98,7 @@ SETTINGS: list[Optimizer] = [
 ]
 
 
+@functools.cache
 def label(setting: Optimizer) -> str:
     """Name and choices of a setting."""
     kind = type(setting)

@@ -121,9 +121,9 @@ def test_alarms_of_uniform_ranks_are_rare_and_a_rank_too_many_is_seen():
     p = [simulation_based.uniformity(rng.integers(0, 20, 200), 19) for _ in range(runs)]
     assert np.sum(np.array(p) <= 0.05) <= binom.isf(spend(is_exact=False), runs, 0.07)
     # Planted bug: ties counted as below.
-    late = rng.integers(1, 21, (runs, 200)).clip(0, 19)
+    late = rng.integers(1, 21, (300, 200)).clip(0, 19)
     bug = [simulation_based.uniformity(row, 19) for row in late]
-    assert np.sum(np.array(bug) <= 0.05) > binom.isf(spend(is_exact=False), runs, 0.07)
+    assert np.sum(np.array(bug) <= 0.05) > binom.isf(spend(is_exact=False), 300, 0.07)
 
 
 @pytest.mark.parametrize(

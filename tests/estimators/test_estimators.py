@@ -23,6 +23,7 @@ from dpsample.estimators import (
     PrivateRidge,
     PrivateSVC,
 )
+from tests.support.tiers import usual
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process has fitted:UserWarning",
@@ -41,6 +42,7 @@ def skipped(estimator):
     return SKIPPED
 
 
+@usual("PrivateLogisticRegression", "PrivateRidge")
 @parametrize_with_checks(
     [kind(row_bound=5.0, radius=5.0) for kind in CLASSIFIERS]
     + [kind(row_bound=5.0, radius=5.0, response_range=(-5, 5)) for kind in REGRESSORS],

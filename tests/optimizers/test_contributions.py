@@ -19,7 +19,6 @@ from dpsample.optimizers.loop.contributions import (
     slope_limits,
     within,
 )
-from dpsample.optimizers.loop.estimate import RUNNING, estimate
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
     CatoniMean,
@@ -28,9 +27,9 @@ from dpsample.optimizers.loop.estimators import (
     Mean,
     TruncatedMean,
 )
-from dpsample.optimizers.loop.loop import Arguments, new_memory
+from dpsample.optimizers.loop.loop import Arguments, descend, new_memory
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 from tests.support.tiers import one_in
@@ -100,18 +99,11 @@ def sum_of(
     arguments = Arguments(problem, recipe)
     rng = np.random.default_rng(0)
     numbers = arguments.numbers(recipe.phases[0], rng)
+    quiet = numbers._replace(noise=NoNoise().numbers())
     memory = new_memory(problem.dim, arguments.num_buckets)
-    outcome = estimate(
-        arguments.data,
-        arguments.pieces,
-        numbers.batches,
-        numbers.estimator,
-        0,
-        np.array(theta, dtype=float),
-        memory,
-        rng,
-    )
-    assert outcome == RUNNING
+    memory.theta[:] = theta
+    fixed = arguments.data, arguments.body, arguments.pieces, quiet
+    assert descend(*fixed, memory, rng, 0, 1) == 1
     return memory.gradient * problem.num_records
 
 

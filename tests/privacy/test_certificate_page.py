@@ -89,7 +89,7 @@ def release(names, values=None):
     return Release(theta=values, certificate=final(facts), feature_names=tuple(names))
 
 
-@usual("noise/gaussian]", "draw]", "accelerated/paper", "steps/poisson")
+@usual("noise/gaussian]", "draw]", "accelerated/paper")
 @pytest.mark.parametrize("kind", GOLDEN)
 def test_there_is_a_page_about_every_kind_of_certificate(kind):
     certificate = golden(kind)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from mpmath import exp, fsum, log, mpf, ncdf, workdps
+from mpmath import exp, fsum, log, mpf, ncdf, sqrt, workdps
 from scipy import fft
 from scipy.stats import norm
 
@@ -281,17 +281,13 @@ def mixture_curve(q, shift, other, e):
     """Exact delta of (1-q) N(0) + q N(shift) and (1-q) N(0) + q N(other), or N(0)."""
     q, gamma = mpf(q), exp(mpf(e))
     away = q if other else mpf(0)
-
-    def ratio(x):
-        first = (1 - q) + q * exp(shift * x - mpf(shift) ** 2 / 2)
-        return log(first / (1 - away + away * exp(other * x - mpf(other) ** 2 / 2))) - e
-
-    low, high = mpf(-60), mpf(60)
-    if ratio(low) > 0:  # as e is below all losses
+    # The loss is e where t = exp(shift x - shift^2/2) is the root of a polynomial.
+    rest, last = (1 - q) - gamma * (1 - away), gamma * away * exp(-(mpf(shift) ** 2))
+    root = sqrt(rest**2 + 4 * q * last)
+    t = (root - rest) / (2 * q) if rest < 0 else 2 * last / (root + rest)
+    if t <= 0:  # as e is below all losses
         return 1 - gamma
-    for _ in range(110):  # its error enters squared
-        middle = (low + high) / 2
-        low, high = (middle, high) if ratio(middle) < 0 else (low, middle)
+    high = log(t) / shift + shift / 2
     first = (1 - q) * ncdf(-high) + q * ncdf(shift - high)
     return first - gamma * ((1 - away) * ncdf(-high) + away * ncdf(other - high))
 

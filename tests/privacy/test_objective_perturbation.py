@@ -266,8 +266,8 @@ def test_a_number_of_single_precision_is_reckoned_in_double():
 
 @cache
 def composed_exactly(epsilon, log_determinant, t, gdp, relation):
-    """Delta of a tilted minimizer and Gaussian noise by quadrature at 50 digits."""
-    with mpmath.workdps(50):
+    """Delta of a tilted minimizer and Gaussian noise by quadrature at 25 digits."""
+    with mpmath.workdps(25):
         given = (epsilon, log_determinant, t, gdp)
         epsilon, log_determinant, t, gdp = map(mpmath.mpf, given)
         least = log_determinant + LEAST_Z[relation] * t + t * t / 2

@@ -1,5 +1,6 @@
 """Best of a random number of tries: curve, laws of K, events, small mechanisms."""
 
+import functools
 import math
 
 import numpy as np
@@ -130,11 +131,11 @@ def test_laws_of_the_number_of_tries(stop, m):
 
 def best_law(q, ranks, law):
     """Exact law of the best of K: higher ranks win, ties go to the earlier try."""
-    out = np.zeros(len(q))
+    out, k = np.zeros(len(q)), np.arange(len(law))
     for r in np.unique(ranks):
         below, upto = q[ranks < r].sum(), q[ranks <= r].sum()
         if upto > below:
-            wins = sum(p * (upto**k - below**k) for k, p in enumerate(law) if k)
+            wins = (law * (upto**k - below**k)).sum()
             out[ranks == r] = q[ranks == r] * wins / (upto - below)
     return np.append(out, law[0])  # nothing is returned
 
@@ -144,12 +145,18 @@ def hockey_stick(p, q, e):
     return max(np.maximum(p - factor * q, 0).sum(), np.maximum(q - factor * p, 0).sum())
 
 
+@functools.cache
+def law_of_tries(stop, m):
+    num_tries = 3000 if m > 4 else 400
+    return np.array([tries_probability(stop, m, k) for k in range(num_tries)])
+
+
 def smallest_slack(*, shrink=1.0, num_mechanisms=120):
     """Least of bound - truth over random mechanisms with 3 to 5 outcomes."""
     rng, slack = np.random.default_rng(7), math.inf
     for i in range(num_mechanisms):
         stop, m = LAWS[i % len(LAWS)]
-        law = [tries_probability(stop, m, k) for k in range(3000 if m > 4 else 400)]
+        law = law_of_tries(stop, m)
         size = rng.integers(3, 6)
         p, q = rng.dirichlet(np.full(size, rng.uniform(0.1, 2.0)), size=2)
         q = (1 - (mix := rng.uniform(0, 1))) * p + mix * q

@@ -87,7 +87,7 @@ def test_planted_bugs_are_caught(bug, monkeypatch):
         fixed_passes, "_numbers", lambda *given: BUGS[bug](right(*given))
     )
     case = CASES["logistic, mode on the circle"]
-    assert_rejected(law_margin(case, sample(case, 6000)))
+    assert_rejected(law_margin(case, sample(case, 3000)))
 
 
 # The proof's bounds, by brute force.

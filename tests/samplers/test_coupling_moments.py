@@ -78,7 +78,7 @@ def test_a_lead_one_step_too_long_is_rejected(target, monkeypatch):
 
     monkeypatch.setattr(Coupled, "alone", longer)
     with rejected():
-        check(run(target, lag=1, burn_in=0, num_draws=1))
+        check(run(target, count=700, lag=1, burn_in=0, num_draws=1))
 
 
 def test_without_the_correction_the_start_shows(target):

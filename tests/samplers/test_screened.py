@@ -217,7 +217,7 @@ def test_steps_from_the_law_keep_it(name):
     early = prepared.bounds._replace(norms=np.zeros(300))
     early = dataclasses.replace(prepared, bounds=early)
     with rejected():  # linear wherever a ball reaches: every proposal is accepted
-        margin = law_margin(case, after_steps(early, starts, 8)[0])
+        margin = law_margin(case, after_steps(early, starts[:1500], 8)[0])
         assert margin <= 1.0, f"law statistic {margin:.2f}"
 
 

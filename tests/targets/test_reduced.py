@@ -41,8 +41,8 @@ def with_equalities(given, response_bound=1.0, **options):
     return dps.Gibbs(problem, k=given.k, mu=given.mu, **options)
 
 
-def draws_of(target):
-    tree = dps.sample(target, num_draws=2_000, num_chains=2, seed=5, progress=False)
+def draws_of(target, num_draws=2_000):
+    tree = dps.sample(target, num_draws=num_draws, num_chains=2, seed=5, progress=False)
     assert tree.attrs["exactness"] == "iid"
     energies = tree.sample_stats["energy"].to_numpy().ravel()
     return tree.posterior["theta"].to_numpy().reshape(-1, 3), energies
@@ -74,7 +74,7 @@ def test_draws_have_the_law_of_the_simplex(loss, monkeypatch):
         return replace(found, target=changed)
 
     monkeypatch.setattr("dpsample.verbs.sample.reduce", without_offset)
-    wrong, _ = draws_of(target)
+    wrong, _ = draws_of(target, 500)
     with rejected():
         for direction in DIRECTIONS:
             assert_law(line_levels(given, wrong, direction), lambda u: u)
