@@ -85,8 +85,9 @@ study = Study(
         "True over claimed epsilon at (1, 1e-8): Gopi et al., Theorems 3 to 6, 1.77;"
         " Bassily et al., Algorithm 2 1.04 to 1.17, first half of Algorithm 3 1.70 to"
         " 1.89, Algorithm 1 as printed 2.2 at one step and wrong up to 30; Xie et al.,"
-        " Algorithm 1 6.0, Algorithm 2 3.0, Algorithm 4 2.8, Algorithm 3 1.20; Xu et al.,"
-        " Algorithm 6 within its own range of epsilon 2.0 to 2.1. Su et al., Algorithm"
+        " Algorithm 1 6.0, Algorithm 2 3.0, Algorithm 4 2.8, Algorithm 3 1.20; Xu et"
+        " al., Algorithm 6 within its own range of epsilon 2.0 to 2.1. Su et al.,"
+        " Algorithm 2 2.3 for (1, 1e-8) and one curvature. Su et al., Algorithm"
         " 3 at p = 2 and Xu et al., Algorithms 2 and 3 for linear models are careful:"
         " .28."
     ),

@@ -32,7 +32,7 @@ from dpsample.audits.scores import (
     Scores,
     draw_outputs,
 )
-from dpsample.core import check, columns
+from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array, Bools
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.losses import Loss
@@ -141,7 +141,7 @@ def _draw(
         words = {"chains": 2 * NUM_STREAMS, "warmup": prepared.num_warmup, "thin": thin}
         note = MCMC_NOTE.format(sampler=sampler, **words)
     halves, count = [], num_draws // 2
-    with chains.single_threaded_blas():
+    with pauses.single_threaded_blas():
         for i in range(2):
             half = draw_outputs(draw, parts[i], count, threads=threads, score=score)
             halves.append(half)

@@ -12,14 +12,13 @@ valid score: a bad one makes an audit weak, not wrong.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.noise import AdditiveMechanism
@@ -92,14 +91,14 @@ def draw_outputs(
     def work(rng: np.random.Generator, size: int) -> list[Array]:
         pieces = []
         while size > 0:
+            pauses.heard()
             count = min(size, MAX_CHUNK)
             rows = as_rows(draw(rng, count), count)
             pieces.append(rows if score is None else _numbers(score(rows), count))
             size -= count
         return pieces
 
-    with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(work, streams, sizes))
+    parts = pauses.in_threads(work, zip(streams, sizes, strict=True), threads)
     return np.concatenate([piece for part in parts for piece in part])
 
 

@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import llvmlite
 import numba
@@ -251,8 +251,31 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
                     os.unlink(path)
 
 
+class _OurFolder(caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """A folder below `CACHE_DIRECTORY`, which may be gone, or another's, by now."""
+
+    def ensure_cache_path(self) -> None:
+        folder = Path(CACHE_DIRECTORY)
+        try:
+            private_directory(folder.parent, folder.name)
+            os.makedirs(self.get_cache_path(), exist_ok=True)
+        except OSError as error:
+            _warn_once(
+                f"The compilation cache cannot be used ({error}); what it lacks is "
+                "compiled anew by every process."
+            )
+            raise
+
+
+class _OurPlace(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    # Other places, such as __pycache__, have no fingerprint of all sources.
+    _locator_classes: ClassVar[list[Any]] = [_OurFolder]
+
+
 class KernelCache(caching.FunctionCache):  # type: ignore[misc]
     """Numba's cache of one function; what is damaged is deleted and compiled again."""
+
+    _impl_class = _OurPlace
 
     def __init__(self, py_func: Callable[..., object]) -> None:
         super().__init__(py_func)
@@ -306,6 +329,14 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
         return f"It is in {self._cache_path}."
 
 
+def _cache_of(py_func: Callable[..., object]) -> object:
+    """Cache of one function, which keeps nothing where there is no place for it."""
+    try:
+        return KernelCache(py_func)
+    except RuntimeError:  # its source is gone, or the folder
+        return caching.NullCache()
+
+
 def _warn_once(message: str) -> None:
     kind = message[:30]
     if kind not in _warned:
@@ -324,7 +355,7 @@ def package_cache() -> Iterator[None]:
         before = numba.config.CACHE_DIR, [user.FunctionCache for user in USERS]
         numba.config.CACHE_DIR = CACHE_DIRECTORY
         for user in USERS:
-            user.FunctionCache = KernelCache
+            user.FunctionCache = _cache_of
         try:
             yield
         finally:

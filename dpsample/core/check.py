@@ -119,7 +119,9 @@ def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
 
 
 def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.integer | np.floating) else value
+    if isinstance(value, np.floating):
+        return float(value)  # the item of a long double is one
+    return value.item() if isinstance(value, np.integer) else value
 
 
 def plain_fields(spec: Any) -> None:

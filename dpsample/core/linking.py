@@ -8,7 +8,7 @@ language; whoever is called from Python is compiled once, with all that it calls
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from numba.core import types, typing
@@ -63,7 +63,7 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     def compile(self, sig: object) -> object:
         """Compile for types of arguments, or load from disk; return the entry point."""
         if self.opens_cache:
-            with package_cache(), suppress(RuntimeError):  # its source may be gone
+            with package_cache():
                 self.enable_caching()
             self.opens_cache = False
         with without_collector():

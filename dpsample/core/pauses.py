@@ -1,4 +1,4 @@
-"""Pauses: kernels that run for long return to Python, and go on where they were.
+"""Pauses and threads: kernels that run for long return to Python, and go on later.
 
 A kernel counts units of work, such as steps or tries, and asks `is_due` after each. If
 so it leaves what it needs in its state and returns `PAUSED`; the next call goes on with
@@ -13,9 +13,11 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -68,10 +70,11 @@ class _Timer:
     def start(self) -> None:
         with self.starting:
             if self.thread is None:
-                self.thread = threading.Thread(
+                thread = threading.Thread(
                     target=self.tick, name="dpsample pauses", daemon=True
                 )
-                self.thread.start()
+                thread.start()  # may fail: then the next call tries again
+                self.thread = thread
 
     def tick(self) -> None:
         old: dict[int, Array] = {}
@@ -102,9 +105,18 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def listening(on_pause: Callable[[], object]) -> Iterator[None]:
-    """Call ``on_pause`` at every pause of this thread; what it raises ends the call."""
+    """Call ``on_pause`` at every pause of this thread; what it raises ends the call.
+
+    Whoever listens already is called first.
+    """
     before = getattr(_local, "on_pause", None)
-    _local.on_pause = on_pause
+
+    def both() -> None:
+        if before is not None:
+            before()
+        on_pause()
+
+    _local.on_pause = both
     try:
         yield
     finally:
@@ -164,3 +176,85 @@ class ChunkSize:
             growth = CHUNK_SECONDS / max(seconds, 1e-6)
             size = max(1, int(self.size * min(growth, 64.0)))
             self.size = min(size, LARGEST)
+
+
+POLL_SECONDS = 0.1  # a wait without end is deaf to a signal of another thread
+
+
+class StoppedError(Exception):
+    """Another thread was interrupted or failed."""
+
+
+def in_threads(
+    task: Callable[..., Result], arguments: Iterable[tuple[Any, ...]], count: int | None
+) -> list[Result]:
+    """Results of a task for each tuple of arguments, in order.
+
+    Ctrl-C and a failure end all tasks at their next pause. ``count`` threads, or one
+    for each processor.
+    """
+    stop = threading.Event()
+
+    def on_pause() -> None:
+        if stop.is_set():
+            raise StoppedError
+
+    def work(*own: Any) -> Result:
+        with listening(on_pause):
+            heard()
+            return task(*own)
+
+    with ThreadPoolExecutor(count or os.cpu_count()) as pool:
+        tasks = [pool.submit(work, *own) for own in arguments]
+        try:
+            for each in tasks:
+                while not wait((each,), POLL_SECONDS).done:
+                    heard()
+                each.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [each.result() for each in tasks]
+
+
+# The limit of BLAS threads, once for each block that is under way.
+_limit_lock, _limits = threading.Lock(), list[Any]()
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """One BLAS thread: more are slower here, and change the last bits of a draw.
+
+    Of blocks that overlap the first sets the limit, and the last one takes it away.
+    """
+    with _limit_lock:
+        new = None if _limits else _blas().limit(limits=1, user_api="blas")
+        _limits.append(new or _limits[0])
+    try:
+        yield
+    finally:
+        with _limit_lock:
+            limit = _limits.pop()
+            if not _limits:
+                _give_up_control()  # of the thread that came first
+                limit.restore_original_limits()
+                _give_up_control()  # of this one
+
+
+def _give_up_control() -> None:
+    """Let any thread set the limits of OpenBLAS, which obeys a single one."""
+    import threadpoolctl
+
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+@cache
+def _blas() -> Any:
+    """Libraries with threads of their own; to find them takes milliseconds."""
+    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -25,7 +25,7 @@ def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
-        return value.item()
+        return float(value) if isinstance(value, np.floating) else value.item()
     if isinstance(value, tuple):
         return list(value)
     if hasattr(value, "to_dict"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.columns import without
 from dpsample.problem.homes import (
@@ -187,11 +187,9 @@ def _stored(
 
 def _on_partition(given: bytes, first: int, count: int, *columns: object) -> Any:
     """Work of one task, by one thread of BLAS: more change the last bits."""
-    from threadpoolctl import threadpool_limits
-
     rules, kind, fold, function, *args = _library("cloudpickle").loads(given)
     home = _stored(rules, first, count, *columns)
-    with threadpool_limits(1, "blas"):
+    with pauses.single_threaded_blas():
         if kind == "check":
             return list(home.check())
         results = home.map(function, *args)

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,45 +32,18 @@ GRACE_SECONDS = 0.05
 WAIT_SECONDS = 0.2
 # Numbers in the draws of a chunk that are not kept.
 CHUNK_NUMBERS = 2**20
-# The limit of BLAS threads, once for each run that is under way.
-_limit_lock, _limits = threading.Lock(), list[Any]()
-
-
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
-    """One BLAS thread: more are slower here, and change the last bits of a draw.
-
-    Of runs that overlap the first sets the limit, and the last one takes it away.
-    """
-    with _limit_lock:
-        new = None if _limits else _blas().limit(limits=1, user_api="blas")
-        _limits.append(new or _limits[0])
-    try:
-        yield
-    finally:
-        with _limit_lock:
-            limit = _limits.pop()
-            if not _limits:
-                limit.restore_original_limits()
-
-
-@cache
-def _blas() -> Any:
-    """Libraries with threads of their own; to find them takes milliseconds."""
-    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 @contextmanager
 def _interrupt_flag() -> Iterator[list[float]]:
     """List that Ctrl-C fills with its time, in place of raising in mid-chunk.
 
-    A second Ctrl-C raises at once. Outside the main thread nothing is changed.
+    A second Ctrl-C raises at once. Outside the main thread nothing is changed, nor
+    where Ctrl-C is ignored or has a handler that is not Python's.
     """
     seen: list[float] = []
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
         yield seen
         return
 
@@ -177,7 +148,7 @@ def run(
             check.fail("num_draws", condition, goal, remedy)
     loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress)
     with (
-        single_threaded_blas(),
+        pauses.single_threaded_blas(),
         ThreadPoolExecutor(threads or os.cpu_count()) as pool,
         _interrupt_flag() as interrupted,
     ):
@@ -227,6 +198,7 @@ class _Loop:
                 self.on_progress(run.done, goal, run)
 
         while run.done < goal and not interrupted:
+            pauses.heard()
             stop = min(run.done + self.size.size, goal)
             if run.done < run.num_warmup:
                 most = max(1, CHUNK_NUMBERS // run.draws.shape[2])
@@ -281,7 +253,11 @@ def _one_chunk(
 
     chains = zip(run.states, run.streams, *run.room(stop), strict=True)
     tasks = [pool.submit(advance, *chain) for chain in chains]
-    errors = [_outcome(task, show) for task in tasks]
+    try:
+        errors = [_outcome(task, show) for task in tasks]
+    except BaseException:
+        has_failed.set()
+        raise
     for error in errors:
         if error is not None and not isinstance(error, _GivenUp):
             raise error
@@ -296,3 +272,4 @@ def _outcome(task: Future[None], show: Callable[[], None]) -> BaseException | No
             return task.exception(WAIT_SECONDS)
         except TimeoutError:
             show()
+            pauses.heard()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
+QUOTED = '"(?:[^"]|"")*"'
+RUNS = re.compile(f"({QUOTED})| +")
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -256,7 +259,7 @@ def to_frame(
     separator = schema.file.separator or ("," if kind == "csv" else "\t")
     try:
         return _text_frame(content, separator, schema, optional)
-    except (ValueError, csv.Error) as error:
+    except ValueError as error:
         _refuse(source, kind.upper(), error)
 
 
@@ -302,23 +305,30 @@ def _lines(
     text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
     if text.read(1) != "\ufeff":  # a byte-order mark
         text.seek(0)
-    last = [""]
+    last, is_run = [""], separator == " "  # any number of blanks between two entries
+    tail = re.compile(rf'(?<=") +(?={re.escape(separator)}|\r?\n?$)')
 
     def told() -> Iterator[str]:
         for line in text:
             last[0] = line
-            yield line
+            if is_run:
+                body = line.rstrip("\r\n")
+                runs = RUNS.sub(lambda found: found[1] or " ", body).strip(" ")
+                yield runs + line[len(body) :]
+            else:
+                yield tail.sub("", line) if '"' in line else line
 
-    is_run = separator == " "  # any number of blanks separates two entries
     reader = csv.reader(
         told(), delimiter=separator, skipinitialspace=not is_run, strict=True
     )
     # Of notes in a column that is ignored. The limit is one for all threads, so nobody
     # may set it back.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
-    for row in reader:
-        entries = [entry for entry in row if entry] if is_run else row
-        yield reader.line_num, last[0], entries or [""]
+    try:
+        for row in reader:
+            yield reader.line_num, last[0], row or [""]
+    except csv.Error as error:
+        check.fail(f"line {reader.line_num}", "of entries and separators", str(error))
 
 
 def _unnamed(place: int, others: Sequence[str]) -> str:

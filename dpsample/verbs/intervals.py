@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample import losses
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.problem.problem import Problem
-from dpsample.running import chains, descent
+from dpsample.running import descent
 from dpsample.verbs.sandwich import (
     BASES,
     CLEAR,
@@ -148,7 +148,7 @@ def _quantile(level: float) -> float:
     return float(ndtri(0.5 + 0.5 * level))
 
 
-@chains.single_threaded_blas()
+@pauses.single_threaded_blas()
 @check.plain
 def intervals(
     problem: Problem,

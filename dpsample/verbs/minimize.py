@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from dpsample.core import check, columns
+from dpsample.core import check, columns, pauses
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.losses import RecordGradient
 from dpsample.optimizers.loop.optimizer import (
@@ -22,7 +22,7 @@ from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.registry import registry
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
-from dpsample.running import chains, descent
+from dpsample.running import descent
 from dpsample.running import progress as screen
 from dpsample.verbs.results import Fit
 
@@ -41,7 +41,7 @@ class MinimizationPlan:
     certificate: EventCertificate | None
 
 
-@chains.single_threaded_blas()
+@pauses.single_threaded_blas()
 def minimize(
     problem: Problem,
     optimizer: Optimizer,

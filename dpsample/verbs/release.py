@@ -365,7 +365,7 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
     return answers[0]
 
 
-@chains.single_threaded_blas()
+@pauses.single_threaded_blas()
 @check.plain
 def release(
     problem: Problem,

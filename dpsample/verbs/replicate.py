@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.core import check, columns
+from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.problem.problem import Problem
-from dpsample.running import chains
 from dpsample.running.descent import Program
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs import minimize as minimizing_module
@@ -49,7 +48,7 @@ RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
 
 
-@chains.single_threaded_blas()
+@pauses.single_threaded_blas()
 def replicate(
     verb: Callable[..., object],
     *arguments: Any,
@@ -177,10 +176,6 @@ def _seeds(given: Seed | Seeds, number: int) -> Seeds:
     return [seed_sequence(seed) for seed in given]
 
 
-class _StoppedError(Exception):
-    """Another thread was interrupted or failed."""
-
-
 def _runs(
     verb: Callable[..., object],
     arguments: tuple[Any, ...],
@@ -197,7 +192,7 @@ def _runs(
 
     def on_pause(_done: int = 0) -> None:
         if stop.is_set():
-            raise _StoppedError
+            raise pauses.StoppedError
 
     if verb is minimize:
         return _minimizations(data, on_pause, **given.arguments)
@@ -207,9 +202,10 @@ def _runs(
 
     def run(seeds: Seeds) -> Answer:
         answers = []
-        for seed in seeds:
-            on_pause()
-            answers.append(_one(verb, data, seed, dict(given.arguments)))
+        with pauses.listening(on_pause):
+            for seed in seeds:
+                pauses.heard()
+                answers.append(_one(verb, data, seed, dict(given.arguments)))
         return np.array([theta for theta, _ in answers]), answers[0][1]
 
     return run

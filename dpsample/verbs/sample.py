@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core import check as checks
-from dpsample.core import files
+from dpsample.core import files, pauses
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
-@chains.single_threaded_blas()
+@pauses.single_threaded_blas()
 @checks.plain
 def sample(
     target: Gibbs,

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from dpsample.core import check, columns
+from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.losses import RecordGradient
@@ -40,7 +40,7 @@ from dpsample.privacy.curves.random_stopping import (
 )
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
-from dpsample.running import chains, descent
+from dpsample.running import descent
 from dpsample.verbs.results import Fit
 
 NOTHING = (
@@ -208,7 +208,7 @@ class Tuned:
         )
 
 
-@chains.single_threaded_blas()
+@pauses.single_threaded_blas()
 def tune(
     problem: Problem,
     candidates: Sequence[Optimizer] | Mapping[str, Optimizer],

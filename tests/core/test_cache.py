@@ -189,7 +189,7 @@ def test_numbas_own_cache_class_is_back_after_each_use():
     from numba.core import caching, ccallback, dispatcher
 
     with cache_module.package_cache():
-        assert dispatcher.FunctionCache is cache_module.KernelCache
+        assert dispatcher.FunctionCache is cache_module._cache_of
     for module in (dispatcher, ccallback):
         assert module.FunctionCache is caching.FunctionCache
 

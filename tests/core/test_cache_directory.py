@@ -190,3 +190,39 @@ def test_an_ordinary_user_refuses_what_root_or_others_left_open():  # S2
         output, _ = show(toy, folder / "of root", code, TMPDIR=folder / "own")
         kept = [line.rpartition(" ")[2] for line in output.splitlines()]
         assert kept == ["True", "True", "False", "False"]
+
+
+SPOILED = """
+import os, shutil
+from toy.core.cache import CACHE_DIRECTORY as folder
+shutil.rmtree(folder)
+{spoil}
+from toy.caller import answer
+print(answer(10.0))
+print(os.path.isdir(folder) and oct(os.stat(folder).st_mode & 0o777))
+"""
+
+
+@compiled
+@posix
+@pytest.mark.parametrize(
+    ("spoil", "left", "is_said"),
+    [
+        ("", "0o700", False),
+        ("open(folder, 'w').close()", "False", True),
+        ("os.mkdir(folder); os.chmod(folder, 0o755)", "0o755", True),
+    ],
+    ids=["gone", "a file", "open to others"],
+)
+def test_a_directory_that_changes_later_is_made_anew_or_left_alone(
+    tmp_path, spoil, left, is_said
+):
+    """Nothing is written where no hash of all sources says whose code it is."""
+    toy = make_toy(tmp_path)
+    code = SPOILED.format(spoil=spoil)
+    out, err = show(toy, tmp_path / "cache", code, HOME=tmp_path)
+    assert out.split() == ["21.0", left]
+    assert ("The compilation cache cannot be used" in err) == is_said
+    written = {path.parent for path in tmp_path.rglob("*.nbi")}
+    assert all("dpsample-" in str(path) for path in written)
+    assert bool(written) == (not is_said)

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -146,7 +147,34 @@ def test_listeners_are_those_of_the_thread_and_of_the_block():
             other.join()
         pauses_module.heard()
     pauses_module.heard()
-    assert heard == ["inner", "outer"]
+    assert heard == ["outer", "inner", "outer"]
+
+
+@pytest.mark.usefixtures("hears_interrupts")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_ctrl_c_and_failures_end_all_threads_at_their_next_pause(error):
+    ended = []
+
+    def task(number):
+        try:
+            while True:
+                pauses_module.heard()
+                if number == 0:
+                    if error is KeyboardInterrupt:
+                        signal.raise_signal(signal.SIGINT)
+                    raise error
+                time.sleep(0.001)
+        finally:
+            ended.append(number)
+
+    with pytest.raises(error):
+        pauses_module.in_threads(task, [(i,) for i in range(8)], 2)
+    assert set(ended) <= {0, 1, 2} and 0 in ended
+
+
+def test_threads_keep_the_order_of_their_tasks():
+    found = pauses_module.in_threads(lambda x: 2 * x, [(i,) for i in range(9)], 3)
+    assert found == [2 * i for i in range(9)]
 
 
 def stuck(turn, press):

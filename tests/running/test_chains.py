@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from dpsample.core import pauses
 from dpsample.core.streams import streams
 from dpsample.running import chains, checkpoint
 from dpsample.running.checkpoint import identity_of
@@ -260,14 +261,48 @@ def test_of_runs_that_overlap_the_last_one_frees_the_threads_of_blas():
     def limits():
         return {
             each["num_threads"]
-            for each in chains._blas().info()
+            for each in pauses._blas().info()
             if each["user_api"] == "blas"
         }
 
-    with chains._blas().limit(limits=2, user_api="blas"), ExitStack() as last:
+    with pauses._blas().limit(limits=2, user_api="blas"), ExitStack() as last:
         before = limits()
-        with chains.single_threaded_blas():
-            last.enter_context(chains.single_threaded_blas())
+        with pauses.single_threaded_blas():
+            last.enter_context(pauses.single_threaded_blas())
         assert limits() <= {1}
         last.close()
         assert limits() == before
+
+
+def test_blas_obeys_every_thread_and_is_free_after_the_last_one():
+    """OpenBLAS takes limits of one thread only, until that gives up control."""
+
+    def limits():
+        libraries = pauses._blas().info()
+        return {each["num_threads"] for each in libraries if each["user_api"] == "blas"}
+
+    def enter():
+        with pauses.single_threaded_blas():
+            seen.append(limits())
+            inside.set()
+            leave.wait()
+
+    before, seen = limits(), []
+    for first_leaves_last in (False, True):
+        inside, leave = threading.Event(), threading.Event()
+        other = threading.Thread(target=enter)
+        with pauses.single_threaded_blas():
+            other.start()
+            inside.wait()
+            if first_leaves_last:
+                leave.set()
+                other.join()
+        leave.set()
+        other.join()
+        assert limits() == before
+    leave.set()
+    alone = threading.Thread(target=enter)
+    alone.start()
+    alone.join()
+    assert limits() == before
+    assert all(each <= {1} for each in seen) and len(seen) == 3

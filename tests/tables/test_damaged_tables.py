@@ -201,3 +201,16 @@ def test_headers_are_read_as_pandas_writes_them():
     assert len(long["b"][0]) == 200_000
     with pytest.raises(ValueError, match="line 2 must be of 3 entries, got 2"):
         to_frame(b"y,a,b\n1,2\n", "csv", None, optional="y")
+
+
+def test_quoted_entries_may_be_empty_or_have_blanks_around_them():
+    runs = Schema(file={"separator": " "})
+    frame = to_frame(b'a b y\n1 "" 1\n  2   ""  0  \n3 "x  z" 1\n', "csv", runs)
+    expected = [["1", "", "1"], ["2", "", "0"], ["3", "x  z", "1"]]
+    assert frame.to_numpy().tolist() == expected
+    text = b'a,b,y\n1,"red" ,1\n1,"c, ""d""" ,"1" \r\n1,"two\nlines" , 2\n'
+    found = to_frame(text, "csv", None).to_numpy().tolist()
+    assert found == [["1", "red", "1"], ["1", 'c, "d"', "1"], ["1", "two\nlines", "2"]]
+    for text, line in ((b'a,b\n1,"red"x\n', 2), (b'a,b\n1,2\n1,"x\n1,2\n', 4)):
+        with pytest.raises(ValueError, match=rf"line {line} must be of entries"):
+            to_frame(text, "csv", None)

@@ -175,14 +175,22 @@ def test_a_failure_ends_blocks_that_have_begun():
 
 
 @pytest.mark.usefixtures("hears_interrupts")
-def test_ctrl_c_ends_all_runs_at_once():
-    replicate(dps.minimize, problem(), Probe(), BUDGET)
+@pytest.mark.parametrize("verb", [dps.minimize, dps.sample])
+def test_ctrl_c_ends_all_runs_at_once(verb):
+    arguments, options = (problem(), Probe(num_steps=10**9), BUDGET), {}
+    if verb is dps.sample:
+        arguments = (dps.Gibbs(problem(), k=20.0, mu=1.0),)
+        options = {"num_draws": 10**7, "num_chains": 1, "check": False}
+        options |= {"sampler": dps.Proximal(), "num_warmup": 0}
+        replicate(verb, *arguments, **(options | {"num_draws": 1}))
+    else:
+        replicate(verb, problem(), Probe(), BUDGET)
     timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
     timer.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt, match="No replicate is returned"):
-        replicate(dps.minimize, problem(), Probe(num_steps=10**9), BUDGET)
-    assert time.monotonic() - begin < 20.0
+        replicate(verb, *arguments, **options)
+    assert time.monotonic() - begin < 5.0
 
 
 def test_progress_needs_a_terminal(capfd):

@@ -12,9 +12,7 @@ the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5). A bound 
 with its upper confidence limit and with what it does not prove.
 """
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
@@ -22,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.pauses import ChunkSize
 from dpsample.core.streams import Seed, streams
@@ -116,6 +114,7 @@ class Coupled:
         while not has_met and time < self.max_steps:
             room, count = min(CHUNK, self.max_steps - time), 0
             while count < room and not has_met:
+                pauses.heard()
                 part = slice(count, min(count + size.size, room))
                 begin = perf_counter()
                 made, has_met = self.pair.advance(
@@ -171,21 +170,10 @@ def run_all(
     threads: int | None,
 ) -> list[Result]:
     """Results of a task for every stream, in order; threads cannot change them."""
-    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
-    from threadpoolctl import threadpool_limits
-
     if threads is not None:
         check.integer(1, threads=threads)
-    # One BLAS thread: more would change the last bits of a draw.
-    with (
-        threadpool_limits(1, "blas"),
-        ThreadPoolExecutor(threads or os.cpu_count()) as pool,
-    ):
-        tasks = [pool.submit(task, rng) for rng in streams]
-        try:
-            return [each.result() for each in tasks]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with pauses.single_threaded_blas():
+        return pauses.in_threads(task, ((rng,) for rng in streams), threads)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
