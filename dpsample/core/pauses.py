@@ -205,8 +205,8 @@ def in_threads(
             return task(*own)
 
     with ThreadPoolExecutor(count or os.cpu_count()) as pool:
-        tasks = [pool.submit(work, *own) for own in arguments]
         try:
+            tasks = [pool.submit(work, *own) for own in arguments]
             for each in tasks:
                 while not wait((each,), POLL_SECONDS).done:
                     heard()

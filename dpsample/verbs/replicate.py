@@ -307,8 +307,8 @@ def _run(
         return answer, risks._risks(flat).reshape(answer[0].shape[:-1])
 
     with ThreadPoolExecutor(threads) as pool:
-        futures = [pool.submit(one, block) for block in blocks]
         try:
+            futures = [pool.submit(one, block) for block in blocks]
             pending, done_runs = set(futures), 0
             while pending:
                 # A wait without end is deaf to a signal that another thread received.
