@@ -59,6 +59,7 @@ def run(options: ReleaseOptions) -> None:
     )
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
+    had_answer = options.output is not None and options.output.exists()
     answer = dps.release(
         problem,
         budget,
@@ -71,6 +72,8 @@ def run(options: ReleaseOptions) -> None:
         console.print(answer.certificate)
         if place is not None:
             console.print(f"Private parameters and certificate saved: {place}")
+            if had_answer:
+                console.print("What was there is replaced; its budget stays spent.")
         elif options.output is not None:  # there was room for no file at all
             console.print(answer.to_json())
         else:
@@ -142,7 +145,7 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
             check.fail("file", "a table, as the answer's records were", got)
         clipped: Counter[str] = Counter()
         long, _ = parse_libsvm(content, encoding, source=file.name)
-        rows = shortened(long, encoding, clipped)
+        rows = shortened(long, encoding.row_bound, encoding.row_norm, clipped)
         warn_of(clipped)
         return rows
     frame = to_frame(content, kind, encoding.schema, file.name, encoding.target)

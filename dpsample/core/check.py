@@ -200,7 +200,8 @@ def integer(
     """
     for name, value in values.items():
         if not (_is_whole(value) and value >= low):
-            fail(name, f"an integer >= {low}", shown(value), remedy)
+            given = repr(value) if isinstance(value, float) else shown(value)
+            fail(name, f"an integer >= {low}", given, remedy)
         if most is not None and value > most:
             fail(name, f"an integer <= {most}", shown(value), remedy)
 

@@ -222,6 +222,9 @@ def refuse_print(name: str, function: object) -> None:
         if found is print:
             remedy = "Call the function itself to look at its values."
             check.fail(name, "free of print", "a function that mentions it", remedy)
+        if isinstance(found, tuple) and found not in seen:
+            seen.append(found)
+            waiting.extend(found)
         if not inspect.isfunction(python) or python in seen:
             continue
         seen.append(python)

@@ -30,6 +30,7 @@ from dpsample.samplers.exact import CORRELATED, IN_BOX, WHOLE, Exact
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.reduced import has_equalities
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -224,7 +225,9 @@ def choose(target: Gibbs, reference: str) -> str:
         "closed form": lambda: closed_form(target) is not None,
         "quadrature": lambda: rank in (1, 2),
         "exact draws": lambda: draws_exactly(target),
-        "proximal": lambda: Proximal().supports(target)[0],
+        "proximal": lambda: (
+            not has_equalities(target) and Proximal().supports(target)[0]
+        ),
     }
     if reference != "auto":
         if not can[reference]():

@@ -27,6 +27,7 @@ from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal, start_bound
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.reduced import has_equalities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -295,7 +296,7 @@ def _proved(
         if init is not None:
             bound = start_bound(target, own.metric, np.asarray(init, dtype=np.float64))
         return _curve(own, bound, steps), "this chain"
-    if not Proximal().supports(target)[0]:
+    if has_equalities(target) or not Proximal().supports(target)[0]:
         return None, "no chain"
     other = Proximal().prepare(target, streams(seed, 1)[0])
     return _curve(other, other.start_bound, steps), repr(Proximal())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from dpsample.privacy.budget import Relation
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
+from dpsample.tables.encoding import shortened, warn_of
 from dpsample.verbs.advise import advise, default_radius
 from dpsample.verbs.intervals import Intervals, intervals
 from dpsample.verbs.minimize import minimize
@@ -57,12 +59,15 @@ def schema_of(bounds: object, names: list[str]) -> Schema:
         return Schema.from_dict(bounds)
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         condition = "a Schema, its file or content, or (lower, upper)"
-        check.fail("bounds", condition, bounds)
+        check.fail(
+            "bounds", condition, bounds, "Each end is a number, or one a column."
+        )
     num_columns = len(names)
     for end in bounds:
         if np.shape(end) not in ((), (num_columns,)):
             condition = f"of ends that are numbers or have {num_columns}, one a column"
-            check.fail("bounds", condition, f"an end of shape {np.shape(end)}")
+            remedy = "It is (lower, upper), not a pair for each column."
+            check.fail("bounds", condition, f"an end of shape {np.shape(end)}", remedy)
     lower, upper = (np.broadcast_to(end, num_columns).tolist() for end in bounds)
     pairs = zip(names, lower, upper, strict=True)
     return Schema(numeric={name: (low, high) for name, low, high in pairs})
@@ -195,14 +200,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
 
         check_is_fitted(self, "answer_")
         if self.encoding_ is not None:
-            rows = self.encoding_.new_features(self._table(X, reset=False))
+            rows: Rows = self.encoding_.new_features(self._table(X, reset=False))
         else:
             X = _in_order(X)
             names = columns.names_of(X)
             if names is not None and self._names is not None:
                 places = columns.order("X", names, self._names).tolist()
                 X = nw.from_native(X)[:, places].to_native()
-            rows = validate_data(self, X, **ROWS, reset=False)
+            clipped: Counter[str] = Counter()
+            long: Rows = validate_data(self, X, **ROWS, reset=False)
+            rows = shortened(long, self._length, 2.0, clipped)  # as in the fit
+            warn_of(clipped)
         theta = self.answer_.theta
         slopes = theta[:-1] if self.fit_intercept else theta
         return np.asarray(rows @ slopes) + (theta[-1] if self.fit_intercept else 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from dpsample.core.arrays import Array
 from dpsample.estimators.linear import PrivateLinearModel
 from dpsample.losses import Hinge, Huber, Logistic, Loss, Quantile, Squared
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.entries import is_missing
+from dpsample.tables.entries import is_missing, texts
 
 READ = (
     "The two classes were read from y. If it is not public which labels occur, declare "
@@ -238,6 +239,18 @@ class PrivateQuantileRegressor(PrivateRegressor):
         return Quantile(self.quantile)
 
 
+def _typed(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
+    """Levels of a table as labels of a type: "1" is 1, 1.0 and True there."""
+    found: list[Any] = []
+    for level in levels:
+        values: list[Any] = [False, True] if kind.kind == "b" else []
+        if kind.kind in "iuf":
+            with suppress(ValueError, OverflowError):
+                values = [kind.type(float(level))]
+        found += [value for value in values if level in texts(value)]
+    return found if len(found) == len(levels) else levels
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """A private linear classifier of two classes."""
@@ -279,13 +292,17 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             check.fail("y", "complete", "a missing label", "Drop such records first.")
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
+        if self.classes is None and labels.dtype.kind in "OU":  # as a table's levels
+            labels = np.array([x.strip() if isinstance(x, str) else x for x in labels])
         self.classes_ = self._public_classes(labels)
         if self.encoding_ is not None and self.encoding_.levels is not None:
             self.encoding_ = self._with_classes(self.encoding_)
         is_second = labels == self.classes_[1]
         foreign = labels[~is_second & (labels != self.classes_[0])]
         if len(foreign):
-            check.fail("y", f"of the classes {self.classes_.tolist()}", foreign[0])
+            got = check.shown(foreign.tolist()[0])
+            remedy = f"Pass classes=(...) of the type of y, which is {labels.dtype}."
+            check.fail("y", f"of the classes {self.classes_.tolist()}", got, remedy)
         self._draw(rows, np.where(is_second, 1.0, -1.0))
         slopes, intercept = self._coefficients()
         self.coef_, self.intercept_ = slopes[None], np.array([intercept])
@@ -293,15 +310,19 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
 
     def _with_classes(self, encoding: Encoding) -> Encoding:
         """Return the encoding by which the answer tells labels: 1 is the second."""
-        if set(map(str, self.classes_)) != set(map(str, encoding.levels or ())):
+        levels = [str(level) for level in encoding.levels or ()]
+        found = [[v for v in levels if v in texts(label)] for label in self.classes_]
+        if sorted(found[0] + found[1]) != sorted(levels):
             condition = f"those that bounds declares for {encoding.target!r}"
             check.fail("classes", condition, self.classes_.tolist())
-        return replace(encoding, positive_label=str(self.classes_[1]))
+        return replace(encoding, positive_label=found[1][0])
 
     def _public_classes(self, labels: Any) -> Any:
         """Return the two classes as declared, or as they are in the records."""
         levels = None if self.encoding_ is None else self.encoding_.levels
-        public: Any = levels if self.classes is None else self.classes
+        public: Any = self.classes
+        if public is None and levels is not None:
+            public = _typed(levels, labels.dtype)
         try:
             found = np.unique(labels if public is None else np.asarray(public))
         except TypeError:  # no order

@@ -25,7 +25,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.reduced import has_equalities
+from dpsample.targets.reduced import has_equalities, reduce, reduced_reason
 
 Exactness = Literal["iid", "invariant", "biased"]
 NUM_BLOCKS, BLOCK = 16, 25  # proposals for one search of the step
@@ -52,7 +52,9 @@ class Sampler:
     is_reversible: ClassVar[bool] = True
 
     def supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether the sampler can draw from the target, and the reason if not.
+        """Whether `dpsample.sample` can draw from the target, and the reason if not.
+
+        Polytopes with equalities are drawn from in free coordinates.
 
         Parameters
         ----------
@@ -68,10 +70,10 @@ class Sampler:
         """
         check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
         if has_equalities(target):
-            return False, (
-                "dps.sample and dps.release draw on equalities in free coordinates: "
-                "dpsample.targets.reduced.reduce gives the target there."
-            )
+            reason = reduced_reason(target)
+            if reason:
+                return False, reason
+            target = reduce(target).target
         return self._supports(target)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
@@ -84,7 +86,13 @@ class Sampler:
         raise NotImplementedError
 
     def require(self, target: Gibbs) -> None:
-        """Raise a ValueError with the reason of `supports` unless the target is."""
+        """Raise a ValueError unless the target is supported as it is."""
+        if has_equalities(target):
+            remedy = (
+                "dps.sample and dps.release draw in free coordinates: "
+                "dpsample.targets.reduced.reduce gives the target there."
+            )
+            check.fail("domain", "without equalities here", "some", remedy)
         is_supported, reason = self.supports(target)
         if not is_supported:
             check.fail("sampler", "one that supports the target", repr(self), reason)

@@ -383,7 +383,9 @@ class Encoding:
         rows /= self.divisor
         if self.scale != 1.0:
             rows *= self.scale
-        short = shortened(rows, self, clipped) if clip else rows
+        short = (
+            shortened(rows, self.row_bound, self.row_norm, clipped) if clip else rows
+        )
         return np.asarray(short), clipped
 
     def _unit(
@@ -481,12 +483,13 @@ class Encoding:
         return values
 
 
-def shortened(rows: Rows, encoding: Encoding, clipped: Counter[str]) -> Rows:
-    """Scale rows above ``row_bound`` down to it, and count them."""
-    bound = encoding.row_bound
+def shortened(
+    rows: Rows, bound: float | None, row_norm: float, clipped: Counter[str]
+) -> Rows:
+    """Scale rows above a bound down to it, and count them."""
     if bound is None:
         return rows
-    sizes = np.asarray(norms.norm(rows, encoding.row_norm))
+    sizes = np.asarray(norms.norm(rows, row_norm))
     above = sizes > bound * (1.0 + ROUNDING)
     if not above.any():
         return rows

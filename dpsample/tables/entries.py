@@ -318,11 +318,22 @@ def day(entry: object, file: TextFormat) -> float | None:
         return None
 
 
+NUMERIC = (
+    "Declare a column of words in [categorical], one of dates in [date]; decimal and "
+    "thousands in [file] say how numbers are written."
+)
+DATES = (
+    "Dates are as 2020-12-31 unless date_format in [file] says how they are written; "
+    "declare a column of words in [categorical]."
+)
+
+
 def _converted(
     column: Column,
     convert: Callable[[Any, TextFormat], float | None],
     file: TextFormat,
     condition: str,
+    remedy: str,
 ) -> Array:
     """Convert every entry; NaN stands for a missing one."""
     known: dict[str, float | None] = {}  # texts repeat
@@ -335,7 +346,6 @@ def _converted(
             known[entry] = convert(entry, file)
         found.append(known[entry])
     values = np.array([math.inf if v is None else v for v in found], dtype=np.float64)
-    remedy = "Declare the column categorical, with its public levels, in the bounds."
     column.refuse(np.isinf(values), condition, remedy)
     return values
 
@@ -359,12 +369,12 @@ def numbers(column: Column, file: TextFormat) -> Array:
             if not np.isnan(values).any():
                 column.refuse(np.isinf(values), "numeric", "Correct such records.")
                 return values
-    return _converted(column, number, file, "numeric")
+    return _converted(column, number, file, "numeric", NUMERIC)
 
 
 def days(column: Column, file: TextFormat) -> Array:
     """Entries as days, or NaN where one is missing; errors as in `numbers`."""
-    return _converted(column, day, file, "of dates")
+    return _converted(column, day, file, "of dates", DATES)
 
 
 def codes(column: Column, levels: Levels | tuple[float], file: TextFormat) -> Ints:

@@ -207,12 +207,13 @@ def from_libsvm(
         scale=scale,
     )
     rows, labels = parse_libsvm(content, encoding, source=source)
+    short = shortened(rows, encoding.row_bound, encoding.row_norm, Counter())
     column, y = entries.Column("label", labels), labels
     if positive_label is not None:
         y = entries.signs(column, positive_label, TextFormat())
     _check_records(column, y, positive_label)
     return Dataset(
-        features=shortened(rows, encoding, Counter()) if clip else rows,
+        features=short if clip else rows,
         response=y,
         row_bound=encoding.row_bound,
         row_norm=encoding.row_norm,

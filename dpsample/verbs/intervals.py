@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample import losses
-from dpsample.core import check, pauses
+from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
@@ -142,6 +142,24 @@ class Intervals:
         )
 
 
+LEVELS = (
+    "If the declared levels of {} are all that occur, their indicators add up to the "
+    "intercept's 1, or to each other: no number of records tells their coefficients "
+    "apart. Leave one level of each out of the bounds, or the intercept out."
+)
+
+
+def _warn_of_levels(problem: Problem) -> None:
+    """Say that columns may add up to each other, by public facts."""
+    encoding = problem.encoding
+    if encoding is None or encoding.schema is None:
+        return
+    names = [n for n in encoding.columns if n in encoding.schema.categorical]
+    if names and len(names) + problem.facts.intercept > 1:
+        text = LEVELS.format(columns.listed(names))
+        warnings.warn(text, stacklevel=check.user_level())
+
+
 def _quantile(level: float) -> float:
     from scipy.special import ndtri
 
@@ -255,6 +273,7 @@ def intervals(
     )
     plan = planned(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
     plan.recipe.check_private(problem.facts)
+    _warn_of_levels(problem)
     certificate = plan.certificate
     if seed is not None:
         certificate = replace(certificate, seeded=True, digest="")

@@ -167,7 +167,10 @@ def planned(
         name = optimizer.__name__
         remedy = f"Call it: dps.optimizers.{name}(...)."
         check.fail("optimizer", "an optimizer, not its class", name, remedy)
-    check.instance(Optimizer, optimizer=optimizer, remedy="Use one of dps.optimizers.")
+    remedy = "Use one of dps.optimizers."
+    if isinstance(optimizer, str) and optimizer == "release":  # as `advise` may say
+        remedy = "Call dps.release(problem, budget)."
+    check.instance(Optimizer, optimizer=optimizer, remedy=remedy)
     check.instance((Budget, type(None)), budget=budget)
     check.one_of(("exact", "paper"), calibration=calibration)
     # The text tells 1.0 from True, which are equal, and one of them is refused.

@@ -95,7 +95,9 @@ def verify(
     >>> print(str(verify(mech.certificate)).splitlines()[1])
     epsilon_proved            1  [1]
     """
-    check.instance((Certificate, EventCertificate), certificate=certificate)
+    remedy = "Pass answer.certificate, or what Certificate.from_json returns."
+    kinds = Certificate, EventCertificate
+    check.instance(kinds, certificate=certificate, remedy=remedy)
     check.one_of(("standard", "ball"), checker=checker)
     if checker == "ball":
         return _proved_by_balls(certificate)
@@ -149,7 +151,9 @@ def _reason_against(sampler: object, c: Certificate) -> str:
     domain, dim, loss = c.facts.domain, c.facts.dim, c.facts.loss
     if isinstance(sampler, samplers.Localized):
         return reason_against(loss)
-    if isinstance(sampler, samplers.Proximal) and not metric.is_flat(domain, dim):
+    if isinstance(sampler, samplers.Proximal):
+        if metric.is_flat(domain, dim):  # drawn from in free coordinates
+            return "" if domain.is_bounded else f"The {domain.name} is unbounded."
         try:
             metric.require_room(domain, dim, "certified", "")
         except NoCertificate as error:

@@ -1,6 +1,7 @@
 """Estimators keep scikit-learn's conventions, and what they add to them holds."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ from tests.support.tiers import usual
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process has fitted:UserWarning",
     "ignore:The two classes were read:UserWarning",
+    "ignore:Clipped:RuntimeWarning",
 )
 CLASSIFIERS = (PrivateLogisticRegression, PrivateSVC)
 REGRESSORS = (PrivateRidge, PrivateHuberRegressor, PrivateQuantileRegressor)
@@ -414,3 +416,65 @@ def test_rows_of_a_declared_length_come_in_any_kind_of_table(made):
     model.fit(frame, frame["age"] > 0.0)
     margins = model.decision_function(made(frame[["height", "age"]]))
     assert margins.tolist() == model.decision_function(frame).tolist()
+
+
+def table_of(number=400):
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"a": rng.uniform(size=number), "b": rng.uniform(size=number)})
+    return frame, frame["a"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("levels", "kind"),
+    [(["0", "1"], int), (["0", "1"], float), (["0", "1"], bool), (["no", "yes"], str)],
+)
+def test_labels_are_the_levels_of_bounds_whatever_their_type(levels, kind):
+    frame, is_high = table_of()
+    labels = is_high.astype(int).astype(kind)
+    if kind is str:
+        labels = is_high.map({True: "yes", False: " no "})
+    bounds = {"numeric": {"a": [0, 1], "b": [0, 1]}, "categorical": {"y": levels}}
+    model = PrivateLogisticRegression(epsilon=5.0, bounds=bounds, random_state=1)
+    model.fit(frame, labels.rename("y"))
+    said = model.predict(frame)
+    assert (said == (levels[1] if kind is str else kind(1))).sum() > 100
+    assert kind is str or said.dtype == kind
+    assert model.encoding_.positive_label == levels[1]
+    with pytest.raises(ValueError, match=r"y must be of the classes \[0, 1\], got '0'"):
+        PrivateLogisticRegression(classes=(0, 1), bounds=(0, 1)).fit(
+            frame, np.where(is_high, "1", "0")
+        )
+
+
+@pytest.mark.parametrize("make", [np.array, sparse.csr_array])
+def test_rows_are_scaled_for_a_prediction_as_in_the_fit(make):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(3.0, 2.0, (2_000, 2))
+    share = rows[:, 0] / np.linalg.norm(rows, axis=1)
+    model = PrivateLogisticRegression(
+        row_bound=1.0, classes=(False, True), epsilon=5.0, random_state=1
+    )
+    model.fit(make(rows), share > 0.8)
+    with pytest.warns(RuntimeWarning, match="Clipped: .* rows above 1"):
+        score = model.score(make(rows), share > 0.8)
+    short = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    assert score == model.score(make(short), share > 0.8) > 0.95
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_levels_that_add_up_to_the_intercept_are_told_before_the_draw(fit_intercept):
+    frame, is_high = table_of()
+    frame["c"] = np.where(frame["b"] > 0.5, "u", "v")
+    bounds = {"numeric": {"a": [0, 1], "b": [0, 1]}, "categorical": {"c": ["u", "v"]}}
+    model = PrivateLogisticRegression(
+        bounds=bounds,
+        classes=(False, True),
+        method="intervals",
+        fit_intercept=fit_intercept,
+        random_state=1,
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(frame, is_high.to_numpy())
+    found = [str(each.message).startswith("If the declared levels") for each in told]
+    assert any(found) == fit_intercept and not (found and any(found[1:]))

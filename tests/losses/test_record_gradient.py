@@ -327,6 +327,15 @@ def test_what_prints_would_wait_forever_and_is_refused(helper):
             losses.record_gradient(function)
 
 
+def test_a_function_in_a_tuple_is_looked_at():
+    def helper(x):
+        print(x)
+
+    both = ((abs, helper),)
+    with pytest.raises(ValueError, match="value must be free of print"):
+        refuse_print("value", lambda u, y: both[0][1](u) ** 2)
+
+
 def test_what_only_has_the_name_of_something_that_prints_is_taken():
     def mean(row, response, theta, out):
         out[:] = theta - row.said()

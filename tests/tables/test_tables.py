@@ -184,7 +184,7 @@ REFUSALS = {
         r"target.*'id', 'age'.*got None.*--target",
     ),
     "wrong target": (("", ""), {"target": "sick"}, r"target.*got sick"),
-    "no bounds": (("", ""), {"bounds": None}, r"'color'.*numeric.*public levels"),
+    "no bounds": (("", ""), {"bounds": None}, r"'color'.*numeric.*categorical"),
     "bad scale": (("", ""), {"scale": 0.0}, r"scale must be from 1e-60"),
     "bad format": (("", ""), {"format": "xls"}, r"format must be one of 'csv'"),
     "row norm": (("", ""), {"row_norm": 0.5}, r"row_norm must be >= 1"),

@@ -169,6 +169,17 @@ def test_releases_are_certified(domain, loss, method, tmp_path):
 def test_what_cannot_be_reduced_is_refused_by_public_facts():
     with pytest.raises(dps.NoCertificate, match="not quadratic.*p = 2"):
         dps.release(public(CUT, L.Logistic()), BUDGET, p=1.5)
-    target = dps.Gibbs(public(CUT, L.Logistic()), k=10.0, mu=0.1)
-    supported, reason = dps.samplers.MALA().supports(target)
-    assert not supported and "free coordinates" in reason
+    norm = dps.regularizers.SquaredNorm(1.5)
+    target = dps.Gibbs(public(CUT, L.Logistic()), k=10.0, mu=0.1, regularizer=norm)
+    is_supported, reason = dps.samplers.MALA().supports(target)
+    assert not is_supported and "not quadratic" in reason
+
+
+def test_samplers_support_what_they_draw_from_in_free_coordinates():
+    target = with_equalities(case(L.Logistic()))
+    for name in ("Exact", "Localized", "HitAndRun", "Proximal"):
+        sampler = getattr(dps.samplers, name)()
+        is_supported, reason = sampler.supports(target)
+        assert is_supported == sampler.supports(module.reduce(target).target)[0], reason
+        with pytest.raises(ValueError, match="domain must be without equalities here"):
+            sampler.require(target)
