@@ -141,7 +141,7 @@ study = Study(
         "Poisson sampling needs the least noise by far: .014 where disjoint batches"
         " need .139, shuffled ones .194 and the closed form for shuffling .54 (n ="
         " 10^5, epsilon = .05, 100 batches); the risk at epsilon = 1 is .0003, .0009"
-        " and .0098. At that epsilon shuffling beats disjoint batches from 300 batches"
+        " and .0098. At epsilon = .05 shuffling beats disjoint batches from 300 batches"
         " on only, and its noise falls like epsilon^-.40 (theory: -1) as long as it"
         " falls at all."
     ),

@@ -160,11 +160,11 @@ study = Study(
         " is added to the excess."
     ),
     answer=(
-        "Theorem 4 is for the worst loss; these records are not. Bounds are 10 to 170"
-        " times too large and the excess falls like 1/n, not 1/sqrt(n). At epsilon = 1"
-        " privacy costs 4 to 22 times the excess of the minimizer without privacy. The"
-        " printed choice of mu has less risk at epsilon = 3 (.0021 against .0030) and"
-        " more at .3 (.0152 against .0134)."
+        "Theorem 4 is for the worst loss; these records are not. Bounds of the"
+        " population risk are 10 to 170 times too large and the excess falls like 1/n,"
+        " not 1/sqrt(n). At epsilon = 1 privacy costs 4 to 22 times the excess of the"
+        " minimizer without privacy. The printed choice of mu has less risk at epsilon"
+        " = 3 (.0021 against .0030) and more at .3 (.0152 against .0134)."
     ),
     grid=(
         SWEEP | {"n": SIZES},

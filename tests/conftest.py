@@ -52,12 +52,15 @@ LONG_EXAMPLES = (
 
 
 def pytest_configure():
-    """Give one thread of BLAS to each process of the suite.
+    """Give one thread of BLAS to each process of the suite, and let it hear Ctrl-C.
 
     Threads wait for each other in loops that take the processor from another process:
-    accounting, which multiplies long vectors, then takes five times as long.
+    accounting, which multiplies long vectors, then takes five times as long. A shell
+    starts what it puts into the background with interrupts ignored.
     """
     threadpool_limits(1, "blas")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -65,14 +68,6 @@ def two_blas_threads():
     """Threads that the package has to limit itself."""
     with threadpool_limits(2, "blas"):
         yield
-
-
-@pytest.fixture
-def hears_interrupts():
-    """Ctrl-C raises, also where a shell started the tests with interrupts ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 if SEED:

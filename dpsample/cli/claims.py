@@ -29,7 +29,8 @@ SIGNS = {"exact": "", "upper bound": "<= ", "attack": ">= "}
 LEGEND = (
     "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "
     ">= attained by the named pair",
-    "noise needed: to meet the claim, in units of the printed noise",
+    "noise needed: to meet the claim, in units of the printed noise; none is enough "
+    "where it says none",
 )
 
 
@@ -91,7 +92,9 @@ def cells(row: Claim) -> tuple[str, ...]:
     true = "unknown"
     if row.true_epsilon is not None:
         true = f"{SIGNS[row.meaning]}{row.true_epsilon:.3g}"
-    needed = "unknown" if row.noise_factor is None else f"x {row.noise_factor:.3g}"
+    needed = "none" if row.verdict == "fails" else "unknown"
+    if row.noise_factor is not None:
+        needed = f"x {row.noise_factor:.3g}"
     claimed = f"({row.epsilon:g}, {row.delta:g})"
     place = (row.place, row.setting, row.accounting, row.relation)
     return (*place, claimed, true, needed, row.verdict)

@@ -18,6 +18,7 @@ from dpsample.core import check, files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.losses import Logistic
+from dpsample.numerics import norms
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
@@ -145,7 +146,8 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
             check.fail("file", "a table, as the answer's records were", got)
         clipped: Counter[str] = Counter()
         long, _ = parse_libsvm(content, encoding, source=file.name)
-        rows = shortened(long, encoding.row_bound, encoding.row_norm, clipped)
+        sizes = norms.norm(long, encoding.row_norm)
+        rows = shortened(long, encoding.row_bound, sizes, clipped)
         warn_of(clipped)
         return rows
     frame = to_frame(content, kind, encoding.schema, file.name, encoding.target)

@@ -352,13 +352,15 @@ def package_cache() -> Iterator[None]:
     compilation of another: a lock of its own could wait for the compiler's for ever.
     """
     with global_compiler_lock:
-        before = numba.config.CACHE_DIR, [user.FunctionCache for user in USERS]
-        numba.config.CACHE_DIR = CACHE_DIRECTORY
+        config, names = numba.config, ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")
+        settings = {name: getattr(config, name, "") for name in names}
+        classes = [user.FunctionCache for user in USERS]
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = CACHE_DIRECTORY, ""
         for user in USERS:
             user.FunctionCache = _cache_of
         try:
             yield
         finally:
-            numba.config.CACHE_DIR = before[0]
-            for user, old in zip(USERS, before[1], strict=True):
+            vars(config).update(settings)
+            for user, old in zip(USERS, classes, strict=True):
                 user.FunctionCache = old

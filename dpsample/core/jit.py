@@ -215,21 +215,22 @@ def refuse_print(name: str, function: object) -> None:
 
     Compiled, it would wait forever for the interpreter's lock.
     """
-    waiting, seen = [function], list[object]()
+    waiting, seen = [function], dict[int, object]()  # by id: arrays have no equality
     while waiting:
         found = waiting.pop()
-        python = getattr(found, "py_func", found)
+        python = getattr(found, "py_func", getattr(found, "__wrapped__", found))
         if found is print:
             remedy = "Call the function itself to look at its values."
             check.fail(name, "free of print", "a function that mentions it", remedy)
-        if isinstance(found, tuple) and found not in seen:
-            seen.append(found)
-            waiting.extend(found)
-        if not inspect.isfunction(python) or python in seen:
+        if id(python) in seen:
             continue
-        seen.append(python)
-        if str(python.__module__).split(".")[0] not in COMPILED:  # exec gives None
-            waiting.extend(_mentioned(python))
+        seen[id(python)] = python
+        if isinstance(python, tuple):
+            waiting.extend(python)
+        elif inspect.isfunction(python):
+            module = str(python.__module__).split(".")[0]  # exec gives None
+            if module not in COMPILED:
+                waiting.extend(_mentioned(python))
 
 
 def _mentioned(function: FunctionType) -> Iterator[object]:
@@ -237,6 +238,7 @@ def _mentioned(function: FunctionType) -> Iterator[object]:
     cells = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )
+    yield from function.__defaults__ or ()
     codes = [function.__code__]
     while codes:
         code, value = codes.pop(), None

@@ -181,8 +181,8 @@ class ChunkSize:
 POLL_SECONDS = 0.1  # a wait without end is deaf to a signal of another thread
 
 
-class StoppedError(Exception):
-    """Another thread was interrupted or failed."""
+class StoppedError(BaseException):
+    """Another thread was interrupted or failed; no failure of this one's own."""
 
 
 def in_threads(
@@ -190,8 +190,8 @@ def in_threads(
 ) -> list[Result]:
     """Results of a task for each tuple of arguments, in order.
 
-    Ctrl-C and a failure end all tasks at their next pause. ``count`` threads, or one
-    for each processor.
+    Ctrl-C and a failure end all tasks at their next pause; of several the first in
+    order is raised. ``count`` threads, or one for each processor.
     """
     stop = threading.Event()
 
@@ -200,21 +200,27 @@ def in_threads(
             raise StoppedError
 
     def work(*own: Any) -> Result:
-        with listening(on_pause):
-            heard()
-            return task(*own)
+        try:
+            with listening(on_pause):
+                heard()
+                return task(*own)
+        except BaseException:
+            stop.set()
+            raise
 
     with ThreadPoolExecutor(count or os.cpu_count()) as pool:
         try:
             tasks = [pool.submit(work, *own) for own in arguments]
-            for each in tasks:
-                while not wait((each,), POLL_SECONDS).done:
-                    heard()
-                each.result()
+            while wait(tasks, POLL_SECONDS).not_done:
+                heard()
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+    errors = [each.exception() for each in tasks]
+    for error in errors:
+        if error is not None and not isinstance(error, StoppedError):
+            raise error
     return [each.result() for each in tasks]
 
 
@@ -229,8 +235,11 @@ def single_threaded_blas() -> Iterator[None]:
     Of blocks that overlap the first sets the limit, and the last one takes it away.
     """
     with _limit_lock:
-        new = None if _limits else _blas().limit(limits=1, user_api="blas")
-        _limits.append(new or _limits[0])
+        if not _limits:
+            _give_up_control()  # of a thread that has set a limit of its own
+            _limits.append(_blas().limit(limits=1, user_api="blas"))
+        else:
+            _limits.append(_limits[0])
     try:
         yield
     finally:

@@ -25,6 +25,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.domains import Ball
 from dpsample.losses import Loss
+from dpsample.numerics import norms
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import Relation
 from dpsample.problem.facts import PublicFacts
@@ -174,7 +175,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 "length to which longer rows are scaled down (row_bound=...)."
             )
             check.fail("bounds", "declared", "None", remedy)
-        self.encoding_, X = None, _in_order(X)
+        self.encoding_, self._row_bound, X = None, self.row_bound, _in_order(X)
         rows: Rows = validate_data(self, X, **ROWS)
         texts: Any = getattr(self, "feature_names_in_", None)
         self._names = columns.names_of(X) if texts is None else tuple(texts)
@@ -209,7 +210,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 X = nw.from_native(X)[:, places].to_native()
             clipped: Counter[str] = Counter()
             long: Rows = validate_data(self, X, **ROWS, reset=False)
-            rows = shortened(long, self._length, 2.0, clipped)  # as in the fit
+            sizes = norms.norm(long, 2.0)  # as in the fit
+            rows = shortened(long, self._row_bound, sizes, clipped)
             warn_of(clipped)
         theta = self.answer_.theta
         slopes = theta[:-1] if self.fit_intercept else theta

@@ -292,16 +292,18 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             check.fail("y", "complete", "a missing label", "Drop such records first.")
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
-        if self.classes is None and labels.dtype.kind in "OU":  # as a table's levels
-            labels = np.array([x.strip() if isinstance(x, str) else x for x in labels])
         self.classes_ = self._public_classes(labels)
         if self.encoding_ is not None and self.encoding_.levels is not None:
             self.encoding_ = self._with_classes(self.encoding_)
         is_second = labels == self.classes_[1]
         foreign = labels[~is_second & (labels != self.classes_[0])]
         if len(foreign):
-            got = check.shown(foreign.tolist()[0])
-            remedy = f"Pass classes=(...) of the type of y, which is {labels.dtype}."
+            first, remedy = foreign.tolist()[0], ""
+            if isinstance(first, str) != isinstance(self.classes_[0], str):
+                remedy = (
+                    f"Pass classes=(...) of the type of y, which is {labels.dtype}."
+                )
+            got = check.shown(first)
             check.fail("y", f"of the classes {self.classes_.tolist()}", got, remedy)
         self._draw(rows, np.where(is_second, 1.0, -1.0))
         slopes, intercept = self._coefficients()
@@ -311,7 +313,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def _with_classes(self, encoding: Encoding) -> Encoding:
         """Return the encoding by which the answer tells labels: 1 is the second."""
         levels = [str(level) for level in encoding.levels or ()]
-        found = [[v for v in levels if v in texts(label)] for label in self.classes_]
+        found = [
+            [v for v in levels if v == str(label) or v.strip() in texts(label)]
+            for label in self.classes_
+        ]
         if sorted(found[0] + found[1]) != sorted(levels):
             condition = f"those that bounds declares for {encoding.target!r}"
             check.fail("classes", condition, self.classes_.tolist())

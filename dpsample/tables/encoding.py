@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
@@ -383,10 +384,10 @@ class Encoding:
         rows /= self.divisor
         if self.scale != 1.0:
             rows *= self.scale
-        short = (
-            shortened(rows, self.row_bound, self.row_norm, clipped) if clip else rows
-        )
-        return np.asarray(short), clipped
+        if clip:
+            sizes = norms.norm(rows, self.row_norm)
+            rows = np.asarray(shortened(rows, self.row_bound, sizes, clipped))
+        return rows, clipped
 
     def _unit(
         self, column: Column, clipped: Counter[str], *, clip: bool
@@ -484,12 +485,12 @@ class Encoding:
 
 
 def shortened(
-    rows: Rows, bound: float | None, row_norm: float, clipped: Counter[str]
+    rows: Rows, bound: float | None, sizes: ArrayLike, clipped: Counter[str]
 ) -> Rows:
-    """Scale rows above a bound down to it, and count them."""
+    """Scale rows whose sizes are above a bound down to it, and count them."""
     if bound is None:
         return rows
-    sizes = np.asarray(norms.norm(rows, row_norm))
+    sizes = np.asarray(sizes)
     above = sizes > bound * (1.0 + ROUNDING)
     if not above.any():
         return rows

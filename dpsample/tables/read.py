@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
+from dpsample.numerics import norms
 from dpsample.tables import entries
 from dpsample.tables.encoding import Encoding, shortened, used_columns
 from dpsample.tables.rules import of_libsvm
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
-QUOTED = '"(?:[^"]|"")*"'
-RUNS = re.compile(f"({QUOTED})| +")
+# A quote opens an entry at its beginning only.
+OPENED = re.compile(r'(?<![^ ])"')
+RUNS = re.compile(r'(?<![^ ])("[^"]*(?:""[^"]*)*")(?![^ \r\n])| +')
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -207,13 +209,15 @@ def from_libsvm(
         scale=scale,
     )
     rows, labels = parse_libsvm(content, encoding, source=source)
-    short = shortened(rows, encoding.row_bound, encoding.row_norm, Counter())
+    if clip:
+        sizes = norms.norm(rows, row_norm)
+        rows = cast(CSR, shortened(rows, row_bound, sizes, Counter()))
     column, y = entries.Column("label", labels), labels
     if positive_label is not None:
         y = entries.signs(column, positive_label, TextFormat())
     _check_records(column, y, positive_label)
     return Dataset(
-        features=short if clip else rows,
+        features=rows,
         response=y,
         row_bound=encoding.row_bound,
         row_norm=encoding.row_norm,
@@ -306,18 +310,18 @@ def _lines(
     text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
     if text.read(1) != "\ufeff":  # a byte-order mark
         text.seek(0)
-    last, is_run = [""], separator == " "  # any number of blanks between two entries
-    tail = re.compile(rf'(?<=") +(?={re.escape(separator)}|\r?\n?$)')
+    last, is_run = [""], separator == " "
 
     def told() -> Iterator[str]:
+        is_open = False  # whether the line begins within quotes
         for line in text:
             last[0] = line
-            if is_run:
-                body = line.rstrip("\r\n")
-                runs = RUNS.sub(lambda found: found[1] or " ", body).strip(" ")
-                yield runs + line[len(body) :]
+            if is_open or not is_run:
+                yield line
+                is_open &= line.count('"') % 2 == 0
             else:
-                yield tail.sub("", line) if '"' in line else line
+                yield _with_single_blanks(line)
+                is_open = OPENED.search(RUNS.sub(" ", line)) is not None
 
     reader = csv.reader(
         told(), delimiter=separator, skipinitialspace=not is_run, strict=True
@@ -330,6 +334,13 @@ def _lines(
             yield reader.line_num, last[0], row or [""]
     except csv.Error as error:
         check.fail(f"line {reader.line_num}", "of entries and separators", str(error))
+
+
+def _with_single_blanks(line: str) -> str:
+    # Any number of blanks separates two entries; quoted ones keep theirs.
+    body = line.rstrip("\r\n")
+    text = RUNS.sub(lambda found: found[1] or " ", body).strip(" ")
+    return text + line[len(body) :]
 
 
 def _unnamed(place: int, others: Sequence[str]) -> str:

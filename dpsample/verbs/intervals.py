@@ -145,7 +145,8 @@ class Intervals:
 LEVELS = (
     "If the declared levels of {} are all that occur, their indicators add up to the "
     "intercept's 1, or to each other: no number of records tells their coefficients "
-    "apart. Leave one level of each out of the bounds, or the intercept out."
+    "apart. Take no intercept, or leave one level of each out of the bounds, with "
+    "clip=True; if one is left out, this may be ignored."
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows, as_csr, is_sparse
 from dpsample.losses import RecordGradient
 from dpsample.problem.facts import PublicFacts
+from dpsample.problem.homes import row_norms
 from dpsample.tables import Encoding
+from dpsample.tables.encoding import shortened, warn_of
 
 
 class Predictor(ABC):
@@ -22,11 +25,18 @@ class Predictor(ABC):
     theta: Array
     feature_names: tuple[str, ...]
     encoding: Encoding | None
+    certificate: Any
 
     @property
     @abstractmethod
     def public_facts(self) -> PublicFacts:
         """Loss, and whether there is an intercept."""
+
+    @property
+    def has_clipped(self) -> bool:
+        """Whether rows above the row bound were scaled down for the fit."""
+        assumptions = getattr(self.certificate, "assumptions", ())
+        return "RECORDS.CLIPPED" in assumptions
 
     def margin(self, features: object) -> Array:
         """Return <a, theta> for each row; the intercept is added if there is one.
@@ -38,7 +48,8 @@ class Predictor(ABC):
             matched by name and encoded; values outside their public bounds are moved
             there, with a warning. Otherwise rows encoded as the training rows were:
             columns of a DataFrame are matched by name with ``feature_names``, those of
-            arrays by position.
+            arrays by position. Rows above the row bound are scaled down, with a
+            warning, if those of the fit were.
 
         Returns
         -------
@@ -97,6 +108,11 @@ class Predictor(ABC):
                 rows = as_csr("features", features, width=width)
             else:
                 rows = check.array("features", features, shape=(None, width))
+            if self.has_clipped:
+                clipped: Counter[str] = Counter()
+                sizes = row_norms(rows, facts)
+                rows = shortened(rows, facts.row_bound, sizes, clipped)
+                warn_of(clipped)
         margins = np.asarray(rows @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
 

@@ -71,7 +71,7 @@ from dpsample.verbs.results import Release
 NOT_PRIVATE = "NOT PRIVATE"
 MOST_DIM = 10_000  # coefficients: a few matrices of them
 Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
-LONGEST_SLEEP = 3600.0  # of one call: the system refuses centuries
+SLEEP_SECONDS = 0.1  # of one call: then whoever listens is heard
 # Expected work from which the line is shown at once, and from which it says what helps.
 LONG_SECONDS, TOO_LONG_SECONDS = 1.0, 600.0
 SHORTER = (
@@ -356,8 +356,9 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
         answers.clear()
     try:
         while (left := due - time.monotonic()) > 0.0:
-            time.sleep(min(left, LONGEST_SLEEP))
-    except KeyboardInterrupt:
+            time.sleep(min(left, SLEEP_SECONDS))
+            pauses.heard()
+    except BaseException:
         answers.clear()
         raise
     if not answers:

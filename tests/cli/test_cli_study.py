@@ -93,9 +93,7 @@ def test_results_are_not_overwritten(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["--threads", "--processes"])
-def test_ctrl_c_in_a_terminal_keeps_the_rows_and_says_how_to_go_on(
-    tmp_path, hears_interrupts, kind
-):
+def test_ctrl_c_in_a_terminal_keeps_the_rows_and_says_how_to_go_on(tmp_path, kind):
     write_toy(tmp_path)
     path = tmp_path / "toy.sqlite"
     process = start(tmp_path, tmp_path, "--jobs", "2", kind, TOY_SECONDS="0.1")

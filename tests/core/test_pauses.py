@@ -150,7 +150,6 @@ def test_listeners_are_those_of_the_thread_and_of_the_block():
     assert heard == ["outer", "inner", "outer"]
 
 
-@pytest.mark.usefixtures("hears_interrupts")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_ctrl_c_and_failures_end_all_threads_at_their_next_pause(error):
     ended = []

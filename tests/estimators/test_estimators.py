@@ -426,19 +426,24 @@ def table_of(number=400):
 
 @pytest.mark.parametrize(
     ("levels", "kind"),
-    [(["0", "1"], int), (["0", "1"], float), (["0", "1"], bool), (["no", "yes"], str)],
+    [
+        *((["0", "1"], kind) for kind in (int, float, bool)),
+        (["no", "yes"], str),
+        (["no ", "yes "], str),
+    ],
 )
 def test_labels_are_the_levels_of_bounds_whatever_their_type(levels, kind):
     frame, is_high = table_of()
     labels = is_high.astype(int).astype(kind)
     if kind is str:
-        labels = is_high.map({True: "yes", False: " no "})
+        labels = is_high.map({True: levels[1], False: levels[0]})
     bounds = {"numeric": {"a": [0, 1], "b": [0, 1]}, "categorical": {"y": levels}}
     model = PrivateLogisticRegression(epsilon=5.0, bounds=bounds, random_state=1)
     model.fit(frame, labels.rename("y"))
     said = model.predict(frame)
     assert (said == (levels[1] if kind is str else kind(1))).sum() > 100
     assert kind is str or said.dtype == kind
+    assert model.score(frame, labels) > 0.5
     assert model.encoding_.positive_label == levels[1]
     with pytest.raises(ValueError, match=r"y must be of the classes \[0, 1\], got '0'"):
         PrivateLogisticRegression(classes=(0, 1), bounds=(0, 1)).fit(

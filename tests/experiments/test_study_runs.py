@@ -160,9 +160,7 @@ def test_a_quick_run_has_its_own_cells_and_its_own_store(tmp_path):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_keeps_what_is_finished(
-    tmp_path, serial, monkeypatch, hears_interrupts, jobs
-):
+def test_ctrl_c_keeps_what_is_finished(tmp_path, serial, monkeypatch, jobs):
     monkeypatch.setenv("TOY_INTERRUPT", "3")
     output = tmp_path / "other"
     with pytest.raises(KeyboardInterrupt):

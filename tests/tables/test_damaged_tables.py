@@ -203,14 +203,28 @@ def test_headers_are_read_as_pandas_writes_them():
         to_frame(b"y,a,b\n1,2\n", "csv", None, optional="y")
 
 
-def test_quoted_entries_may_be_empty_or_have_blanks_around_them():
+def test_quoted_entries_between_blanks_are_entries():
     runs = Schema(file={"separator": " "})
-    frame = to_frame(b'a b y\n1 "" 1\n  2   ""  0  \n3 "x  z" 1\n', "csv", runs)
-    expected = [["1", "", "1"], ["2", "", "0"], ["3", "x  z", "1"]]
-    assert frame.to_numpy().tolist() == expected
-    text = b'a,b,y\n1,"red" ,1\n1,"c, ""d""" ,"1" \r\n1,"two\nlines" , 2\n'
-    found = to_frame(text, "csv", None).to_numpy().tolist()
-    assert found == [["1", "red", "1"], ["1", 'c, "d"', "1"], ["1", "two\nlines", "2"]]
-    for text, line in ((b'a,b\n1,"red"x\n', 2), (b'a,b\n1,2\n1,"x\n1,2\n', 4)):
+    for text, expected in (
+        ('a b y\n1 "" 1\n  2   ""  0  \n', [["1", "", "1"], ["2", "", "0"]]),
+        ('a b y\n3 "x  z" 1\n', [["3", "x  z", "1"]]),
+        ("a b y\n5'10\"   6'1\"   x\n", [["5'10\"", "6'1\"", "x"]]),
+        ('a b y\n"x\n  b" 1 2\n3  4 5', [["x\n  b", "1", "2"], ["3", "4", "5"]]),
+        ('a b y\n1 "say ""  ""." 2\n', [["1", 'say "  ".', "2"]]),
+    ):
+        frame = to_frame(text.encode(), "csv", runs)
+        assert frame.to_numpy().tolist() == expected
+    with pytest.raises(ValueError, match="line 2 must be of 3 entries"):
+        to_frame(b'a b y\n5"  6"\n', "csv", runs)
+
+
+def test_what_quotes_are_wrong_is_told_with_its_line():
+    text = b'note,y\n"say ""hi"" , now",2\n'
+    assert to_frame(text, "csv", None).iloc[0, 0] == 'say "hi" , now'
+    for text, line in (
+        (b'a,b\n1,"red"x\n', 2),
+        (b'a,b\n1,"red" \n', 2),
+        (b'a,b\n1,2\n1,"x\n1,2\n', 4),
+    ):
         with pytest.raises(ValueError, match=rf"line {line} must be of entries"):
             to_frame(text, "csv", None)

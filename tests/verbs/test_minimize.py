@@ -167,7 +167,6 @@ def test_progress_needs_a_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("hears_interrupts")
 @pytest.mark.parametrize("budget", [None, BUDGET])
 def test_ctrl_c_ends_a_long_run_at_once_and_returns_nothing(budget):
     minimize(optimizer=Probe(), budget=budget)  # compiled before the clock starts

@@ -89,7 +89,7 @@ class Claim(Formula):
         return words[self.meaning][0 if within else 1]
 
     def to_dict(self) -> Json:
-        """Fields and verdict, ready for JSON, which has no infinity: None there."""
+        """Fields and verdict for JSON: an epsilon of None that fails is infinite."""
         found = asdict(self) | {"verdict": self.verdict}
         return {k: None if v == math.inf else v for k, v in found.items()}
 

@@ -128,6 +128,7 @@ class Coupled:
         return time, has_met, first.position
 
 
+@pauses.single_threaded_blas()
 def build(
     sampler: SamplerLike,
     target: Gibbs,
