@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.core.pauses import single_threaded_blas
 from dpsample.problem.records import block_size
-from dpsample.running.chains import single_threaded_blas
 from dpsample.samplers.localized import mode
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)

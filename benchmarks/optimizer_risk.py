@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpsample as dps
-from dpsample.running import chains
+from dpsample.core import pauses
 
 sys.path.insert(0, str(Path(__file__).parent))
 from risk_cases import Case, cases
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None, chosen: list[Case] | None = None) -
         chosen = chosen[:3]
     begin, refuted, total = time.perf_counter(), 0, 0
     print(HEADER)
-    with chains.single_threaded_blas():
+    with pauses.single_threaded_blas():
         for case in chosen:
             size = QUICK_SIZE if given.quick else case.num_records
             for row in measured(case, size, given.replicates):

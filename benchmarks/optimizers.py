@@ -22,11 +22,12 @@ import numpy as np
 
 import dpsample as dps
 from dpsample import optimizers
+from dpsample.core import pauses
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import ClippedMean
 from dpsample.optimizers.loop.optimizer import Loop, Optimizer, Recipe
 from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.running import chains, descent
+from dpsample.running import descent
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 CLIP, SIZE, RADIUS = 0.5, 0.5, 5.0
@@ -273,7 +274,7 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(GROUPS), default=None)
     parser.add_argument("--peer-python", default=sys.executable)
     given = parser.parse_args()
-    with chains.single_threaded_blas():
+    with pauses.single_threaded_blas():
         for name, group in GROUPS.items():
             if given.only in (None, name):
                 for line in group(given.peer_python):

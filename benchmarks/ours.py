@@ -20,7 +20,7 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample import samplers
-from dpsample.running import chains
+from dpsample.core import pauses
 from dpsample.samplers.chain import COUNT_NAMES, NUM_COUNTS, NUM_STATS
 
 NUM_CHAINS = 2
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--box", action="store_true")
     options = parser.parse_args()
     case = targets.load(options.target)
-    with chains.single_threaded_blas():
+    with pauses.single_threaded_blas():
         draws, facts = measure(
             options.sampler, case, options.seconds, as_box=options.box
         )

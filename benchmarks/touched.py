@@ -23,8 +23,8 @@ import memory
 import numpy as np
 
 import dpsample as dps
+from dpsample.core.pauses import single_threaded_blas
 from dpsample.core.streams import streams
-from dpsample.running.chains import single_threaded_blas
 from dpsample.samplers.chain import NUM_RECORDS, NUM_STATS
 
 PAGE_OUT = 21  # MADV_PAGEOUT, which Python has no name for

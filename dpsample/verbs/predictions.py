@@ -33,7 +33,7 @@ class Predictor(ABC):
         """Loss, and whether there is an intercept."""
 
     @property
-    def has_clipped(self) -> bool:
+    def _has_clipped(self) -> bool:
         """Whether rows above the row bound were scaled down for the fit."""
         assumptions = getattr(self.certificate, "assumptions", ())
         return "RECORDS.CLIPPED" in assumptions
@@ -108,7 +108,7 @@ class Predictor(ABC):
                 rows = as_csr("features", features, width=width)
             else:
                 rows = check.array("features", features, shape=(None, width))
-            if self.has_clipped:
+            if self._has_clipped:
                 clipped: Counter[str] = Counter()
                 sizes = row_norms(rows, facts)
                 rows = shortened(rows, facts.row_bound, sizes, clipped)

@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 import dpsample as dps
 from dpsample.tables import Schema
@@ -127,3 +128,23 @@ def test_predictions_take_the_offset_of_a_model_that_has_one():
         found.predict(rows)
     wanted = np.sign(known.margins(found.theta)[:9])
     assert np.array_equal(found.predict(rows, offset=np.full(9, 0.5)), wanted)
+
+
+@pytest.mark.parametrize("make", [np.array, sparse.csr_array])
+def test_rows_to_predict_are_scaled_down_as_those_of_the_fit_were(make):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(3.0, 2.0, (500, 2))
+    short = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    options = {"loss": dps.losses.Logistic(), "domain": dps.domains.Ball(5.0)}
+    labels = np.where(short[:, 0] > 0.8, 1.0, -1.0)
+    for given, clip_rows in ((rows, True), (short, False)):
+        problem = dps.Problem(
+            make(given), labels, row_bound=1.0, clip_rows=clip_rows, **options
+        )
+        fit = dps.minimize(problem, METHOD, BUDGET, seed=1)
+        if clip_rows:
+            with pytest.warns(RuntimeWarning, match="Clipped: .* rows above 1"):
+                margins = fit.margin(make(rows))
+            np.testing.assert_allclose(margins, short @ fit.theta, rtol=1e-12)
+        else:  # nothing was scaled down, nothing is
+            np.testing.assert_allclose(fit.margin(make(rows)), rows @ fit.theta)
