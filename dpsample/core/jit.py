@@ -218,13 +218,14 @@ def refuse_print(name: str, function: object) -> None:
     waiting, seen = [function], dict[int, object]()  # by id: arrays have no equality
     while waiting:
         found = waiting.pop()
-        python = getattr(found, "py_func", getattr(found, "__wrapped__", found))
+        python = getattr(found, "py_func", found)
         if found is print:
             remedy = "Call the function itself to look at its values."
             check.fail(name, "free of print", "a function that mentions it", remedy)
         if id(python) in seen:
             continue
         seen[id(python)] = python
+        waiting.append(getattr(python, "__wrapped__", None))  # of Numba's ufuncs
         if isinstance(python, tuple):
             waiting.extend(python)
         elif inspect.isfunction(python):
@@ -239,6 +240,7 @@ def _mentioned(function: FunctionType) -> Iterator[object]:
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )
     yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
     codes = [function.__code__]
     while codes:
         code, value = codes.pop(), None

@@ -62,7 +62,7 @@ class Problem:
         Scale rows (and clip responses) that exceed their bound instead of refusing
         them. Privacy then rests on no assumption about the records' sizes; what is
         refused even so (numbers that are not finite, labels other than -1 and 1) is
-        listed in the certificate. Rows to predict are scaled, too.
+        listed in the certificate. Answers that have one scale rows to predict, too.
     feature_names : sequence of str, optional
         Names of the columns; a DataFrame brings its own.
     offset : array of shape (num_records,), or a column's name, optional

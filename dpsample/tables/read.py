@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
-# A quote opens an entry at its beginning only.
-OPENED = re.compile(r'(?<![^ ])"')
-RUNS = re.compile(r'(?<![^ ])("[^"]*(?:""[^"]*)*")(?![^ \r\n])| +')
+# A quote opens an entry at its beginning only: closed, open to the end, and blanks.
+INSIDE = '[^"]*(?:""[^"]*)*'
+CLOSING = re.compile(f'{INSIDE}"')
+RUNS = re.compile(f'(?<![^ ])(?:("{INSIDE}")(?![^ ])|("{INSIDE})$)| +')
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -316,12 +317,13 @@ def _lines(
         is_open = False  # whether the line begins within quotes
         for line in text:
             last[0] = line
-            if is_open or not is_run:
+            closing = CLOSING.match(line) if is_open else None
+            if not is_run or (is_open and closing is None):
                 yield line
-                is_open &= line.count('"') % 2 == 0
-            else:
-                yield _with_single_blanks(line)
-                is_open = OPENED.search(RUNS.sub(" ", line)) is not None
+                continue
+            start = closing.end() if closing else 0
+            rest, is_open = _with_single_blanks(line[start:])
+            yield line[:start] + rest if start else rest.lstrip(" ")
 
     reader = csv.reader(
         told(), delimiter=separator, skipinitialspace=not is_run, strict=True
@@ -336,11 +338,17 @@ def _lines(
         check.fail(f"line {reader.line_num}", "of entries and separators", str(error))
 
 
-def _with_single_blanks(line: str) -> str:
-    # Any number of blanks separates two entries; quoted ones keep theirs.
-    body = line.rstrip("\r\n")
-    text = RUNS.sub(lambda found: found[1] or " ", body).strip(" ")
-    return text + line[len(body) :]
+def _with_single_blanks(line: str) -> tuple[str, bool]:
+    """Line with one blank between entries, none at its end; whether a quote is open."""
+    body, is_open = line.rstrip("\r\n"), False
+
+    def keep(found: re.Match[str]) -> str:
+        nonlocal is_open
+        is_open = found[2] is not None
+        return found[1] or found[2] or " "
+
+    text = RUNS.sub(keep, body)
+    return (text if is_open else text.rstrip(" ")) + line[len(body) :], is_open
 
 
 def _unnamed(place: int, others: Sequence[str]) -> str:

@@ -49,7 +49,7 @@ class Predictor(ABC):
             there, with a warning. Otherwise rows encoded as the training rows were:
             columns of a DataFrame are matched by name with ``feature_names``, those of
             arrays by position. Rows above the row bound are scaled down, with a
-            warning, if those of the fit were.
+            warning, if a certificate says that those of the fit were.
 
         Returns
         -------

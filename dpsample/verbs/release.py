@@ -352,6 +352,9 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
             answers.append(draw())
     except Exception:  # one public message for whatever it was
         pass
+    except BaseException:
+        answers.clear()
+        raise
     if time.monotonic() >= due:
         answers.clear()
     try:

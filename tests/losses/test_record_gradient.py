@@ -1,5 +1,6 @@
 """Losses without a margin: the same loop, and only the privacy claims that survive."""
 
+import functools
 import json
 import types
 from functools import cache
@@ -331,6 +332,12 @@ def test_a_function_in_a_tuple_is_looked_at():
     def helper(x):
         print(x)
 
+    @functools.wraps(test_a_function_in_a_tuple_is_looked_at)
+    def wrapper(u, y):
+        print(u)
+
+    with pytest.raises(ValueError, match="value must be free of print"):
+        refuse_print("value", wrapper)
     both = ((abs, helper),)
     with pytest.raises(ValueError, match="value must be free of print"):
         refuse_print("value", lambda u, y: both[0][1](u) ** 2)

@@ -211,6 +211,8 @@ def test_quoted_entries_between_blanks_are_entries():
         ("a b y\n5'10\"   6'1\"   x\n", [["5'10\"", "6'1\"", "x"]]),
         ('a b y\n"x\n  b" 1 2\n3  4 5', [["x\n  b", "1", "2"], ["3", "4", "5"]]),
         ('a b y\n1 "say ""  ""." 2\n', [["1", 'say "  ".', "2"]]),
+        ('a b\n"x   y\nz"   1 \n x"y  2\n', [["x   y\nz", "1"], ['x"y', "2"]]),
+        ('a b\n1  "  \n\n  "\n', [["1", "  \n\n  "]]),
     ):
         frame = to_frame(text.encode(), "csv", runs)
         assert frame.to_numpy().tolist() == expected
