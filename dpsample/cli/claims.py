@@ -29,8 +29,8 @@ SIGNS = {"exact": "", "upper bound": "<= ", "attack": ">= "}
 LEGEND = (
     "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "
     ">= attained by the named pair",
-    "noise needed: to meet the claim, in units of the printed noise; none is enough "
-    "where it says none",
+    "noise needed: to meet the claim, in units of the printed noise; none: not "
+    "even 10 000 times as much is enough",
 )
 
 
