@@ -260,23 +260,30 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
 
 
 def compile_conditional(
-    prepare: Callable[..., int], judge: Callable[..., int]
+    touch: Callable[..., float], judge: Callable[..., int]
 ) -> Kernel[..., int]:
     """Exact draw of the position given y in scratch[1], compiled with an oracle.
 
-    ``prepare(target, pieces, plan, state)`` finds the envelope and returns a code;
+    ``touch(target, pieces, plan, state, w, gradient)`` returns U at w and fills its
+    gradient; a value that is not finite is a failure.
     ``judge(target, pieces, plan, state, rng, is_resumed)`` accepts or refuses the
     proposal in scratch[5]: 1, 0, minus a code of `errors`, or `PAUSED`. The draw
     returns a code. Paused, it goes on with its next try or test when called again.
     """
     uncounted = kernel(counts_references=False)
-    find, test = uncounted(prepare), uncounted(judge)
+    tangent_at, test = uncounted(touch), uncounted(judge)
 
     def conditional(target, pieces, plan, state, rng):
         control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
         is_over, stage = False, control[STAGE]
         if stage == 0.0:
-            code = find(target, pieces, plan, state)
+            y, w, gradient = state.scratch[1], state.scratch[2], state.scratch[3]
+            gibbs.project(target, pieces, y, w)
+            control[U_AT_W] = tangent_at(target, pieces, plan, state, w, gradient)
+            if not np.isfinite(control[U_AT_W]):
+                return PIECE_FAILED
+            aim(plan.metric, y, w, gradient, mean)
+            code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
                 return code
             control[TRIES] = 0.0
@@ -317,19 +324,9 @@ def compile_conditional(
     return uncounted(conditional)
 
 
-def prepare(target, pieces, plan, state):
-    """Mean and halfspace of the envelope given y in scratch[1]; a code of `errors`."""
-    y, w = state.scratch[1], state.scratch[2]
-    gradient, mean = state.scratch[3], state.scratch[4]
-    gibbs.project(target, pieces, y, w)
-    u_w = gibbs.energy_gradient(target, pieces, w, state.work, gradient)
-    state.counts[chain.GRADIENTS] += 1
-    state.counts[chain.RECORDS] += target.data.num_records
-    if not np.isfinite(u_w):
-        return PIECE_FAILED
-    aim(plan.metric, y, w, gradient, mean)
-    state.work.control[U_AT_W] = u_w
-    return set_halfspace(target, pieces, plan.metric, state, mean)
+def touch(target, pieces, plan, state, w, gradient):
+    """U at w, and its gradient."""
+    return chain.slope(target, pieces, state, w, gradient)
 
 
 @kernel(counts_references=False)
@@ -376,7 +373,7 @@ def judge(target, pieces, plan, state, rng, is_resumed):
     return weigh(target, pieces, metric, state, threshold, u_x)
 
 
-conditional = compile_conditional(prepare, judge)
+conditional = compile_conditional(touch, judge)
 
 
 @kernel(counts_references=False)

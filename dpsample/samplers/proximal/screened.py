@@ -32,7 +32,6 @@ from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Data, add_transposed, margins_of
 from dpsample.samplers.chain import GRADIENTS, RECORDS, VALUES, ChainState, compile_run
-from dpsample.samplers.errors import PIECE_FAILED
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import ProximalPlan
 from dpsample.samplers.record_terms import row_norms
@@ -332,17 +331,9 @@ def energy(target, pieces, screen, state, z):
     return target.k * (risk / data.num_records + target.mu * penalty)
 
 
-def prepare(target, pieces, plan, state):
-    """Levels, mean and halfspace given y in scratch[1]; a code of `errors`."""
-    y, w = state.scratch[1], state.scratch[2]
-    gradient, mean = state.scratch[3], state.scratch[4]
-    gibbs.project(target, pieces, y, w)
-    u_w = energy_gradient(target, pieces, plan.bounds, state, w, gradient)
-    if not np.isfinite(u_w):
-        return PIECE_FAILED
-    alternation.aim(plan.metric, y, w, gradient, mean)
-    state.work.control[alternation.U_AT_W] = u_w
-    return alternation.set_halfspace(target, pieces, plan.metric, state, mean)
+def touch(target, pieces, plan, state, w, gradient):
+    """V at w, and its gradient, by the levels."""
+    return energy_gradient(target, pieces, plan.bounds, state, w, gradient)
 
 
 def judge(target, pieces, plan, state, rng, is_resumed):
@@ -353,7 +344,7 @@ def judge(target, pieces, plan, state, rng, is_resumed):
     return alternation.weigh(target, pieces, plan.metric, state, threshold, u_x)
 
 
-conditional = alternation.compile_conditional(prepare, judge)
+conditional = alternation.compile_conditional(touch, judge)
 
 
 def step(target, pieces, plan, state, rng):

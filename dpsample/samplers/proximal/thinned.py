@@ -123,13 +123,10 @@ def record_gap(target, pieces, state, x, i):
 def regularizer_gap(target, pieces, plan, state, x, w, difference):
     """Gap of the regularizer above tangent and quadratic, and its rounding error."""
     weight = target.k * target.mu
-    linear = np.dot(state.scratch[alternation.NUM_SCRATCH], difference)
-    square = alternation.quadratic(plan.precision, difference, state.scratch[7])
-    square *= 0.5 * plan.tangent
     at_x = weight * gibbs.regularizer(target, pieces, x, state.work)
     at_w = weight * gibbs.regularizer(target, pieces, w, state.work)
-    slack = ROUNDING * (1.0 + abs(at_x) + abs(at_w) + abs(linear) + square)
-    return (at_x - at_w) - linear - square, slack
+    slope, room = state.scratch[alternation.NUM_SCRATCH], state.scratch[7]
+    return alternation.gap_and_slack(plan, at_x, at_w, slope, difference, room)
 
 
 @kernel(counts_references=False)
@@ -179,16 +176,10 @@ def test(target, pieces, state, rng):
     return 1
 
 
-def prepare(target, pieces, plan, state):
-    """Tangents, mean and halfspace given y in scratch[1]; a code of `errors`."""
-    y, w = state.scratch[1], state.scratch[2]
-    gradient, mean = state.scratch[3], state.scratch[4]
-    gibbs.project(target, pieces, y, w)
+def touch(target, pieces, plan, state, w, gradient):
+    """Tangents at w, and the gradient of U; its value is not needed."""
     code = expand(target, pieces, w, state, gradient)
-    if code != OK:
-        return code
-    alternation.aim(plan.metric, y, w, gradient, mean)
-    return alternation.set_halfspace(target, pieces, plan.metric, state, mean)
+    return 0.0 if code == OK else np.nan
 
 
 def judge(target, pieces, plan, state, rng, is_resumed):
@@ -199,7 +190,7 @@ def judge(target, pieces, plan, state, rng, is_resumed):
     return accept(target, pieces, plan.metric, plan.bounds, state, rng)
 
 
-conditional = alternation.compile_conditional(prepare, judge)
+conditional = alternation.compile_conditional(touch, judge)
 
 
 def step(target, pieces, plan, state, rng):
