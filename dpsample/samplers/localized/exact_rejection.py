@@ -75,6 +75,8 @@ from dpsample.numerics.exact import (
     TOTAL_VARIATION,
     exact_exponential,
     exact_normal,
+    two_product,
+    two_sum,
 )
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.problem.homes import add
@@ -359,8 +361,8 @@ class ExactRejection:
     def _moves(self, tries: Tries, i: int) -> list[Array]:
         """Columns whose sum is m + F z, exactly."""
         products = (
-            *_product(self.root, tries.noise[i]),
-            *_product(self.root, tries.noise_low[i]),
+            *two_product.py_func(self.root, tries.noise[i]),
+            *two_product.py_func(self.root, tries.noise_low[i]),
         )
         return [self.shift[:, None], *products]
 
@@ -434,20 +436,6 @@ def _is_sharp(
     spread, size = float(np.linalg.norm(inverse)), float(np.linalg.norm(root))
     shift = float(np.linalg.norm(inverse @ off[0])) + spread * off[1]
     return 8.0 * unit * spread * size <= 1e-9 and 3.0 * radius * shift <= 1e-4
-
-
-def _product(left: Array, right: Array) -> tuple[Array, Array]:
-    """Products rounded, and what rounding took away (Dekker's)."""
-    product = left * right
-    (a, b), (c, d) = _halves(left), _halves(right)
-    return product, ((a * c - product) + a * d + b * c) + b * d
-
-
-def _halves(values: Array) -> tuple[Array, Array]:
-    """Sum of two doubles of 26 bits (Veltkamp's)."""
-    scaled = 134217729.0 * values
-    high = scaled - (scaled - values)
-    return high, values - high
 
 
 def _decimals(digits: int) -> AbstractContextManager[object]:
@@ -533,10 +521,9 @@ def _sums(part: RecordColumns) -> _Sums:
 
 
 def _joined(left: _Sums, right: _Sums) -> _Sums:
-    total, rest = left.total.copy(), left.rest + right.rest
-    for j, term in enumerate(right.total):
-        add_to.py_func(term, j, total, rest)
+    total, lost = two_sum.py_func(left.total, right.total)
     largest = np.maximum(left.largest, right.largest)
+    rest = left.rest + right.rest + lost
     return _Sums(left.sizes + right.sizes, largest, total, rest)
 
 
@@ -568,8 +555,5 @@ def add_scaled(data, scales, start, stop, total, rest):
 @kernel
 def add_to(term, j, total, rest):
     """Add one term to entry j of total, and what that loses to rest."""
-    before = total[j]
-    after = before + term
-    part = after - before
-    rest[j] += (before - (after - part)) + (term - part)
-    total[j] = after
+    total[j], lost = two_sum(total[j], term)
+    rest[j] += lost
