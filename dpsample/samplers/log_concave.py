@@ -434,18 +434,18 @@ def log_mass(slope, curvature, width):
 
 
 @kernel(counts_references=False)
-def sift_down(keys, rises, start, count):
-    """Restore the heap below ``start``."""
-    root = start
-    while 2 * root + 1 < count:
-        child = 2 * root + 1
+def sift_down(keys, values, start, count):
+    """Restore a heap, largest key first, whose entry at ``start`` may be too small."""
+    key, value, hole = keys[start], values[start], start
+    while 2 * hole + 1 < count:
+        child = 2 * hole + 1
         if child + 1 < count and keys[child] < keys[child + 1]:
             child += 1
-        if keys[root] >= keys[child]:
-            return
-        keys[root], keys[child] = keys[child], keys[root]
-        rises[root], rises[child] = rises[child], rises[root]
-        root = child
+        if key >= keys[child]:
+            break
+        keys[hole], values[hole] = keys[child], values[child]
+        hole = child
+    keys[hole], values[hole] = key, value
 
 
 @kernel(counts_references=False)

@@ -35,6 +35,7 @@ from dpsample.domains import (
 )
 from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
 from dpsample.numerics.vectors import copy_into
+from dpsample.samplers.log_concave import sift_down
 
 # Body, point, velocity, acceleration, horizon, scratch memory (ROOM dim), normal, out.
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
@@ -292,25 +293,8 @@ def turning_euclidean_exit(body, theta, velocity, pivot, horizon, room, normal, 
 
 
 @kernel(counts_references=False)
-def sift_down(times, owners, start, count):
-    """Restore the order of a heap whose entry at ``start`` may be too late."""
-    time, owner, hole = times[start], owners[start], start
-    while True:
-        child = 2 * hole + 1
-        if child >= count:
-            break
-        if child + 1 < count and times[child + 1] < times[child]:
-            child += 1
-        if not times[child] < time:
-            break
-        times[hole], owners[hole] = times[child], owners[child]
-        hole = child
-    times[hole], owners[hole] = time, owner
-
-
-@kernel(counts_references=False)
-def collect_turns(body, theta, velocity, pull, horizon, times, owners):
-    """Fill a heap with the times at which coordinates pass the center's."""
+def collect_turns(body, theta, velocity, pull, horizon, before, owners):
+    """Fill a heap with the times, negated, at which coordinates pass the center's."""
     count = 0
     for j in range(len(theta)):
         place, speed, bend = theta[j] - body.center[j], velocity[j], pull[j]
@@ -322,10 +306,10 @@ def collect_turns(body, theta, velocity, pull, horizon, times, owners):
         far = -(speed + math.copysign(math.sqrt(square), speed))
         for time in (2.0 * place / far, far / bend if bend != 0.0 else np.inf):
             if 0.0 < time < horizon:
-                times[count], owners[count] = time, j
+                before[count], owners[count] = -time, j
                 count += 1
     for start in range(count // 2 - 1, -1, -1):
-        sift_down(times, owners, start, count)
+        sift_down(before, owners, start, count)
     return count
 
 
@@ -347,11 +331,11 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
         return
     # The norm reaches the radius no later than the face of the signs here is met.
     horizon = min(horizon, (1.0 + AFTER) * first_fall(height, rate, bend))
-    times, owners = room[: 2 * dim], room[2 * dim : 4 * dim]
-    count = collect_turns(body, theta, velocity, pull, horizon, times, owners)
+    before, owners = room[: 2 * dim], room[2 * dim : 4 * dim]
+    count = collect_turns(body, theta, velocity, pull, horizon, before, owners)
     start = 0.0
     while True:
-        stop = times[0] if count > 0 else horizon
+        stop = -before[0] if count > 0 else horizon
         here = height + start * (rate + 0.5 * start * bend)
         time = start + first_fall(here, rate + start * bend, bend)
         if time <= stop:  # equal, at 0, if the path starts outwards from the wall
@@ -365,9 +349,9 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
         rate -= 2.0 * normal[j] * velocity[j]
         bend -= 2.0 * normal[j] * pull[j]
         count -= 1
-        times[0], owners[0] = times[count], owners[count]
+        before[0], owners[0] = before[count], owners[count]
         if count > 0:
-            sift_down(times, owners, 0, count)
+            sift_down(before, owners, 0, count)
 
 
 @kernel(counts_references=False)
