@@ -283,9 +283,8 @@ def slide(target, pieces, plan, state, i, rng):
     return OK
 
 
-@kernel(counts_references=False)
-def sweep(target, pieces, plan, state, rng):
-    """One slice draw along each direction."""
+def step(target, pieces, plan, state, rng):
+    """One slice draw along each direction; a pause may come after each evaluation."""
     control = state.work.control
     begin = 0
     if control[STAGE] == ON_LINE:
@@ -303,11 +302,6 @@ def sweep(target, pieces, plan, state, rng):
         if code != OK:
             return code
     return OK
-
-
-def step(target, pieces, plan, state, rng):
-    """One sweep; a pause may come after each evaluation."""
-    return sweep(target, pieces, plan, state, rng)
 
 
 run = compile_run(step)
