@@ -166,15 +166,13 @@ def compile_pair(couple: Callable[..., int]) -> Kernel[..., tuple[int, int, bool
 class Pair:
     """Coupled kernel of a prepared chain."""
 
-    target: Gibbs
+    prepared: PreparedChain
+    coupling: Coupling
     plan: Any  # numbers of the coupled kernel
-    run: Kernel[..., tuple[int, int, bool]]  # what `compile_pair` returned
-    init_fn: Callable[[Gibbs, Any, Array], ChainState]  # of either chain
-    num_steps: int  # of the kernel, per draw
 
     def init(self, position: Array) -> ChainState:
         """State of one of the two chains."""
-        return self.init_fn(self.target, self.plan, position)
+        return self.coupling.init_fn(self.prepared.target, self.plan, position)
 
     def advance(
         self,
@@ -185,9 +183,10 @@ class Pair:
         others: Array,
     ) -> tuple[int, bool]:
         """Fill rows of both chains' draws; return how many, and whether they met."""
-        fixed = self.target.numbers, self.target.pieces, self.plan
-        code, count, has_met = self.run(
-            *fixed, first, second, rng, self.num_steps, draws, others
+        target, num_steps = self.prepared.target, self.prepared.num_steps
+        fixed = target.numbers, target.pieces, self.plan
+        code, count, has_met = self.coupling.run(
+            *fixed, first, second, rng, num_steps, draws, others
         )
         raise_unless_ok(code)
         return int(count), bool(has_met)
@@ -274,9 +273,7 @@ def judge_langevin(plan, state, energy, threshold):
     log_ratio = mala.log_acceptance(
         plan, state, proposal, energy, gradient, white, drift
     )
-    if threshold <= log_ratio:
-        copy_into(gradient, state.memory)
-    return decide(state, energy, log_ratio, threshold)
+    return chain.settle_slope(state, proposal, energy, gradient, log_ratio, threshold)
 
 
 def couple_langevin(target, pieces, plan, first, second, rng):
@@ -461,8 +458,8 @@ class Coupling:
     """Coupled kernel of a sampler, and how its state and plan are made."""
 
     name: str
-    run: Kernel[..., tuple[int, int, bool]]
-    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init
+    run: Kernel[..., tuple[int, int, bool]]  # what `compile_pair` returned
+    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init  # of either chain
     plan_fn: Callable[[PreparedChain], Any] = attrgetter("plan")
 
 
@@ -497,11 +494,5 @@ def coupled_chain(
     coupling = COUPLINGS.get(prepared.run)
     if coupling is None:
         return None
-    pair = Pair(
-        target=prepared.target,
-        plan=coupling.plan_fn(prepared),
-        run=coupling.run,
-        init_fn=coupling.init_fn,
-        num_steps=prepared.num_steps,
-    )
-    return coupling.name, pair
+    plan = coupling.plan_fn(prepared)
+    return coupling.name, Pair(prepared=prepared, coupling=coupling, plan=plan)
