@@ -120,15 +120,13 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def make_plan(
-    target: Gibbs, center: Array, factor: Array, whiten: Array
-) -> HitAndRunPlan:
-    """Plan of a Gaussian fit: center, root of the covariance, and its left inverse."""
+def make_plan(target: Gibbs, gaussian: GaussianFit) -> HitAndRunPlan:
+    """Plan of a target with a Gaussian fit."""
     is_zero_sum = target.problem.domain.affine_dim(target.dim) < target.dim
     return HitAndRunPlan(
-        center=center,
-        factor=factor,
-        whiten=whiten,
+        center=gaussian.center,
+        factor=gaussian.factor,
+        whiten=gaussian.whiten,
         is_zero_sum=int(is_zero_sum),
         is_quadratic=int(has_quadratic_regularizer(target)),
     )
@@ -174,16 +172,10 @@ class HitAndRun(Sampler):
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the covariance, by a pilot run where the domain cuts the target."""
         self.require(target)
-
-        def plan(gaussian: GaussianFit, step: float) -> HitAndRunPlan:
-            del step  # there is none
-            parts = gaussian.center, gaussian.factor, gaussian.whiten
-            return make_plan(target, *parts)
-
         recipe = sampler.TuningRecipe(
             run=run,
             init_fn=init,
-            plan_fn=plan,
+            plan_fn=lambda gaussian, _: make_plan(target, gaussian),  # without a step
             rate=1.0,
             first_step=1.0,
             num_steps=self.num_steps,
