@@ -277,21 +277,21 @@ def reals(name: str, value: object, remedy: str = "") -> NDArray[Any]:
     return given
 
 
-def _reals(name: str, value: object, remedy: str) -> Array:
+def _reals(name: str, value: object) -> Array:
     """Fresh float64 array of real numbers."""
-    given = reals(name, value, remedy)
+    given = reals(name, value)
     copy = np.empty(given.shape)
-    write(name, given, copy, remedy)
+    write(name, given, copy)
     return copy
 
 
-def write(name: str, given: NDArray[Any], out: Array, remedy: str = "") -> None:
+def write(name: str, given: NDArray[Any], out: Array) -> None:
     """Write real numbers of any type to float64 memory."""
     try:
         with np.errstate(over="ignore"):  # an infinity is refused later
             out[...] = given
     except OverflowError:
-        fail(name, "an array of finite numbers", shown(given), remedy)
+        fail(name, "an array of finite numbers", shown(given))
 
 
 def path(name: str, value: Any, *, exists: bool = False) -> Path:
@@ -318,15 +318,13 @@ def built(name: str, kind: Callable[..., Result], fields: object) -> Result:
     return kind(**fields)
 
 
-def array(
-    name: str, value: object, *, shape: tuple[int | None, ...], remedy: str = ""
-) -> Array:
+def array(name: str, value: object, *, shape: tuple[int | None, ...]) -> Array:
     """Return ``value`` as a fresh finite float64 array in C order.
 
     ``shape`` holds one entry per axis; None stands for any length. A copy is made
     always: kernels need writable aligned memory that the caller cannot change.
     """
-    result = _reals(name, value, remedy)
+    result = _reals(name, value)
     wanted = ", ".join("any" if s is None else str(s) for s in shape)
     wanted = f"({wanted},)" if len(shape) == 1 else f"({wanted})"
     fits = result.ndim == len(shape) and all(
@@ -334,8 +332,8 @@ def array(
         for want, have in zip(shape, result.shape, strict=True)
     )
     if not fits:
-        fail(name, f"of shape {wanted}", f"shape {result.shape}", remedy)
-    finite(name, result, remedy=remedy)
+        fail(name, f"of shape {wanted}", f"shape {result.shape}")
+    finite(name, result)
     return result
 
 
@@ -404,7 +402,7 @@ def vectors(name: str, value: object, *, dim: int | None = None) -> Array:
 
     ``dim`` is their length; None stands for any length >= 1.
     """
-    result = _reals(name, value, "")
+    result = _reals(name, value)
     length = result.shape[-1] if result.ndim else 0
     if length == 0 or dim not in (None, length):
         fail(name, f"of shape (..., {dim or 'd'})", f"shape {result.shape}")

@@ -124,7 +124,7 @@ def measure(hull, count, low, high):
 
 
 @kernel(counts_references=False)
-def propose(hull, count, low, high, rng):
+def propose(hull, count, high, rng):
     """Draw from e^-L; return the point and L there. After `measure`."""
     level = rng.random() * hull[MASS, count - 1]
     i = 0
@@ -214,7 +214,7 @@ def compile_draw(
             if is_proposal:
                 if not 0.0 < measure(hull, count, low, high) < np.inf:
                     return PIECE_FAILED, np.nan, np.nan, turn - begin
-                t, bound = propose(hull, count, low, high, rng)
+                t, bound = propose(hull, count, high, rng)
             value, slope = energy(arguments, t)
             if np.isnan(value) or (turn > 2 and count == 0):
                 return PIECE_FAILED, np.nan, np.nan, turn + 1 - begin

@@ -122,7 +122,6 @@ class TuningRecipe:
     plan_fn: Callable[[GaussianFit, float], Any] = gaussian_plan
     longest: float = MAX_STEP
     num_steps: int = 1
-    num_warmup: int = 1000
 
     def build(self, target: Gibbs, gaussian: GaussianFit, step: float) -> PreparedChain:
         """Chain with this fit and step."""
@@ -133,7 +132,7 @@ class TuningRecipe:
             init_fn=self.init_fn,
             start=gaussian.center,
             num_steps=self.num_steps,
-            num_warmup=self.num_warmup,
+            num_warmup=1000,
             settings={"step_size": step},
             scatter=gaussian.factor,
         )

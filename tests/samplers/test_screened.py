@@ -86,7 +86,7 @@ class Balls:
         self.target = target
         option = metric.candidates(target, oracle="metric")[0]
         self.screen = screened.screen(target, option.plan(0.2))._replace(**changes)
-        self.state = screened.init(target, np.zeros(target.dim), self.screen)
+        self.state = screened.init(target, np.zeros(target.dim))
         self.fixed = (target.numbers, target.pieces, self.screen, self.state)
 
     def errors(self, rng, count):

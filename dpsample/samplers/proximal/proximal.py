@@ -91,7 +91,7 @@ def _init(target: Gibbs, position: Array, bounds: Bounds) -> ChainState:
     if isinstance(bounds, thinned.Bounds):
         return thinned.init(target, position)
     if isinstance(bounds, Screen):
-        return screened.init(target, position, bounds)
+        return screened.init(target, position)
     return alternation.init(target, position)
 
 
@@ -125,12 +125,11 @@ class Pilot:
         *,
         is_screened: bool = False,
     ) -> None:
-        self.target, self.metric, self.rng, self.start = target, metric, rng, start
+        self.target, self.metric, self.rng = target, metric, rng
         self.steps_for = steps_for
         screen = screened.screen(target, metric.plan(1.0)) if is_screened else None
         self.is_screened = screen is not None
         self.state = _init(target, start, screen)
-        self.numbers = metric.numbers(target)
         self.first, self.longest = metric.steps()
         # In units of one multiply-add: two passes for a gradient, one for a value.
         self.costs = np.zeros(alternation.NUM_COUNTS)

@@ -96,7 +96,7 @@ def share_near(target: Gibbs, screen: Screen, center: Array) -> float:
     return float(np.mean(np.abs(margins - screen.kinks) <= sure))
 
 
-def init(target: Gibbs, position: Array, screen: Screen) -> ChainState:
+def init(target: Gibbs, position: Array) -> ChainState:
     """Fresh state at a position inside the domain.
 
     The memory is the centers, after a number that says whether there are any: from them
