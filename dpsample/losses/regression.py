@@ -24,8 +24,20 @@ def _nearer(response: Array, reach: float) -> Array:
     return np.clip(response, -limit, limit)
 
 
+class _Kinked(Loss):
+    """Loss whose slope is constant on both sides of u = y."""
+
+    def kink(self, response: Array) -> Array:
+        """Return the responses."""
+        return response
+
+    def near_response(self, response: Array, margin_bound: float) -> Array:
+        """Return responses with the same slopes; see `Loss.near_response`."""
+        return _nearer(response, margin_bound)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Absolute(Loss):
+class Absolute(_Kinked):
     r"""Absolute loss :math:`|u - y|`; its minimizer is a conditional median.
 
     Examples
@@ -43,14 +55,6 @@ class Absolute(Loss):
         residual = u - y
         return abs(residual), np.sign(residual)
 
-    def kink(self, response: Array) -> Array:
-        """Return the responses."""
-        return response
-
-    def near_response(self, response: Array, margin_bound: float) -> Array:
-        """Return responses with the same slopes; see `Loss.near_response`."""
-        return _nearer(response, margin_bound)
-
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Soft threshold of the residual."""
         u, y, c = prox_arguments(margins, response, step)
@@ -60,7 +64,7 @@ class Absolute(Loss):
 
 
 @dataclass(frozen=True)
-class Quantile(Loss):
+class Quantile(_Kinked):
     r"""Pinball loss :math:`\max(\tau(y-u), (\tau-1)(y-u))` of level :math:`\tau`.
 
     Examples
@@ -88,14 +92,6 @@ class Quantile(Loss):
         """Return max(level, 1 - level)."""
         del margin_bound, response_bound
         return max(self.level, 1.0 - self.level)
-
-    def kink(self, response: Array) -> Array:
-        """Return the responses."""
-        return response
-
-    def near_response(self, response: Array, margin_bound: float) -> Array:
-        """Return responses with the same slopes; see `Loss.near_response`."""
-        return _nearer(response, margin_bound)
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Move the residual towards 0 by level or 1 - level steps."""
