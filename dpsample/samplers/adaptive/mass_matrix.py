@@ -73,25 +73,24 @@ class MassMatrix(NamedTuple):
         """Rows times W^T: rank numbers each, or dim where Sigma is not dense."""
         if self.is_dense:
             return np.asarray(rows @ self.whiten.T)
-        plain = rows / self.scale
-        return np.asarray(
-            plain + (plain @ self.basis * (self.unstretch - 1.0)) @ self.basis.T
-        )
+        return self._deformed(rows / self.scale, self.unstretch)
 
     def spread(self, white: Array) -> Array:
         """Rows of `whitened` times L^T."""
         if self.is_dense:
             return np.asarray(white @ self.factor.T)
-        along = (white @ self.basis * (self.stretch - 1.0)) @ self.basis.T
-        return np.asarray((white + along) * self.scale)
+        return self._deformed(white, self.stretch) * self.scale
 
     def applied(self, rows: Array) -> Array:
         """Rows times Sigma."""
         if self.is_dense:
             return np.asarray(rows @ self.covariance)
-        plain = rows * self.scale
-        along = (plain @ self.basis * (self.stretch**2 - 1.0)) @ self.basis.T
-        return np.asarray((plain + along) * self.scale)
+        return self._deformed(rows * self.scale, self.stretch**2) * self.scale
+
+    def _deformed(self, rows: Array, amounts: Array) -> Array:
+        """Rows times I + Q diag(amounts - 1) Q^T."""
+        along = (rows @ self.basis * (amounts - 1.0)) @ self.basis.T
+        return np.asarray(rows + along)
 
 
 def dense(factor: ArrayLike, whiten: ArrayLike | None = None) -> MassMatrix:
