@@ -320,14 +320,10 @@ class ExactRejection:
         above = budget - (excess + about)
         answer = above > 0.0
         for i in np.flatnonzero(np.abs(above) <= error).tolist():
-            answer[i] = self.decide_exactly(tries, i)
+            with self.decimals():
+                exact = Decimal(tries.budget[i]) + Decimal(tries.budget_low[i])
+                answer[i] = exact >= self.exact_excess(tries, i)
         return answer, records
-
-    def decide_exactly(self, tries: Tries, i: int) -> bool:
-        """Whether E >= G for one try, by decimals."""
-        with self.decimals():
-            budget = Decimal(tries.budget[i]) + Decimal(tries.budget_low[i])
-            return budget >= self.exact_excess(tries, i)
 
     def tolerance(self, tries: Tries) -> Array:
         """Bound of the error of `excess` and of its difference to the budget."""
