@@ -366,7 +366,7 @@ class Gibbs:
 
 
 class _Near:
-    """Home whose responses are brought near: far ones take digits of sums."""
+    """As `Home`, with responses brought near: far ones take digits of sums."""
 
     def __init__(self, home: Home, problem: Problem) -> None:
         self.home, self.num_records, self.dim = home, home.num_records, home.dim
@@ -375,27 +375,22 @@ class _Near:
 
     @property
     def data(self) -> Data:
-        """As `Home.data`."""
         return self.home.data
 
     @property
     def pass_bytes(self) -> float:
-        """As `Home.pass_bytes`."""
         return self.home.pass_bytes
 
     @property
     def pass_seconds(self) -> float:
-        """As `Home.pass_seconds`."""
         return self.home.pass_seconds
 
     def map(self, function: Callable[..., Any], *args: object) -> Iterator[Any]:
-        """As `Home.map`."""
         return self.home.map(*self.start, function, *args)
 
     def fold(
         self, fold: Callable[..., Any], function: Callable[..., Any], *args: object
     ) -> Any:
-        """As `Home.fold`."""
         return self.home.fold(fold, *self.start, function, *args)
 
     def windows(self, *args: int) -> Iterator[tuple[int, Data]]:
@@ -467,9 +462,12 @@ def fill_chords(target, pieces, points, directions, out):
         chord(target, pieces, points[i], directions[i], out[i])
 
 
-def _rows(points: Array) -> Array:
+def as_seen(array: Array) -> Array:
     """Array as kernels want it: read-only ones are another type for Numba."""
-    return np.require(points, np.float64, ["C", "W"])
+    made: Array = array
+    if not (made.flags.carray and made.dtype == np.float64):  # slower to ask for it
+        made = np.require(made, np.float64, ["C", "W"])
+    return made
 
 
 def _parts(target: Gibbs, num_points: int) -> Iterator[slice]:
@@ -483,7 +481,7 @@ def _parts(target: Gibbs, num_points: int) -> Iterator[slice]:
 
 def energies(target: Gibbs, points: Array) -> Array:
     """V at each row of points (num_points, dim), infinity outside. Not private."""
-    rows, out, work = _rows(points), np.empty(len(points)), target.new_work()
+    rows, out, work = as_seen(points), np.empty(len(points)), target.new_work()
     for part in _parts(target, len(rows)):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
     return out
@@ -491,7 +489,7 @@ def energies(target: Gibbs, points: Array) -> Array:
 
 def slopes(target: Gibbs, points: Array) -> Array:
     """(Sub)gradients of V at the rows of points, (num_points, dim). Not private."""
-    rows, work = _rows(points), target.new_work()
+    rows, work = as_seen(points), target.new_work()
     out = np.empty_like(rows)
     for part in _parts(target, len(rows)):
         fill_slopes(target.numbers, target.pieces, rows[part], work, out[part])
@@ -504,8 +502,8 @@ def chords(target: Gibbs, points: Array, directions: Array) -> Array:
     Of shape (num_points, 2); ``directions`` holds a row for each point, or is one of
     shape (dim,) for all.
     """
-    rows = _rows(points)
-    along = _rows(np.broadcast_to(directions, rows.shape))
+    rows = as_seen(points)
+    along = as_seen(np.broadcast_to(directions, rows.shape))
     out = np.empty((len(rows), 2))
     fill_chords(target.numbers, target.pieces, rows, along, out)
     return out

@@ -28,6 +28,7 @@ from dpsample.targets.gibbs import (
     DomainGeometry,
     Gibbs,
     as_rows,
+    as_seen,
     margin_intervals,
 )
 
@@ -74,14 +75,6 @@ class ChunkColumns(NamedTuple):
     weights: Array  # of the envelope, and the slabs
     lower: Array
     upper: Array
-
-
-def as_seen(array: Array) -> Array:
-    """Array of one type for Numba."""
-    made: Array = array
-    if not (made.flags.carray and made.dtype == np.float64):  # slower to ask for it
-        made = np.require(made, np.float64, ["C", "W"])
-    return made
 
 
 NO_RECORDS = ChunkColumns(

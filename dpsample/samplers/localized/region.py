@@ -60,11 +60,10 @@ from dpsample.samplers.localized.columns import (
     Half,
     RecordColumns,
     Weights,
-    as_seen,
     share_of,
 )
 from dpsample.samplers.localized.mode import Mode, in_basis
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import Gibbs, as_seen
 
 MAX_ROUNDS = 8
 LOWERED = 1e-11  # inward rounding of matrices

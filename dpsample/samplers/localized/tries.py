@@ -25,11 +25,11 @@ from dpsample.samplers.errors import (
     raise_unless_ok,
 )
 from dpsample.samplers.localized import columns
-from dpsample.samplers.localized.columns import RecordColumns, as_seen
+from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import propose
 from dpsample.samplers.localized.region import Region
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import Gibbs, as_seen
 from dpsample.targets.grid import go_inside, nearest
 
 # Numbers of a block of margins: records times tries; its records, at least and at most.
