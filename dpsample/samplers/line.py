@@ -30,6 +30,7 @@ from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem import records
 from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
+from dpsample.targets import gibbs
 
 # Rows of a hull: where a tangent touches, its value and slope there, the left border
 # of its piece, and the mass of all pieces up to this one.
@@ -352,13 +353,11 @@ draw_on_line = compile_draw(evaluate)
 def move_inside(target, pieces, state, t):
     """Move by t along scratch[1], or less where rounding leads out; return the move."""
     theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
-    out, pull = state.work.out, 2.0**-52
+    pull = 2.0**-52
     while True:
         for j in range(theta.shape[0]):
             moved[j] = theta[j] + t * direction[j]
-        out[0] = np.nan
-        pieces.contains(target.body, moved, out)
-        if t == 0.0 or out[0] == 1.0:
+        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
             break
         t = t * (1.0 - pull) if pull < 1.0 else 0.0
         pull *= 2.0
@@ -380,9 +379,7 @@ def energy_at(target, pieces, margins, theta, work):
         total += work.out[0]
     value = total / data.num_records
     if target.mu > 0.0:
-        work.out[0] = np.nan
-        pieces.regularizer_value(target.regularizer, theta, work.out)
-        value += target.mu * work.out[0]
+        value += target.mu * gibbs.regularizer(target, pieces, theta, work)
     return target.k * value
 
 

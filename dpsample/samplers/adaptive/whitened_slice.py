@@ -222,8 +222,7 @@ def slide(target, pieces, plan, state, i, rng):
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
-            ends[0] = np.nan
-            pieces.chord(target.body, theta, direction, ends)
+            gibbs.chord(target, pieces, theta, direction, ends)
             low, high = ends[0], ends[1]
         if not low < high:
             return OK if low == high else PIECE_FAILED
