@@ -73,7 +73,7 @@ def run(options: ReleaseOptions) -> None:
         console.print(answer.certificate)
         if place is not None:
             console.print(f"Private parameters and certificate saved: {place}")
-            if had_answer:
+            if had_answer and place == options.output:  # not in a spare file
                 console.print("What was there is replaced; its budget stays spent.")
         elif options.output is not None:  # there was room for no file at all
             console.print(answer.to_json())

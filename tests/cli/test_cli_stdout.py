@@ -71,6 +71,25 @@ def test_with_neither_file_nor_stdout_the_answer_is_on_stderr(
     assert "cut short" in err.splitlines()[-1] and not list(spare.iterdir())
 
 
+@pytest.mark.parametrize("can_write", [True, False])
+def test_what_was_in_the_output_is_replaced_or_there(
+    records, spare, capsys, monkeypatch, can_write
+):
+    output = records.parent / "answer.json"
+    answer = dps.Release.save
+
+    def save(self, path):
+        if path == output and not can_write:
+            raise ERRORS["disk full"]
+        answer(self, path)
+
+    output.write_text("an older answer")
+    monkeypatch.setattr(dps.Release, "save", save)
+    assert cli.main(arguments(records, "--output", str(output))) == (not can_write)
+    assert (output.read_text() == "an older answer") == (not can_write)
+    assert ("What was there" in capsys.readouterr().out) == can_write
+
+
 def start(records, *more, **options):
     """The command in a process of its own."""
     code = "import sys; from dpsample.cli import main; sys.exit(main())"
