@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, cast
@@ -347,17 +347,15 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
 
     answers = []  # emptied before anything raises, for tracebacks hold variables
     try:
-        with pauses.listening(end_if_late), warnings.catch_warnings():
+        with (
+            suppress(Exception),  # one public message for whatever it was
+            pauses.listening(end_if_late),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             answers.append(draw())
-    except Exception:  # one public message for whatever it was
-        pass
-    except BaseException:
-        answers.clear()
-        raise
-    if time.monotonic() >= due:
-        answers.clear()
-    try:
+        if time.monotonic() >= due:
+            answers.clear()
         while (left := due - time.monotonic()) > 0.0:
             time.sleep(min(left, SLEEP_SECONDS))
             pauses.heard()

@@ -128,6 +128,22 @@ def test_ctrl_c_ends_the_wait(monkeypatch):
         dps.release(problem(), BUDGET, deadline=60.0)
 
 
+def test_ctrl_c_between_the_draw_and_the_wait_leaves_no_answer(monkeypatch):
+    def draw():
+        monkeypatch.setattr(releases.time, "monotonic", interrupted)
+        return "secret"
+
+    def interrupted():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        releases._by_deadline(time.monotonic() + 60.0, draw)
+    frames = [entry.frame for entry in caught.traceback]
+    (answers,) = [f.f_locals["answers"] for f in frames if "answers" in f.f_locals]
+    assert answers == []
+
+
 def test_nothing_is_shown_while_the_time_is_public(monkeypatch, capfd):
     def shown(*_):
         raise AssertionError
