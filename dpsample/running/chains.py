@@ -159,8 +159,8 @@ def run(
                 break
             goal = wanted
             loop.reach(goal, pool, interrupted)
-    if path is not None:
-        save(path, identity, run)
+        if path is not None:  # a first Ctrl-C loses neither file nor draws
+            save(path, identity, run)
     kept = slice(0, min(goal - num_warmup, run.num_kept))
     return Chains(
         draws=run.draws[:, kept],

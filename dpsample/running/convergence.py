@@ -156,10 +156,10 @@ class TrialRun:
         needed = RESERVE * self.wanted / self.found * self.count
         return int(min(self.longest, max(SHORTEST_RUN, math.ceil(needed))))
 
-    def report(self, draws: Array, is_interrupted: bool) -> dict[str, float | bool]:
+    def report(self, draws: Array) -> dict[str, float | bool]:
         """Attributes of a result; warns if the draws are too few."""
         size = effective_size(draws)
-        if not (size >= self.wanted or is_interrupted):
+        if not size >= self.wanted:
             is_longest = draws.shape[1] == self.longest
             warnings.warn(
                 f"The effective sample size is {size:.4g} after {draws.shape[1]} draws "

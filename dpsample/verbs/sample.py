@@ -99,9 +99,9 @@ def sample(
         energy, acceptance rate, numbers of values, gradients and evaluated records, and
         the step size if there is one; ``constant_data``; ``attrs``, in which
         ``releasable`` is false and ``converged`` tells whether ``r_hat`` and ``ess``
-        are good enough. After Ctrl-C, at once, the draws that every chain has made:
-        they are not judged, `diagnostics.check` does that. An energy is NaN if the
-        sampler did without it and it would cost much.
+        are good enough. After Ctrl-C, at once, the draws that every chain has made,
+        also while they are judged: they have no verdict, `diagnostics.check` gives one.
+        An energy is NaN if the sampler did without it and it would cost much.
 
     Raises
     ------
@@ -205,19 +205,24 @@ def sample(
         run = run_chains(
             title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
         )
-    if libraries is not None:
-        libraries.join()
-    if not run.is_interrupted:
-        results.fill_energies(inner, run.draws, run.stats)
-    draws = run.draws
+    is_interrupted, verdict = run.is_interrupted, None
+    draws = run.draws if reduced is None else reduced.lift(run.draws)
+    size: dict[str, float | bool] = {}
+    try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
+        if libraries is not None:
+            libraries.join()
+        if not is_interrupted:
+            results.fill_energies(inner, run.draws, run.stats)
+        if check and not is_interrupted:
+            verdict = Convergence.of(draws, target.problem.feature_names)
+            if chosen.exactness != "iid":
+                verdict.warn(_remedy(sampler))
+        if trial is not None and not is_interrupted:
+            size = trial.report(moving(run.draws))
+    except KeyboardInterrupt:
+        is_interrupted = True
     if reduced is not None:
         run.stats[..., ENERGY] += reduced.shift
-        draws = reduced.lift(draws)
-    verdict = None
-    if check and not run.is_interrupted:  # of a million draws it takes seconds
-        verdict = Convergence.of(draws, target.problem.feature_names)
-        if chosen.exactness != "iid":
-            verdict.warn(_remedy(sampler))
     return results.to_datatree(
         draws,
         results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),
@@ -232,15 +237,11 @@ def sample(
             "seed": f"{root.entropy}"
             + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
             "num_warmup": warmup,
-            "is_interrupted": run.is_interrupted,
+            "is_interrupted": is_interrupted,
             **({} if verdict is None else verdict.attributes()),
             **arithmetic(),
             **_settings_of_run(prepared, warmup, draws.shape[1]),
-            **(
-                {}
-                if trial is None
-                else trial.report(moving(run.draws), run.is_interrupted)
-            ),
+            **size,
         },
     )
 

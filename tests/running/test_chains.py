@@ -180,6 +180,22 @@ def test_ctrl_c_gives_a_prefix_with_every_chain_as_long(tmp_path, threads):
     assert_same(resumed, run(100))
 
 
+def test_ctrl_c_in_the_last_checkpoint_loses_neither_it_nor_the_draws(
+    tmp_path, monkeypatch
+):
+    def pressed(path, identity, run):
+        signal.raise_signal(signal.SIGINT)
+        save(path, identity, run)
+
+    path, save = tmp_path / "run.npz", chains.save
+    monkeypatch.setattr(chains, "save", pressed)
+    stopped = run(20, checkpoint=path)
+    assert stopped.is_interrupted
+    np.testing.assert_array_equal(stopped.draws, run(20).draws)
+    monkeypatch.undo()
+    assert_same(run(40, checkpoint=path), run(40))
+
+
 def test_ctrl_c_in_the_warmup_gives_no_draws():
     stopped = run(10, num_warmup=50, chunk=10, on_progress=interrupt_after(20))
     assert stopped.is_interrupted and stopped.draws.shape == (3, 0, DIM)

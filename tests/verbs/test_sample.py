@@ -10,7 +10,8 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample.core.streams import streams
-from dpsample.running import chains
+from dpsample.running import chains, convergence
+from dpsample.verbs import results
 from tests.support.tiers import one_in
 
 CENTER = [0.2, -0.1, 0.3]
@@ -166,6 +167,30 @@ def test_ctrl_c_returns_a_prefix_and_the_checkpoint_goes_on(monkeypatch, tmp_pat
     resumed = sample(small, num_draws=length + 50, num_chains=2, checkpoint=path)
     np.testing.assert_array_equal(theta(resumed), theta(whole))
     assert not resumed.attrs["is_interrupted"]
+
+
+@pytest.mark.parametrize("stage", ["fill_energies", "verdicts", "effective_size"])
+def test_ctrl_c_after_the_last_draw_keeps_all_draws(monkeypatch, stage):
+    whole = sample(check=True, target_ess=50.0)
+
+    def press(*_):
+        signal.raise_signal(signal.SIGINT)
+
+    room = results if stage == "fill_energies" else convergence
+    of_trial = convergence.TrialRun.__call__
+
+    def undisturbed(trial, draws):  # the trial run asks for sizes, too
+        with monkeypatch.context() as patch:
+            patch.setattr(room, stage, kept)
+            return of_trial(trial, draws)
+
+    kept = getattr(room, stage)
+    monkeypatch.setattr(convergence.TrialRun, "__call__", undisturbed)
+    monkeypatch.setattr(room, stage, press)
+    stopped = sample(check=True, target_ess=50.0)
+    np.testing.assert_array_equal(theta(stopped), theta(whole))
+    assert stopped.attrs["is_interrupted"] and not whole.attrs["is_interrupted"]
+    assert "ess_reached" not in stopped.attrs
 
 
 REGULARIZED = {
