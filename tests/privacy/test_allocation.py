@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
+from dpsample.core import pauses
 from dpsample.privacy import (
     AllocatedGaussianEvent,
     Budget,
@@ -244,3 +245,14 @@ def test_an_audit_refutes_half_the_noise_and_not_the_noise(noise, is_refuted):
         progress=False,
     )
     assert report.is_refuted == is_refuted
+
+
+def test_ctrl_c_is_heard_among_the_sums_of_an_epoch(monkeypatch):
+    heard = []
+    given = {"noise_multiplier": 2.0, "num_steps": 6, "interval": 4e-3}
+    whole = epoch_law(**given)
+    monkeypatch.setattr(allocation, "CALL_PAIRS", 10**5, raising=False)
+    with pauses.listening(lambda: heard.append(None)):
+        cut = epoch_law(**given)
+    assert len(heard) > 100
+    np.testing.assert_array_equal(cut.masses, whole.masses)

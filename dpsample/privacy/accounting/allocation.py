@@ -49,6 +49,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
@@ -59,6 +60,7 @@ UNIT = 2.0**-53
 FIRST_ERROR, VALUE_ERROR = 1e-12, 2e-13
 SUMS_ERROR = 1e-9  # of what is cut off, relatively: more than a million terms
 NEGLIGIBLE = 1e-26  # probability, or mean, that a sum loses at either end
+CALL_PAIRS = 10**7  # of values whose sums one call adds
 FINE = 0.1  # standard deviations of a piece on which eight nodes are enough
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
@@ -119,7 +121,12 @@ def _sum(one: RatioLaw, other: RatioLaw, interval: float) -> RatioLaw:
     first = max(one.first, other.first) + int(steps[-1])
     last = max(law.first + len(law.masses) for law in (one, other)) + int(steps[0])
     masses, places = np.zeros(last - first + 1), (one.first, other.first, first)
-    _add_sums(one.masses, other.masses, places, (steps, shares, least), masses)
+    table, pairs = (steps, shares, least), min(len(one.masses), len(other.masses))
+    count = max(1, CALL_PAIRS // pairs)  # gaps of a call of some 20 ms
+    for start in range(ends[0], ends[1] + 1, count):
+        part = start, min(start + count, ends[1] + 1)
+        _add_sums(one.masses, other.masses, places, table, part, masses)
+        pauses.heard()
     terms = len(one.masses) + len(other.masses)
     short = one.short + other.short + (6.0 * terms + 16.0) * UNIT
     # Where one is 0 the other is split between 0 and the end: next to nothing.
@@ -144,14 +151,14 @@ def _above(law: RatioLaw, interval: float) -> RatioLaw:
 
 
 @kernel
-def _add_sums(one, other, places, table, out):
-    """Add the masses of all sums of two values, each split by its mean.
+def _add_sums(one, other, places, table, gaps, out):
+    """Add the masses of sums of two values with some gaps, each split by its mean.
 
     Pairs of one gap are split alike, and are neighbors in memory, as their sums are.
     """
     steps, shares, least = table
     apart = places[0] - places[1]
-    for gap in range(apart - other.shape[0] + 1, apart + one.shape[0]):
+    for gap in range(gaps[0], gaps[1]):
         share = shares[abs(gap) - least]
         begin, end = max(gap - apart, 0), min(other.shape[0] + gap - apart, len(one))
         xs, ys = one[begin:end], other[begin + apart - gap : end + apart - gap]
