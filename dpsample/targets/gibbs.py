@@ -434,6 +434,7 @@ def as_rows(data: Data) -> Any:
 
 
 CALL_NUMBERS = 10**7  # numbers that one call reads, or as many as one point needs
+MATRIX_PASSES = 100  # over a matrix, for each of its shorter side, to find a chord
 
 
 @kernel(counts_references=False)
@@ -470,19 +471,31 @@ def as_seen(array: Array) -> Array:
     return made
 
 
-def _parts(target: Gibbs, num_points: int) -> Iterator[slice]:
-    """Points of calls of a few hundredths of a second: Ctrl-C is heard in between."""
-    data = target.data
-    size = data.dense.size + data.values.size + data.num_records
+def _parts(num_points: int, size: int) -> Iterator[slice]:
+    """Points of calls of a few hundredths of a second: Ctrl-C is heard in between.
+
+    ``size`` is how many numbers one point needs.
+    """
     count = max(1, CALL_NUMBERS // max(size, 1000))
     for start in range(0, num_points, count):
         yield slice(start, start + count)
 
 
+def _size_of_records(data: Data) -> int:
+    return int(data.dense.size + data.values.size + data.num_records)
+
+
+def _size_of_domain(body: Body) -> int:
+    """Numbers of a test or a chord; singular values take many passes over a matrix."""
+    sides = min(body.num_rows, body.num_columns)
+    return int(body.matrix.size + len(body.center) * (1 + MATRIX_PASSES * sides))
+
+
 def energies(target: Gibbs, points: Array) -> Array:
     """V at each row of points (num_points, dim), infinity outside. Not private."""
     rows, out, work = as_seen(points), np.empty(len(points)), target.new_work()
-    for part in _parts(target, len(rows)):
+    size = _size_of_records(target.data) + _size_of_domain(target.body)
+    for part in _parts(len(rows), size):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
     return out
 
@@ -491,7 +504,7 @@ def slopes(target: Gibbs, points: Array) -> Array:
     """(Sub)gradients of V at the rows of points, (num_points, dim). Not private."""
     rows, work = as_seen(points), target.new_work()
     out = np.empty_like(rows)
-    for part in _parts(target, len(rows)):
+    for part in _parts(len(rows), _size_of_records(target.data)):
         fill_slopes(target.numbers, target.pieces, rows[part], work, out[part])
     return out
 
@@ -505,5 +518,6 @@ def chords(target: Gibbs, points: Array, directions: Array) -> Array:
     rows = as_seen(points)
     along = as_seen(np.broadcast_to(directions, rows.shape))
     out = np.empty((len(rows), 2))
-    fill_chords(target.numbers, target.pieces, rows, along, out)
+    for part in _parts(len(rows), _size_of_domain(target.body)):
+        fill_chords(target.numbers, target.pieces, rows[part], along[part], out[part])
     return out

@@ -269,3 +269,30 @@ def test_what_the_kernels_numbers_are_made_from_cannot_be_changed():
     for name in ("k", "mu", "problem", "regularizer"):
         with pytest.raises(FrozenInstanceError):
             setattr(target, name, getattr(target, name))
+
+
+def test_chords_of_many_sides_are_found_in_several_calls(monkeypatch):
+    """Ctrl-C is heard in between: 1000 points and 10 000 sides took seconds."""
+    rng = np.random.default_rng(0)
+    sides = rng.normal(size=(100, 3))
+    domain = dps.domains.Polytope(sides, np.full(100, 2.0))
+    data = dps.datasets.logistic(20, 3, seed=1)
+    problem = dps.Problem(
+        data.features,
+        data.response,
+        loss=dps.losses.Logistic(),
+        domain=domain,
+        row_bound=1.0,
+    )
+    target = dps.Gibbs(problem, k=1.0, mu=1.0)
+    points, along = rng.normal(size=(2, 50, 3)) * 0.1
+    whole, calls, fill = gibbs.chords(target, points, along), [], gibbs.fill_chords
+
+    def counted(*given):
+        calls.append(None)
+        fill(*given)
+
+    monkeypatch.setattr(gibbs, "fill_chords", counted)
+    monkeypatch.setattr(gibbs, "CALL_NUMBERS", 10_000)
+    np.testing.assert_array_equal(gibbs.chords(target, points, along), whole)
+    assert len(calls) == 5

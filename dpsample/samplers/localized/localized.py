@@ -72,6 +72,7 @@ RARE = 1e-5  # share of accepted ones below which there are better ways
 NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound
 # Tries, in expectations, after which a draw falls back on the proximal sampler.
 PATIENCE = 50.0
+DOMAIN_NUMBERS = 10**7  # of a polytope's rows, that one call reads
 # Error of draws for study.
 STUDY_GAMMA = 1e-9
 
@@ -392,7 +393,11 @@ class PreparedLocalized:
         """Whether each row is in the domain."""
         inside = np.empty(len(points), dtype=np.bool_)
         rows = np.ascontiguousarray(points)
-        jit.call(kernels.fill_inside, *self.fixed, rows, inside)
+        count = max(1, DOMAIN_NUMBERS // max(self.frame.body.matrix.size, 1))
+        for start in range(0, len(rows), count):
+            part = slice(start, start + count)
+            jit.call(kernels.fill_inside, *self.fixed, rows[part], inside[part])
+            pauses.heard()
         return inside
 
     def points(self, vectors: Array) -> Array:
