@@ -133,20 +133,28 @@ def most_violated(body: Body, point: Array, sizes: Array) -> int:
 
 @kernel
 def split_row(
-    body: Body, active: Ints, count: int, row: int, basis: Array, weights: Array
+    body: Body,
+    active: Ints,
+    known: int,
+    count: int,
+    row: int,
+    basis: Array,
+    factor: Array,
+    weights: Array,
 ) -> Array:
     """Split ``a_row = weights * active rows + rest``; return the orthogonal rest.
 
     Gram-Schmidt, twice per row for orthogonality to working precision; the triangular
-    factor has the active rows as columns.
+    factor has the active rows as columns. Of the first ``known`` rows basis and factor
+    are as an earlier call left them.
     """
     dim = body.matrix.shape[1]
-    factor = np.zeros((count + 1, count + 1))
     rest = np.zeros(dim)
-    for k in range(count + 1):
+    for k in range(known, count + 1):
         source = active[k] if k < count else row
         for j in range(dim):
             rest[j] = body.matrix[source, j]
+        factor[:k, k] = 0.0
         for _ in range(2):
             for m in range(k):
                 part = inner(basis[m], rest)
@@ -199,8 +207,8 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     active = np.zeros(room, dtype=np.int64)
     multipliers = np.zeros(room)
     weights = np.zeros(room)
-    basis = np.zeros((room, dim))
-    count = 0
+    basis, factor = np.empty((room, dim)), np.empty((room, room))
+    count = known = 0
     copy_into(theta, out)
     for i in range(body.num_rows):
         rest_of_row = inner(body.matrix[i], theta) - body.bounds[i]
@@ -211,7 +219,8 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
             return True
         own, blocking = 0.0, 0
         while blocking >= 0:
-            rest = split_row(body, active, count, row, basis, weights)
+            rest = split_row(body, active, known, count, row, basis, factor, weights)
+            known = count
             square = inner(rest, rest)
             step = np.inf
             if square > (INDEPENDENT * sizes[row]) ** 2:
@@ -224,7 +233,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
             subtract(out, step, rest)
             own += step
             if blocking >= 0:
-                count -= 1
+                count, known = count - 1, blocking
         active[count] = row
         multipliers[count] = own
         count += 1
