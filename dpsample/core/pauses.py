@@ -186,12 +186,16 @@ class StoppedError(BaseException):
 
 
 def in_threads(
-    task: Callable[..., Result], arguments: Iterable[tuple[Any, ...]], count: int | None
+    task: Callable[..., Result],
+    arguments: Iterable[tuple[Any, ...]],
+    count: int | None,
+    on_done: Callable[[list[Result]], object] = lambda results: None,
 ) -> list[Result]:
     """Results of a task for each tuple of arguments, in order.
 
     Ctrl-C and a failure end all tasks at their next pause; of several the first in
-    order is raised. ``count`` threads, or one for each processor.
+    order is raised. ``count`` threads, or one for each processor. ``on_done`` gets the
+    results so far, again and again until all are there, in the calling thread.
     """
     stop = threading.Event()
 
@@ -211,7 +215,10 @@ def in_threads(
     with ThreadPoolExecutor(count or os.cpu_count()) as pool:
         try:
             tasks = [pool.submit(work, *own) for own in arguments]
-            while wait(tasks, POLL_SECONDS).not_done:
+            left: object = tasks
+            while left:
+                done, left = wait(tasks, POLL_SECONDS)
+                on_done([each.result() for each in done if each.exception() is None])
                 heard()
         except BaseException:
             stop.set()

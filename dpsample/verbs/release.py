@@ -209,9 +209,7 @@ class ReleasePlan:
             chain = self.setting.prepare(pilot, self.gamma)
         return self._walked(chain, stream, say)
 
-    def draw_each(
-        self, seeds: Sequence[np.random.SeedSequence], on_pause: Callable[[], object]
-    ) -> Array:
+    def draw_each(self, seeds: Sequence[np.random.SeedSequence]) -> Array:
         """Thetas of `release` with these seeds, shape (num_seeds, dim).
 
         In compiled code, where all of a draw is.
@@ -221,11 +219,10 @@ class ReleasePlan:
         if self.is_cheap and self.exact is None and room.is_known and has_interior:
             assert self.prepared is not None
             words, limits = starts(seeds, 1), (self.grid.numbers, self.max_work)
-            self.prepared.draw_each(room, words, thetas, limits, on_pause)
+            self.prepared.draw_each(room, words, thetas, limits)
         for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
             pilot, stream = streams(seeds[i], 2)
-            with pauses.listening(on_pause):
-                thetas[i] = self.draw(pilot, stream, lambda _text, _at_once: None)[0]
+            thetas[i] = self.draw(pilot, stream, lambda _text, _at_once: None)[0]
         return thetas
 
     def _rejected(

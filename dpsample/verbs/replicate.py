@@ -7,9 +7,7 @@ be. A block's size can change no draw.
 
 import inspect
 import os
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,6 @@ Evaluate = Callable[[Array], ArrayLike] | Problem
 RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
 # Those of release that watch a single call.
 WATCHED = {"deadline", "constant_time", "work", "ledger"}
-POLL_SECONDS = 0.2
 BLOCK = 512  # runs of a task, at most
 # Child of a run's seed that draws its records: verbs take the first ones.
 RECORDS_STREAM = 2**31
@@ -135,15 +132,14 @@ def replicate(
             check.fail(name, "left to replicate", options[name])
     if not (data is None or callable(data)):
         check.fail("data", "None or a callable", data)
-    seeds, stop = _seeds(seed, num_replicates), threading.Event()
-    runs = _runs(verb, arguments, options, data, stop)
+    seeds = _seeds(seed, num_replicates)
+    runs = _runs(verb, arguments, options, data)
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:
         _check_columns(risks, *arguments, **options)
     title, shown = f"replicates of {verb.__name__}", minimizing_module.display
     with shown(progress, title, "runs", num_replicates) as on_done:
-        number = threads or os.cpu_count() or 1
-        found = _run(runs, seeds, risks, number, stop, on_done)
+        found = _run(runs, seeds, risks, threads or os.cpu_count() or 1, on_done)
     thetas, values = np.concatenate([theta for (theta, _), _ in found]), None
     if risks is not None:
         values = np.concatenate([value for _, value in found])
@@ -181,7 +177,6 @@ def _runs(
     arguments: tuple[Any, ...],
     options: dict[str, Any],
     data: Records | None,
-    stop: threading.Event,
 ) -> Runs:
     """Return runs of the verb as a function of their seeds."""
     check.one_of((minimize, release, sample), verb=verb)
@@ -189,23 +184,17 @@ def _runs(
         given = inspect.signature(verb).bind(*arguments, **options)
     except TypeError as error:
         check.fail("arguments", f"those of {verb.__name__}", str(error))
-
-    def on_pause(_done: int = 0) -> None:
-        if stop.is_set():
-            raise pauses.StoppedError
-
     if verb is minimize:
-        return _minimizations(data, on_pause, **given.arguments)
+        return _minimizations(data, **given.arguments)
     if verb is release and not WATCHED & given.arguments.keys():
         given.apply_defaults()
-        return _releases(data, on_pause, given.arguments)
+        return _releases(data, given.arguments)
 
     def run(seeds: Seeds) -> Answer:
         answers = []
-        with pauses.listening(on_pause):
-            for seed in seeds:
-                pauses.heard()
-                answers.append(_one(verb, data, seed, dict(given.arguments)))
+        for seed in seeds:
+            pauses.heard()
+            answers.append(_one(verb, data, seed, dict(given.arguments)))
         return np.array([theta for theta, _ in answers]), answers[0][1]
 
     return run
@@ -224,7 +213,6 @@ def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Pro
 
 def _minimizations(
     data: Records | None,
-    on_pause: Callable[[int], None],
     problem: Problem,
     optimizer: Optimizer,
     budget: Budget | None = None,
@@ -236,31 +224,31 @@ def _minimizations(
         problem, optimizer, budget, calibration, seeded=True
     )
 
+    def heard(_done: int) -> None:
+        pauses.heard()
+
     def run(seeds: Seeds) -> Answer:
         found, program = [], plan.program
         for seed in seeds:
             spend(ledger, plan.certificate)
             if data is not None:
                 program = Program(_fresh(problem, data, seed), program.recipe)
-            found.append(program.run(streams(seed, 1)[0], on_chunk=on_pause).theta)
+            found.append(program.run(streams(seed, 1)[0], on_chunk=heard).theta)
         return np.array(found), plan.certificate
 
     return run
 
 
-def _releases(
-    data: Records | None, on_pause: Callable[[], None], given: dict[str, Any]
-) -> Runs:
+def _releases(data: Records | None, given: dict[str, Any]) -> Runs:
     problem = given["problem"]
     options = {k: v for k, v in given.items() if k not in WATCHED | {"seed"}}
     plan = planned(seeded=True, **options)
 
     def run(seeds: Seeds) -> Answer:
         if data is None:
-            return plan.draw_each(seeds, on_pause), plan.certificate
+            return plan.draw_each(seeds), plan.certificate
         found = [
-            plan.on(_fresh(problem, data, seed)).draw_each([seed], on_pause)
-            for seed in seeds
+            plan.on(_fresh(problem, data, seed)).draw_each([seed]) for seed in seeds
         ]
         return np.concatenate(found), plan.certificate
 
@@ -292,7 +280,6 @@ def _run(
     seeds: Seeds,
     risks: Problem | None,
     threads: int,
-    stop: threading.Event,
     on_done: Callable[[int], None],
 ) -> list[tuple[Answer, Array]]:
     """Answers and risks in the order of the seeds; the first failure ends all."""
@@ -306,23 +293,13 @@ def _run(
         flat = answer[0].reshape(-1, answer[0].shape[-1])
         return answer, risks._risks(flat).reshape(answer[0].shape[:-1])
 
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            futures = [pool.submit(one, block) for block in blocks]
-            pending, done_runs = set(futures), 0
-            while pending:
-                # A wait without end is deaf to a signal that another thread received.
-                done, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
-                for future in done:
-                    done_runs += len(future.result()[0][0])
-                on_done(done_runs)
-        except BaseException as error:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt(INTERRUPTED) from None
-            raise
-    return [future.result() for future in futures]
+    def on_results(found: list[tuple[Answer, Array]]) -> None:
+        on_done(sum(len(thetas) for (thetas, _), _ in found))
+
+    try:
+        return pauses.in_threads(one, ((b,) for b in blocks), threads, on_results)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
 
 
 def _along_last(function: Callable[[Array], ArrayLike], thetas: Array) -> Array:

@@ -502,7 +502,6 @@ class PreparedLocalized:
         words: Words,
         thetas: Array,
         limits: tuple[GridNumbers, float],
-        on_pause: Callable[[], object],
     ) -> None:
         """Fill rows with what `draw` gives, on the grid, for the streams of ``words``.
 
@@ -519,7 +518,7 @@ class PreparedLocalized:
         rest = room.memory, words, room.rng, thetas, tries
         with np.errstate(over="ignore"):  # streams count modulo 2^64, interpreted too
             while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
-                on_pause()
+                pauses.heard()
 
     def _limits(self, most: float, patience: float) -> DrawLimits:
         """How a draw goes about it; `draw` says what is meant."""
