@@ -4,7 +4,6 @@ import csv
 import io
 import sys
 import warnings
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from dpsample.numerics import norms
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
-from dpsample.tables.encoding import shortened, warn_of
+from dpsample.tables.encoding import shortened
 from dpsample.tables.read import contents, parse_libsvm, to_frame
 from dpsample.verbs.results import Fit, Release, load_answer
 
@@ -144,12 +143,9 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
         if encoding.schema is not None or is_named:
             got = "a LIBSVM file, which has no names"
             check.fail("file", "a table, as the answer's records were", got)
-        clipped: Counter[str] = Counter()
-        long, _ = parse_libsvm(content, encoding, source=file.name)
-        sizes = norms.norm(long, encoding.row_norm)
-        rows = shortened(long, encoding.row_bound, sizes, clipped)
-        warn_of(clipped)
-        return rows
+        rows, _ = parse_libsvm(content, encoding, source=file.name)
+        sizes = norms.norm(rows, encoding.row_norm)
+        return shortened(rows, encoding.row_bound, sizes)
     frame = to_frame(content, kind, encoding.schema, file.name, encoding.target)
     return encoding.new_features(frame)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,7 +30,7 @@ from dpsample.privacy.budget import Relation
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.encoding import shortened, warn_of
+from dpsample.tables.encoding import shortened
 from dpsample.verbs.advise import advise, default_radius
 from dpsample.verbs.intervals import Intervals, intervals
 from dpsample.verbs.minimize import minimize
@@ -175,7 +174,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 "length to which longer rows are scaled down (row_bound=...)."
             )
             check.fail("bounds", "declared", "None", remedy)
-        self.encoding_, self._row_bound, X = None, self.row_bound, _in_order(X)
+        self.encoding_, X = None, _in_order(X)
         rows: Rows = validate_data(self, X, **ROWS)
         texts: Any = getattr(self, "feature_names_in_", None)
         self._names = columns.names_of(X) if texts is None else tuple(texts)
@@ -208,11 +207,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             if names is not None and self._names is not None:
                 places = columns.order("X", names, self._names).tolist()
                 X = nw.from_native(X)[:, places].to_native()
-            clipped: Counter[str] = Counter()
-            long: Rows = validate_data(self, X, **ROWS, reset=False)
-            sizes = norms.norm(long, 2.0)  # as in the fit
-            rows = shortened(long, self._row_bound, sizes, clipped)
-            warn_of(clipped)
+            rows = validate_data(self, X, **ROWS, reset=False)
+            proof: Any = self.answer_.certificate  # of the fit, whatever is set now
+            sizes = norms.norm(rows, proof.facts.row_norm)
+            rows = shortened(rows, proof.facts.row_bound, sizes)
         theta = self.answer_.theta
         slopes = theta[:-1] if self.fit_intercept else theta
         return np.asarray(rows @ slopes) + (theta[-1] if self.fit_intercept else 0.0)

@@ -246,7 +246,7 @@ class Encoding:
             As in `features`.
         """
         rows, clipped = self._rows(entries.columns_of(frame), clip=True)
-        warn_of(clipped)
+        _warn_of(clipped)
         return rows
 
     def response(self, frame: Any) -> Array:
@@ -485,16 +485,25 @@ class Encoding:
 
 
 def shortened(
-    rows: Rows, bound: float | None, sizes: ArrayLike, clipped: Counter[str]
+    rows: Rows,
+    bound: float | None,
+    sizes: ArrayLike,
+    clipped: Counter[str] | None = None,
 ) -> Rows:
-    """Scale rows whose sizes are above a bound down to it, and count them."""
+    """Scale rows whose sizes are above a bound down to it, and count them.
+
+    Without a counter they are records to predict: a warning tells how many there were.
+    """
     if bound is None:
         return rows
     sizes = np.asarray(sizes)
     above = sizes > bound * (1.0 + ROUNDING)
     if not above.any():
         return rows
-    clipped[f"rows above {bound:g}"] += int(above.sum())
+    counts: Counter[str] = Counter() if clipped is None else clipped
+    counts[f"rows above {bound:g}"] += int(above.sum())
+    if clipped is None:
+        _warn_of(counts)
     factors = np.where(above, bound / np.maximum(sizes, 1e-300), 1.0)
     if isinstance(rows, np.ndarray):
         return rows * factors[:, None]
@@ -502,7 +511,7 @@ def shortened(
     return short
 
 
-def warn_of(clipped: Counter[str]) -> None:
+def _warn_of(clipped: Counter[str]) -> None:
     """Tell how many values of records to predict were moved to their bounds."""
     told = ", ".join(f"{count} {what}" for what, count in clipped.items())
     if told:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from dpsample.losses import RecordGradient
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.homes import row_norms
 from dpsample.tables import Encoding
-from dpsample.tables.encoding import shortened, warn_of
+from dpsample.tables.encoding import shortened
 
 
 class Predictor(ABC):
@@ -31,12 +30,6 @@ class Predictor(ABC):
     @abstractmethod
     def public_facts(self) -> PublicFacts:
         """Loss, and whether there is an intercept."""
-
-    @property
-    def _has_clipped(self) -> bool:
-        """Whether rows above the row bound were scaled down for the fit."""
-        assumptions = getattr(self.certificate, "assumptions", ())
-        return "RECORDS.CLIPPED" in assumptions
 
     def margin(self, features: object) -> Array:
         """Return <a, theta> for each row; the intercept is added if there is one.
@@ -108,11 +101,8 @@ class Predictor(ABC):
                 rows = as_csr("features", features, width=width)
             else:
                 rows = check.array("features", features, shape=(None, width))
-            if self._has_clipped:
-                clipped: Counter[str] = Counter()
-                sizes = row_norms(rows, facts)
-                rows = shortened(rows, facts.row_bound, sizes, clipped)
-                warn_of(clipped)
+            if "RECORDS.CLIPPED" in getattr(self.certificate, "assumptions", ()):
+                rows = shortened(rows, facts.row_bound, row_norms(rows, facts))
         margins = np.asarray(rows @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
 
