@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
-# A quote opens an entry at its beginning only: closed, open to the end, and blanks.
-INSIDE = '[^"]*(?:""[^"]*)*'
-CLOSING = re.compile(f'{INSIDE}"')
-RUNS = re.compile(f'(?<![^ ])(?:("{INSIDE}")(?![^ ])|("{INSIDE})$)| +')
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -311,44 +306,25 @@ def _lines(
     text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
     if text.read(1) != "\ufeff":  # a byte-order mark
         text.seek(0)
-    last, is_run = [""], separator == " "
+    line, is_run = "", separator == " "
 
-    def told() -> Iterator[str]:
-        is_open = False  # whether the line begins within quotes
-        for line in text:
-            last[0] = line
-            closing = CLOSING.match(line) if is_open else None
-            if not is_run or (is_open and closing is None):
-                yield line
-                continue
-            start = closing.end() if closing else 0
-            rest, is_open = _with_single_blanks(line[start:])
-            yield line[:start] + rest if start else rest.lstrip(" ")
+    def kept(given: str) -> str:
+        nonlocal line
+        line = given
+        return line
 
-    reader = csv.reader(
-        told(), delimiter=separator, skipinitialspace=not is_run, strict=True
-    )
+    lines = map(kept, text)
+    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
     # Of notes in a column that is ignored. The limit is one for all threads, so nobody
     # may set it back.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     try:
         for row in reader:
-            yield reader.line_num, last[0], row or [""]
+            if is_run and row and line.rstrip("\r\n").endswith(" "):
+                del row[-1]  # blanks at the end of a line separate nothing
+            yield reader.line_num, line, row or [""]
     except csv.Error as error:
         check.fail(f"line {reader.line_num}", "of entries and separators", str(error))
-
-
-def _with_single_blanks(line: str) -> tuple[str, bool]:
-    """Line with one blank between entries, none at its end; whether a quote is open."""
-    body, is_open = line.rstrip("\r\n"), False
-
-    def keep(found: re.Match[str]) -> str:
-        nonlocal is_open
-        is_open = found[2] is not None
-        return found[1] or found[2] or " "
-
-    text = RUNS.sub(keep, body)
-    return (text if is_open else text.rstrip(" ")) + line[len(body) :], is_open
 
 
 def _unnamed(place: int, others: Sequence[str]) -> str:
