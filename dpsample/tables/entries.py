@@ -15,9 +15,10 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.sparse import CSR, MAX_SIDE
 from dpsample.tables.schema import LARGEST, Levels, TextFormat
+
+Result = TypeVar("Result")
 
 COMPRESSED = (".bz2", ".xz", ".gz")
 BLOCK = 2**20  # bytes that are read at once
@@ -328,6 +331,12 @@ DATES = (
 )
 
 
+def _each(column: Column, function: Callable[[Any], Result]) -> list[Result]:
+    """Values of a function of single entries; texts repeat, and are looked at once."""
+    known = cache(function)
+    return [known(e) if type(e) is str else function(e) for e in column.entries]
+
+
 def _converted(
     column: Column,
     convert: Callable[[Any, TextFormat], float | None],
@@ -336,15 +345,7 @@ def _converted(
     remedy: str,
 ) -> Array:
     """Convert every entry; NaN stands for a missing one."""
-    known: dict[str, float | None] = {}  # texts repeat
-    found = []
-    for entry in column.entries:
-        if type(entry) is not str:
-            found.append(convert(entry, file))
-            continue
-        if entry not in known:
-            known[entry] = convert(entry, file)
-        found.append(known[entry])
+    found = _each(column, lambda entry: convert(entry, file))
     values = np.array([math.inf if v is None else v for v in found], dtype=np.float64)
     column.refuse(np.isinf(values), condition, remedy)
     return values
@@ -399,16 +400,7 @@ def codes(column: Column, levels: Levels | tuple[float], file: TextFormat) -> In
             return ABSENT if entry.strip() in MISSING else UNKNOWN
         return ABSENT if is_missing(entry) else UNKNOWN
 
-    known: dict[str, int] = {}
-    found = np.empty(len(column.entries), dtype=np.int64)
-    for i, entry in enumerate(column.entries):
-        if type(entry) is not str:
-            found[i] = place(entry)
-            continue
-        if entry not in known:
-            known[entry] = place(entry)
-        found[i] = known[entry]
-    return found
+    return np.array(_each(column, place), dtype=np.int64)
 
 
 def texts(entry: object) -> tuple[str, ...]:
