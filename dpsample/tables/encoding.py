@@ -268,7 +268,22 @@ class Encoding:
         ValueError
             If there is no such column, or an entry cannot be encoded.
         """
-        return self._response(entries.columns_of(frame))
+        table, name, schema = entries.columns_of(frame), self.target or "", self._facts
+        if name not in table:
+            remedy = "Pass the response column (target=..., --target ...)."
+            condition = f"one of the columns {listed(table)}"
+            check.fail("target", condition, self.target, remedy)
+        column = table[name]
+        if self.positive_label is not None:
+            return entries.signs(column, self.positive_label, schema.file)
+        if name in schema.categorical:
+            both = np.zeros((len(column.entries), 2))
+            self._indicate(column, both, Counter(), clip=False)
+            return np.asarray(2.0 * both[:, 1] - 1.0)
+        if self.response_bound is not None:
+            return 2.0 * self._unit(column, Counter(), clip=self.clip)[0] - 1.0
+        entries.refuse_words(column, schema.file)
+        return self._complete(column)
 
     def raw_response(self, margins: Array, *, is_label: bool) -> Any:
         """Turn margins back into what the target column holds.
@@ -458,24 +473,6 @@ class Encoding:
             clipped[f"of {check.shown(name)} at no public level"] += int(unknown.sum())
         known = np.flatnonzero(codes >= 0)
         part[known, codes[known]] = 1.0
-
-    def _response(self, table: Columns) -> Array:
-        name, schema = self.target or "", self._facts
-        if name not in table:
-            remedy = "Pass the response column (target=..., --target ...)."
-            condition = f"one of the columns {listed(table)}"
-            check.fail("target", condition, self.target, remedy)
-        column = table[name]
-        if self.positive_label is not None:
-            return entries.signs(column, self.positive_label, schema.file)
-        if name in schema.categorical:
-            both = np.zeros((len(column.entries), 2))
-            self._indicate(column, both, Counter(), clip=False)
-            return np.asarray(2.0 * both[:, 1] - 1.0)
-        if self.response_bound is not None:
-            return 2.0 * self._unit(column, Counter(), clip=self.clip)[0] - 1.0
-        entries.refuse_words(column, schema.file)
-        return self._complete(column)
 
     def _complete(self, column: Column) -> Array:
         """Return the numbers of a column that stays as it is."""

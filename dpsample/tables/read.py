@@ -211,19 +211,8 @@ def from_libsvm(
     column, y = entries.Column("label", labels), labels
     if positive_label is not None:
         y = entries.signs(column, positive_label, TextFormat())
-    _check_records(column, y, positive_label)
-    return Dataset(
-        features=rows,
-        response=y,
-        row_bound=encoding.row_bound,
-        row_norm=encoding.row_norm,
-        response_bound=encoding.response_bound,
-        feature_names=encoding.feature_names,
-        source=source,
-        columns=encoding.columns,
-        rules=of_libsvm(encoding),
-        encoding=encoding,
-    )
+    made = _dataset(encoding, rows, y, column)
+    return replace(made, source=source, rules=of_libsvm(encoding))
 
 
 def parse_libsvm(
@@ -337,8 +326,11 @@ def _unnamed(place: int, others: Sequence[str]) -> str:
     return name
 
 
-def _check_records(column: entries.Column, y: Array, label: str | None) -> None:
-    """Refuse a table without records, or without the positive label."""
+def _dataset(
+    encoding: Encoding, rows: Rows, y: Array, column: entries.Column
+) -> Dataset:
+    """Return the records; refuse none at all, and none with the positive label."""
+    label = encoding.positive_label
     if len(y) == 0:
         check.fail("the input", "a table with records", "none")
     if label is not None and not (y > 0.0).any():
@@ -346,6 +338,18 @@ def _check_records(column: entries.Column, y: Array, label: str | None) -> None:
         got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"
         condition, name = f"{check.shown(label)} in at least one record", column.name
         check.fail(f"response {check.shown(name)}", condition, got, "Check spelling.")
+    return Dataset(
+        features=rows,
+        response=y,
+        row_bound=encoding.row_bound,
+        row_norm=encoding.row_norm,
+        response_bound=encoding.response_bound,
+        feature_names=encoding.feature_names,
+        source="table",
+        columns=encoding.columns,
+        rules=encoding.rules,
+        encoding=encoding,
+    )
 
 
 def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
@@ -427,19 +431,7 @@ def from_frame(
         scale=scale,
     )
     rows, y = encoding.features(frame), encoding.response(frame)
-    _check_records(table[target], y, positive_label)
-    return Dataset(
-        features=rows,
-        response=y,
-        row_bound=encoding.row_bound,
-        row_norm=encoding.row_norm,
-        response_bound=encoding.response_bound,
-        feature_names=encoding.feature_names,
-        source="table",
-        columns=encoding.columns,
-        rules=encoding.rules,
-        encoding=encoding,
-    )
+    return _dataset(encoding, rows, y, table[target])
 
 
 def check_declared(used: Sequence[str], schema: Schema, target: str) -> None:
