@@ -1,15 +1,13 @@
 """``dpsample claims``, ``errata``, ``papers``: what is printed and what is true."""
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
 from dpsample.cli import screen
+from dpsample.cli.screen import Side
 from dpsample.core import check
 from dpsample.experiments import papers
 from dpsample.privacy.printed import PAPERS, Claim, claims
@@ -24,7 +22,7 @@ HEAD = (
     "noise needed",
     "verdict",
 )
-SIDES: tuple[Literal["left", "right"], ...] = (*("left",) * 4, *("right",) * 3, "left")
+SIDES: tuple[Side, ...] = (*("left",) * 4, *("right",) * 3, "left")
 SIGNS = {"exact": "", "upper bound": "<= ", "attack": ">= "}
 LEGEND = (
     "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "
@@ -58,25 +56,21 @@ def run(paper: str | None, *, markdown: bool = False, as_json: bool = False) -> 
 
 def print_tables(rows: Sequence[Claim]) -> None:
     """One table for each paper."""
-    console = screen.console()
-    for key, own in _by_paper(rows):
-        table = Table(title=PAPERS[key], title_justify="left")
-        for name, side in zip(HEAD, SIDES, strict=True):
-            table.add_column(name, justify=side)
-        for row in own:
-            table.add_row(*(Text(cell) for cell in cells(row)))
-        console.print(table)
+    _print_words(HEAD, [(row.paper, cells(row)) for row in rows], SIDES)
     for line in LEGEND:
-        console.print(line)
+        screen.console().print(line)
 
 
 def markdown_lines(rows: Sequence[Claim]) -> list[str]:
     """Return the tables as lines of Markdown."""
     lines = []
-    for key, own in _by_paper(rows):
+    for key, title in PAPERS.items():
+        own = [row for row in rows if row.paper == key]
+        if not own:
+            continue
         rule = tuple("---:" if side == "right" else "---" for side in SIDES)
         body = [HEAD, rule, *(cells(row) for row in own)]
-        lines += [f"## {PAPERS[key]}", ""]
+        lines += [f"## {title}", ""]
         lines += [f"| {' | '.join(line)} |" for line in body]
         lines.append("")
         lines += [
@@ -98,13 +92,6 @@ def cells(row: Claim) -> tuple[str, ...]:
     claimed = f"({row.epsilon:g}, {row.delta:g})"
     place = (row.place, row.setting, row.accounting, row.relation)
     return (*place, claimed, true, needed, row.verdict)
-
-
-def _by_paper(rows: Sequence[Claim]) -> Iterable[tuple[str, list[Claim]]]:
-    for key in PAPERS:
-        own = [row for row in rows if row.paper == key]
-        if own:
-            yield key, own
 
 
 def print_errata(code: str | None, *, markdown: bool = False) -> None:
@@ -131,12 +118,12 @@ def print_items(*, markdown: bool = False) -> None:
 
 
 def _print_words(
-    head: tuple[str, ...], rows: Sequence[tuple[str, tuple[str, ...]]]
+    head: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[str]]],
+    sides: Sequence[Side] = ("left",) * 4,
 ) -> None:
-    console = screen.console()
+    """One table for each paper that has rows."""
     for key, title in PAPERS.items():
-        table = Table(*head, title=title, title_justify="left")
-        for paper, cells in rows:
-            if paper == key:
-                table.add_row(*(Text(cell) for cell in cells))
-        console.print(table)
+        own = [cells for paper, cells in rows if paper == key]
+        if own:
+            screen.console().print(screen.table(title, head, own, sides))

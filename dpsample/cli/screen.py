@@ -6,9 +6,10 @@ What was drawn is kept, whatever fails afterwards, in a file that is named.
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +19,7 @@ from dpsample.core import check, files
 
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
+Side = Literal["left", "right"]
 
 
 class _Console(Console):
@@ -75,11 +77,16 @@ def plain(text: str) -> str:
     )
 
 
-def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """Return a table, its first column to the left and the others to the right."""
+def table(
+    title: str,
+    head: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    sides: Sequence[Side] = ("left",),
+) -> Table:
+    """Return a table, columns without a side to the right."""
     result = Table(title=title, title_justify="left")
     for j, name in enumerate(head):
-        result.add_column(name, justify="right" if j else "left")
+        result.add_column(name, justify=sides[j] if j < len(sides) else "right")
     for row in rows:
         result.add_row(*(Text(plain(cell)) for cell in row))
     return result
