@@ -40,6 +40,7 @@ from dpsample.experiments.summaries import (
     comparisons,
     estimates,
     joint_confidence,
+    student,
 )
 from dpsample.experiments.tasks import Row
 
@@ -147,19 +148,14 @@ def _interval(
     points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
     """Student's interval with the degrees of freedom of Welch and Satterthwaite."""
-    from scipy.special import stdtrit
-
     errors = np.array([point.standard_error / point.mean for point in points])
     parts = (weights * errors) ** 2
     total = float(parts.sum())
     if total == 0.0:
         return MeanInterval(value, value)
-    if math.isnan(total):
-        return MeanInterval(-math.inf, math.inf)
     degrees = np.array([max(len(point.values) - 1, 1) for point in points])
     freedom = total**2 / float(np.sum(parts**2 / degrees))
-    half = -float(stdtrit(freedom, 0.5 * (1.0 - confidence))) * math.sqrt(total)
-    return MeanInterval(value - half, value + half)
+    return student(value, math.sqrt(total), freedom, confidence)
 
 
 def _paired_interval(
@@ -169,8 +165,6 @@ def _paired_interval(
 
     Of other replicates the errors add up at worst, whatever they share.
     """
-    from scipy.special import stdtrit
-
     number = min(len(point.values) for point in points)
     if len({point.replicates for point in points}) == 1 < number:
         shares = [w * p.values / p.mean for w, p in zip(weights, points, strict=True)]
@@ -178,11 +172,7 @@ def _paired_interval(
     else:
         errors = [point.standard_error / point.mean for point in points]
         error = float(np.abs(weights) @ errors)
-    if math.isnan(error):
-        return MeanInterval(-math.inf, math.inf)
-    freedom = max(number - 1, 1)
-    half = -float(stdtrit(freedom, 0.5 * (1.0 - confidence))) * error
-    return MeanInterval(value - half, value + half)
+    return student(value, error, max(number - 1, 1), confidence)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,11 +112,20 @@ def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
         return _binomial(metric, values, tail)
     if number == 1:
         return MeanInterval(-math.inf, math.inf)
+    error = float(values.std(ddof=1)) / math.sqrt(number)
+    return student(mean, error, number - 1, confidence)
+
+
+def student(
+    value: float, error: float, freedom: float, confidence: float
+) -> MeanInterval:
+    """Student's interval; an error that is not known leaves all values."""
     from scipy.special import stdtrit
 
-    error = float(values.std(ddof=1)) / math.sqrt(number)
-    half = -float(stdtrit(number - 1, tail)) * error
-    return MeanInterval(mean - half, mean + half)
+    if math.isnan(error):
+        return MeanInterval(-math.inf, math.inf)
+    half = -float(stdtrit(freedom, 0.5 * (1.0 - confidence))) * error
+    return MeanInterval(value - half, value + half)
 
 
 def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
@@ -158,23 +167,6 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
     ]
 
 
-def references(
-    measured: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
-) -> dict[tuple[str, str, str], float]:
-    """Values of all references; only those that are inapplicable may be NaN."""
-    means = {(e.key, e.metric.name): e.mean for e in measured}
-    values = {}
-    for estimate in measured:
-        metric, key = estimate.metric, estimate.key
-        reason = inapplicable.get(key, {}).get(metric.name, "")
-        for word, given in metric.stated.items():
-            is_measured = isinstance(given, str)
-            own = means.get((key, str(given)), math.nan) if is_measured else given
-            known = stated(metric, word, own, estimate.params, reason=reason)
-            values[key, metric.name, word] = known
-    return values
-
-
 def stated(
     metric: Metric, word: str, given: Reference, params: Params, *, reason: str
 ) -> float:
@@ -207,7 +199,6 @@ def comparisons(
 
     ``inapplicable`` holds reasons by cell and metric.
     """
-    values = references(measured, inapplicable)
     by_name = {(e.key, e.metric.name): e for e in measured}
     number = sum(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
@@ -216,11 +207,16 @@ def comparisons(
     confidence = joint_confidence(number)
     lines = []
     for estimate in measured:
-        reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
-        beside = {
-            word: values[estimate.key, estimate.metric.name, word]
-            for word in estimate.metric.stated
-        }
+        metric, key = estimate.metric, estimate.key
+        reason = inapplicable.get(key, {}).get(metric.name, "")
+        beside: dict[str, float] = {}
+        others: dict[str, Estimate | None] = {}
+        for word, given in metric.stated.items():
+            own = given
+            if isinstance(given, str):  # another metric of the cell
+                other = others[word] = by_name.get((key, given))
+                own = math.nan if other is None else other.mean
+            beside[word] = stated(metric, word, own, estimate.params, reason=reason)
         baseline = beside.pop("baseline", math.nan)
         if beside.get("printed bound") == math.inf:  # nothing is printed there
             del beside["printed bound"]
@@ -229,14 +225,13 @@ def comparisons(
         for word, value in beside.items():
             verdict: Verdict = "inapplicable"
             if not reason:
-                given = estimate.metric.stated[word]
-                other = by_name.get((estimate.key, str(given)))
-                wide = interval(estimate.metric, estimate.values, confidence)
+                other = others.get(word)
+                wide = interval(metric, estimate.values, confidence)
                 near = estimate.interval
                 if other is not None and other.metric.kind != "exact":
                     near = _beside(estimate, other, estimate.confidence)
                     wide = _beside(estimate, other, confidence)
-                slack = estimate.metric.tolerance * abs(value)
+                slack = metric.tolerance * abs(value)
                 slack = slack if math.isfinite(value) else 0.0
                 verdict = _verdict(near, wide, word, value, slack)
                 verdict = _weighed(verdict, near, word, value, baseline)
