@@ -7,11 +7,11 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
     check_consistent_length,
@@ -108,6 +108,40 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     @abstractmethod
     def _loss(self) -> Loss:
         """Loss of the model."""
+
+    @abstractmethod
+    def _response(self, y: Any) -> tuple[Array, float | None]:
+        """Return encoded responses and, of numbers, their bound."""
+
+    def fit(self, X: object, y: object) -> Self:
+        """Fit private coefficients.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
+            Records. Columns of a DataFrame are matched by name from then on.
+        y : array or Series of shape (num_records,)
+            Labels of two classes; or responses, which are moved to their public range
+            if they are outside.
+
+        Returns
+        -------
+        PrivateLinearModel
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is malformed, bounds are missing or do not fit the columns, a
+            label is of no class, a response is not finite, or the ledger has no room.
+        """
+        rows = self._rows(X, y)
+        self._draw(rows, *self._response(y))
+        found: Any = self._coefficients()
+        if is_classifier(self):  # in scikit-learn's shapes, for two classes
+            found = [np.array([each]) for each in found]
+        self.coef_, self.intercept_ = found
+        return self
 
     def __sklearn_tags__(self) -> Any:
         """Say that sparse rows are welcome without bounds, and that two fits differ."""
@@ -215,7 +249,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         slopes = theta[:-1] if self.fit_intercept else theta
         return np.asarray(rows @ slopes) + (theta[-1] if self.fit_intercept else 0.0)
 
-    def _draw(self, rows: Rows, response: Array, bound: float | None = None) -> None:
+    def _draw(self, rows: Rows, response: Array, bound: float | None) -> None:
         """Set the private answer."""
         check.one_of(METHODS, method=self.method)
         check.instance(bool, fit_intercept=self.fit_intercept)

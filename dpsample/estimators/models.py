@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit
@@ -39,28 +39,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         tags.regressor_tags.poor_score = True
         return tags
 
-    def fit(self, X: object, y: object) -> Self:
-        """Fit private coefficients.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
-            Records. Columns of a DataFrame are matched by name from then on.
-        y : array or Series of shape (num_records,)
-            Responses; those outside their public range are moved there.
-
-        Returns
-        -------
-        PrivateRegressor
-            Itself.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is malformed, bounds are missing or do not fit the columns, a
-            response is not finite, or the ledger has no room.
-        """
-        rows = self._rows(X, y)
+    def _response(self, y: Any) -> tuple[Array, float | None]:
         given = column_or_1d(y, warn=True)
         if given.dtype.kind in "mM":  # NumPy counts them in nanoseconds
             check.fail("y", "numbers, not dates or times", str(given.dtype))
@@ -68,9 +47,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         assert_all_finite(response, input_name="y")
         lower, upper = self.response_range_ = self._ends(self.encoding_)
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
-        self._draw(rows, np.clip(2.0 * unit - 1.0, -1.0, 1.0), 1.0)
-        self.coef_, self.intercept_ = self._coefficients()
-        return self
+        return np.clip(2.0 * unit - 1.0, -1.0, 1.0), 1.0
 
     @property
     def _units(self) -> tuple[float, float]:
@@ -264,28 +241,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         tags.classifier_tags.poor_score = True
         return tags
 
-    def fit(self, X: object, y: object) -> Self:
-        """Fit private coefficients.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
-            Records. Columns of a DataFrame are matched by name from then on.
-        y : array or Series of shape (num_records,)
-            Labels of two classes.
-
-        Returns
-        -------
-        PrivateClassifier
-            Itself.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is malformed, bounds are missing or do not fit the columns, a
-            label is of no class, or the ledger has no room.
-        """
-        rows = self._rows(X, y)
+    def _response(self, y: Any) -> tuple[Array, float | None]:
         labels = column_or_1d(y, warn=True)
         words = labels[:0] if labels.dtype != object else labels
         if any(is_missing(word) for word in words if not isinstance(word, float)):
@@ -305,10 +261,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
                 )
             got = check.shown(first)
             check.fail("y", f"of the classes {self.classes_.tolist()}", got, remedy)
-        self._draw(rows, np.where(is_second, 1.0, -1.0))
-        slopes, intercept = self._coefficients()
-        self.coef_, self.intercept_ = slopes[None], np.array([intercept])
-        return self
+        return np.where(is_second, 1.0, -1.0), None
 
     def _with_classes(self, encoding: Encoding) -> Encoding:
         """Return the encoding by which the answer tells labels: 1 is the second."""
