@@ -299,7 +299,7 @@ def tune(
     tuned = Tuned(
         candidates=optimizers,
         facts=problem.facts,
-        clip_rows=problem.clip_rows and score.clip_rows,
+        clip_rows=problem.clip_rows,
         budget=budget,
         stop=stop,
         mean_tries=float(mean_tries),
@@ -360,6 +360,8 @@ def _check_score(problem: Problem, score: Problem) -> None:
     columns.same("score", score.feature_names, problem.feature_names)
     if score.dim != problem.dim:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
+    if problem.clip_rows and not score.clip_rows:  # one certificate speaks of both
+        check.fail("score", "made with clip_rows=True, as problem is", "without it")
     is_known = score.loss.is_cached and score.loss.is_ours
     if not is_known or isinstance(score.loss, RecordGradient):
         check.fail("score", "a problem with a loss of dps.losses", score.loss)

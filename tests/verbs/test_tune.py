@@ -52,6 +52,13 @@ def test_the_answer_predicts_and_its_file_is_that_of_the_fit(tmp_path):
         type(choice).load(tmp_path / "fit.json")
 
 
+def test_scores_scale_rows_if_the_fit_does():
+    """One certificate speaks of both; predictions read the fit's rule from it."""
+    scaling = problem(clip_rows=True)
+    with pytest.raises(ValueError, match="^score must be made with clip_rows=True"):
+        tune(problem=scaling)
+
+
 def test_names_of_candidates_are_different():
     with pytest.raises(ValueError, match="candidates must be of different names"):
         tune(candidates={"2": PAIR["1.0"], 2: PAIR["0.001"]})
