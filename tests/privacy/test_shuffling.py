@@ -3,15 +3,19 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
 from dpsample.privacy import (
+    Budget,
     shuffle_closed_form,
     shuffle_delta,
     shuffle_epsilon,
+    shuffle_local_noise,
     shuffle_total_delta,
 )
+from dpsample.privacy.curves import shuffling
 from tests.support.tiers import one_in, usual
 
 
@@ -157,8 +161,6 @@ def test_bound_is_monotone_and_bounded_by_its_ends():
 
 def test_no_count_is_left_out():
     """Far below delta = 1e-20 the records that nobody hides are what counts."""
-    from dpsample.privacy.curves import shuffling
-
     for others, rate in ((0, 0.5), (9, 1.0), (10**6, 0.3), (10**9, 1e-9)):
         assert shuffling._blocks(others, rate)[0] == 0.0
 
@@ -167,8 +169,6 @@ def test_no_count_is_left_out():
 def test_blocks_of_huge_counts_stay_above_and_close():
     """With one block per value and with few blocks, 1e8 records."""
     args = {"epsilon": 0.0004, "local_epsilon": 1.0, "num_records": 10**8}
-    from dpsample.privacy.curves import shuffling
-
     coarse = shuffle_delta(**args)
     fine_blocks, shuffling.MAX_BLOCKS = shuffling.MAX_BLOCKS, 60_000
     try:
@@ -177,6 +177,74 @@ def test_blocks_of_huge_counts_stay_above_and_close():
         shuffling.MAX_BLOCKS = fine_blocks
     assert fine < coarse < 1.05 * fine
     assert 0.0 < fine < 1e-3
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+@pytest.mark.parametrize("epsilon", [36.0, 36.9, 37.0, 60.0, 180.0, 599.0])
+def test_large_losses_of_one_record_do_not_vanish(n, epsilon):
+    """Nobody hides it at such a loss: delta is that of randomized response."""
+    for local in (epsilon + 0.1, epsilon + 1.0, 600.0):
+        exact = -math.expm1(epsilon - local) / (1.0 + math.exp(-local))
+        found = shuffle_delta(epsilon=epsilon, local_epsilon=local, num_records=n)
+        assert exact * (1 - 1e-12) <= found <= exact * (1 + 1e-8)
+    assert shuffle_epsilon(delta=1e-6, local_epsilon=600.0, num_records=n) > 599.0
+
+
+def delta_of_count(c, epsilon, local, digits=50):
+    """delta_c as a sum of positive terms, at many digits."""
+    with mpmath.workdps(digits):
+        epsilon, local = mpmath.mpf(epsilon), mpmath.mpf(local)
+        near = -mpmath.expm1(epsilon - local)
+        far = mpmath.expm1(epsilon) - mpmath.expm1(-local)
+        k = int(mpmath.floor(far * (c + 1) / (near + far))) + 1
+        log_mass = mpmath.loggamma(c + 1) - mpmath.loggamma(k) - c * mpmath.log(2)
+        mass, total = mpmath.exp(log_mass - mpmath.loggamma(c - k + 2)), mpmath.mpf(0)
+        for heads in range(k, c + 2):  # mass is that of heads - 1
+            term = mass / heads * ((near + far) * heads - far * (c + 1))
+            total += term
+            if heads > k + 5 and term < total * mpmath.mpf(10) ** -20:
+                break
+            mass *= mpmath.mpf(c - heads + 1) / heads
+        return total / (1 + mpmath.exp(-local))
+
+
+@pytest.mark.parametrize("local", [1e-300, 1e-17, 1e-16, 1e-15, 1e-12])
+def test_tiny_losses_keep_their_digits(local):
+    """All records but those with probability n local are among the coin flips."""
+    for n, share in itertools.product((2, 3, 40, 10**4), (0.0, 1e-3, 0.3)):
+        exact = delta_of_count(n - 1, share * local, local, digits=350)
+        delta = shuffle_delta(epsilon=share * local, local_epsilon=local, num_records=n)
+        assert delta >= exact * (1 - mpmath.mpf(10) ** -12)
+        if exact > 1e-307 and n < 100:
+            assert delta <= exact * (1 + 1e-8)
+
+
+def test_tiny_budgets_get_the_noise_that_they_need():
+    budget = Budget(epsilon=1e-17, delta=1e-20)
+    noise = shuffle_local_noise(budget, num_records=1000)
+    spent = delta_of_count(999, budget.epsilon, noise.local_epsilon)
+    assert spent <= 0.5 * budget.delta * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("count", "deviations"), [(10**3, 5), (10**5, 35), (10**6, 35), (10**8, 20)]
+)
+def test_differences_of_tails_are_rounded_up(count, deviations):
+    """The tail begins about so many standard deviations beyond the mean."""
+    local = 1e-6
+    epsilon = deviations * local / math.sqrt(count)
+    found = shuffling._deltas(np.array([float(count)]), epsilon, local)[0]
+    exact = delta_of_count(count, epsilon, local)
+    assert exact <= found * shuffling.ROUND_UP
+    assert found <= exact * (1 + 1e-6)
+
+
+def test_no_delta_is_rounded_to_that_of_a_pure_mechanism():
+    total = shuffle_total_delta(
+        0.0, epsilon=1.0, local_epsilon=600.0, local_delta=1e-300, num_records=9
+    )
+    assert total > 0.0
+    assert shuffle_delta(epsilon=9e-18, local_epsilon=1e-17, num_records=10**6) > 0.0
 
 
 BAD = (-1.0, math.nan, math.inf, None, "1")

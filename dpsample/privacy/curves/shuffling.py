@@ -53,8 +53,11 @@ from dpsample.core.arrays import Array
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 
-# Binomial tails are accurate to about 1e-12 and cancel little; these are added.
-ROUND_UP, TAIL_ROUNDING = 1.0 + 1e-9, 1e-12
+# More than sums over blocks lose, and half of it. Binomial tails are accurate to about
+# 1e-12, of many coin flips to a part that grows with the root of their number.
+ROUND_UP, HALF_UP, TAIL_ROUNDING = 1.0 + 1e-9, 1.0 + 5e-10, 1e-12
+# Of the larger of two terms whose difference is a delta: over twice their errors.
+TERM_ROUNDING, TERM_ROOT = 4e-12, 5e-15
 # Values of C beyond this many standard deviations share one block on each side.
 NUM_DEVIATIONS = 9.5
 MAX_BLOCKS = 2048
@@ -177,7 +180,9 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     masses = np.where(left < 0.5, left - below, right - above)
     masses = np.maximum(masses, 0.0) + TAIL_ROUNDING * np.minimum(left, right)
     deltas = _deltas(starts, float(epsilon), float(local_epsilon))
-    return min(float(masses @ deltas) * ROUND_UP, 1.0)
+    # Not 0, where doubles end: that is for epsilon >= epsilon_0 alone.
+    found = max(float(masses @ deltas) * ROUND_UP, check.SMALLEST_NORMAL)
+    return min(found, 1.0)
 
 
 @check.plain
@@ -245,14 +250,15 @@ def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
     """delta_c of every count, with the module's formula."""
     # a - e^epsilon (1-a) and e^epsilon a - (1-a), times 1 + e^-epsilon_0.
     near = -math.expm1(epsilon - local_epsilon)
-    far = math.exp(epsilon) - math.exp(-local_epsilon)
+    far = math.expm1(epsilon) - math.expm1(-local_epsilon)
     scale = 1.0 + math.exp(-local_epsilon)
-    before = np.floor(far * (counts + 1.0) / (near + far))
-    is_possible = before <= counts
-    point = np.where(is_possible, fair_mass(np.minimum(before, counts), counts), 0.0)
+    # k - 1, which is at most c: from epsilon = 37 on the ratio is rounded to c + 1.
+    before = np.minimum(np.floor(far * (counts + 1.0) / (near + far)), counts)
+    most = near / scale * fair_mass(before, counts)
     tail = upper_tail(before + 1.0, counts, 0.5)
-    result: Array = near / scale * point - math.expm1(epsilon) * tail
-    return np.maximum(result, 0.0)
+    result: Array = np.maximum(most - math.expm1(epsilon) * tail, 0.0)
+    lost = (TERM_ROUNDING + TERM_ROOT * np.sqrt(counts)) * most
+    return np.maximum(result, (result + lost) / HALF_UP)
 
 
 def upper_tail(least: Array, flips: Array | float, rate: float) -> Array:
@@ -381,6 +387,8 @@ def shuffle_total_delta(
     if epsilon > LARGEST_EPSILON:
         check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
     extra = delta_factor(epsilon, local_epsilon, num_records) * local_delta
+    if local_delta > 0.0:  # where doubles end
+        extra = max(extra, check.SMALLEST_NORMAL)
     return min((delta + extra) * NOISE_ROUND_UP, 1.0)
 
 
