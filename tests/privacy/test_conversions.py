@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -125,6 +126,65 @@ def test_gdp_composes_as_a_root_of_squares():
     assert compose_gdp([0.1] * 100) == pytest.approx(1.0, rel=1e-14)
     assert compose_gdp(iter((3.0, 4.0))) == 5.0
     assert compose_gdp([1e200, 1e200]) == pytest.approx(math.sqrt(2) * 1e200)
+
+
+def proposition_7(order, divergence, epsilon):
+    """Logarithm of the bound of delta at one order, at many digits."""
+    t = mpmath.mpf(order) - 1
+    log = mpmath.log1p(1 / t) * -t - mpmath.log1p(t)
+    return t * (mpmath.mpf(divergence) - mpmath.mpf(epsilon)) + log
+
+
+@pytest.mark.parametrize("rho", [1.0, 1e6, 1e8, 1e12, 1e20, 1e26])
+def test_no_digits_of_large_divergences_are_lost(rho):
+    for log_delta in (1.0, 20.0, 300.0):
+        epsilon = rho + 2.0 * math.sqrt(rho * log_delta)
+        with mpmath.workdps(80):
+            best = (mpmath.mpf(epsilon) / rho - 1) / 2
+            low, high = best / 10, 10 * best
+            for _ in range(160):  # the bound is convex in the order
+                thirds = (2 * low + high) / 3, (low + 2 * high) / 3
+                left, right = (
+                    proposition_7(1 + t, rho * (1 + t), epsilon) for t in thirds
+                )
+                low, high = (low, thirds[1]) if left <= right else (thirds[0], high)
+            assert zcdp_delta(epsilon, rho) >= mpmath.exp(left)
+
+
+def test_orders_are_those_at_which_the_curve_was_asked():
+    """Divergences that are infinite at once: 1 + t is a float, t need not be."""
+    last = 1.0 + 2.0**-42
+    asked = []
+
+    def curve(order):
+        asked.append(order)
+        return 1e14 if order <= last else math.inf
+
+    for epsilon in (1.1e14, 1.3e14, 2e14):
+        found = rdp_delta(epsilon, curve)
+        with mpmath.workdps(50):
+            orders = {order for order in asked if order <= last}
+            least = min(proposition_7(order, 1e14, epsilon) for order in orders)
+            assert found >= mpmath.exp(least)
+
+
+def test_nothing_is_known_where_a_curve_overflows():
+    def curve(order):
+        p, q = 1 / (1 + math.exp(-0.7)), 1 / (1 + math.exp(0.7))
+        mean = p**order * q ** (1 - order) + q**order * p ** (1 - order)
+        return math.log(mean) / (order - 1)
+
+    with pytest.raises(OverflowError):
+        curve(1e9)
+    exact = (math.exp(0.7) - math.exp(0.3)) / (1 + math.exp(0.7))
+    assert exact <= rdp_delta(0.3, curve) < 1.0
+    assert 0.3 < rdp_epsilon(1e-2, curve) <= 0.7
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-30])
+def test_a_budget_without_a_rho_is_refused(epsilon):
+    with pytest.raises(ValueError, match="^rho of epsilon and delta must be .*Spend a"):
+        rho_from_budget(epsilon, 1e-300)
 
 
 def test_extremes_are_finite_and_ordered():

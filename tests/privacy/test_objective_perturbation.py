@@ -246,6 +246,19 @@ def test_renyi_divergences_are_below_the_bound_and_close_for_linear_losses(relat
     assert exact <= linear.rdp(20.0, stddev=1.0) <= exact + math.log(2) / 19 + 1e-9
 
 
+@pytest.mark.parametrize("stddev", [1.0, 1e3, 1e6, 1e30])
+def test_renyi_bounds_keep_their_digits_near_order_one_and_with_much_noise(stddev):
+    known = objective(0.0, "replace_one")
+    for excess in (2.0**-50, 1e-12, 1e-6, 0.01, 7.0, 1e3):
+        order = 1.0 + excess
+        with mpmath.workdps(80):
+            t = mpmath.mpf(known.shift) / stddev
+            c = (mpmath.mpf(order) - 1) * t
+            moment = c * c / 2 + mpmath.log1p(mpmath.erf(c / mpmath.sqrt(2)))
+            exact = t * t / 2 + moment / (mpmath.mpf(order) - 1)
+            assert exact <= known.rdp(order, stddev=stddev) <= exact * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("stddev", [1.2e-38, 1e-300, 5e-324])
 def test_noise_too_small_for_its_losses_to_be_numbers_is_refused(stddev):
     objective = PerturbedObjective(

@@ -108,7 +108,8 @@ def rho_from_budget(epsilon: float, delta: float) -> float:
     Raises
     ------
     ValueError
-        If ``epsilon`` is not a finite number > 0 or ``delta`` is not inside (0, 1).
+        If ``epsilon`` is not a finite number > 0, ``delta`` is not inside (0, 1), or
+        both are so small that no rho > 0 is found.
 
     Guarantee
     ---------
@@ -126,7 +127,10 @@ def rho_from_budget(epsilon: float, delta: float) -> float:
     def minus_rho(t: float) -> float:
         return ((log_factor(t) - log_delta) / t - epsilon) / (1.0 + t)
 
-    return -smallest(minus_rho) * (1.0 - MARGIN)
+    rho = -smallest(minus_rho) * (1.0 - MARGIN)
+    remedy = "Spend a larger epsilon or delta."
+    check.normal(**{"rho of epsilon and delta": rho}, remedy=remedy)
+    return rho
 
 
 def compose_gdp(values: Iterable[float]) -> float:

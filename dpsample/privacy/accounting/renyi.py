@@ -90,7 +90,12 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     _check_curve(curve)
 
     def log_delta(t: float) -> float:
-        return t * (curve(1.0 + t) - epsilon) + log_factor(t)
+        order, divergence = _known(curve, t)
+        t = order - 1.0
+        # Two large numbers lose more than the margin.
+        lost = 8.0 * UNIT * t * (abs(divergence) + epsilon)
+        exponent = t * (divergence - epsilon) + log_factor(t)
+        return exponent + max(lost - MARGIN, 0.0)
 
     return delta_up(smallest(log_delta) + MARGIN)
 
@@ -130,9 +135,20 @@ def rdp_epsilon(delta: float, curve: Curve) -> float:
     log_delta = math.log(delta) - 2.0 * MARGIN
 
     def epsilon(t: float) -> float:
-        return curve(1.0 + t) + (log_factor(t) - log_delta) / t
+        order, divergence = _known(curve, t)
+        t = order - 1.0
+        return divergence + (log_factor(t) - log_delta) / t
 
     return max(smallest(epsilon), 0.0) * (1.0 + MARGIN)
+
+
+def _known(curve: Curve, t: float) -> tuple[float, float]:
+    """Order 1 + t as a float, and its bound: infinity where the curve overflows."""
+    order = 1.0 + t
+    try:
+        return order, float(curve(order))
+    except OverflowError:
+        return order, math.inf
 
 
 def _check_curve(curve: object) -> None:

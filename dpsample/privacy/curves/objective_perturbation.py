@@ -386,12 +386,11 @@ class PerturbedObjective:
         >>> print(f"{objective.rdp(8.0, stddev=10.0):.4f}")
         0.2470
         """
-        from scipy.special import log_ndtr
-
         check.open_interval(1.0, math.inf, order=order)
         t = self.distance(stddev)
         c = (order - 1.0) * t
-        moment = math.log(2.0) + 0.5 * c * c + float(log_ndtr(c))
+        # 2 Phi(c) = 1 + erf(c/sqrt(2)), whose logarithm keeps its digits near 0.
+        moment = 0.5 * c * c + math.log1p(math.erf(c / math.sqrt(2.0)))
         bound = self.log_determinant + 0.5 * t * t + moment / (order - 1.0)
         return bound * (1.0 + ROUNDING)
 
