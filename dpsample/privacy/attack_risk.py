@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -225,9 +226,28 @@ class AttackRisk:
 
 
 def percent(share: float, *, up: bool) -> str:
-    """Three digits of a share in percent, rounded to the safe side."""
+    """Three digits of a share in percent, rounded to the safe side.
+
+    Examples
+    --------
+    >>> percent(0.07, up=True), percent(0.0991 + 2e-17, up=True)
+    ('7', '9.92')
+    """
     if share <= 0.0:
         return "0"
-    scale = 10.0 ** (math.floor(math.log10(100.0 * share)) - 2)
-    steps = 100.0 * share / scale
-    return f"{scale * (math.ceil(steps) if up else math.floor(steps)):.3g}"
+    return f"{float(rounded(share, digits=3, up=up).scaleb(2)):.3g}"
+
+
+def rounded(value: float, *, digits: int, up: bool) -> Decimal:
+    """Return the decimal that ``value`` stands for if short, else one beside it.
+
+    Examples
+    --------
+    >>> rounded(0.1, digits=4, up=True), rounded(0.1 + 2e-17, digits=4, up=True)
+    (Decimal('0.1'), Decimal('0.1001'))
+    """
+    short = Decimal(f"{value:.{digits}g}")
+    if float(short) == value:
+        return short
+    direction = ROUND_CEILING if up else ROUND_FLOOR
+    return Context(digits, direction).create_decimal_from_float(float(value))

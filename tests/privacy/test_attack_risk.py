@@ -1,6 +1,7 @@
 """Attack risk: closed forms, all tests of small mechanisms, simulated attacks."""
 
 import math
+from fractions import Fraction
 from itertools import chain, combinations, product
 
 import numpy as np
@@ -18,6 +19,7 @@ from dpsample.privacy import (
     calibrate,
     gdp_from_budget,
 )
+from dpsample.privacy.attack_risk import percent
 from tests.support.public_facts import BUDGET, final, logistic_facts
 from tests.support.statistics import assert_frequency, rejected
 
@@ -146,6 +148,19 @@ def test_bounds_are_monotone_and_blind_without_information():
 def fine_share(risk, rate):
     hit = float(risk.true_positive_rate(rate))
     return hit / (hit + rate)
+
+
+@pytest.mark.parametrize("digits", [100, 483, 591, 991])
+@pytest.mark.parametrize("exponent", [-3, -6, -9, -12])
+def test_shares_are_rounded_to_the_safe_side(digits, exponent):
+    share = float(f"{digits}e{exponent}")
+    for near in (math.nextafter(share, 0.0), share, math.nextafter(share, 1.0)):
+        least, most = (Fraction(percent(near, up=up)) / 100 for up in (False, True))
+        if near == share:
+            assert least == most == Fraction(f"{digits}e{exponent}")
+        else:
+            assert least < Fraction(near) < most
+            assert most - least <= Fraction(f"1e{exponent}")
 
 
 def test_certificates_print_what_attackers_can_do():

@@ -120,6 +120,9 @@ def test_printed_constants_confess_their_epsilon():
         (math.pi, "3.142"),
         (1999.99 + 1e-9, "2000"),
         (math.e * 1e-5, "2.719e-05"),
+        (math.nextafter(0.1234, 1.0), "0.1235"),
+        (math.nextafter(9.123e144, math.inf), "9.124e+144"),
+        (2.2250738585072014e-308, "2.226e-308"),
     ],
 )
 def test_epsilon_is_shown_exactly_or_rounded_up(value, text):

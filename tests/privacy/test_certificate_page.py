@@ -170,6 +170,23 @@ def test_one_zero_and_a_nested_event_have_pages():
     checked(EventCertificate.of(**declared, event=event).to_html())
 
 
+@pytest.mark.parametrize(
+    "epsilon", [0.125, 0.12499999999999999, 1.2499999999999998e-300]
+)
+def test_budgets_whose_axis_ends_at_powers_of_ten_have_pages(epsilon):
+    budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+    checked(final(logistic_facts(), budget=budget).to_html())
+
+
+def test_no_page_says_what_a_changed_certificate_says():
+    given = json.loads(golden("noise/gaussian").to_json()) | {"epsilon_proved": 0.01}
+    changed = EventCertificate.from_json(json.dumps(given))
+    with pytest.raises(ValueError, match="^digest must be .*The certificate was chang"):
+        changed.to_html()
+    assert "May be published" not in changed._repr_html_()
+    assert "✘ Not for publication: the certificate was" in changed._repr_html_()
+
+
 WIDTHS = """<!DOCTYPE html><body style="margin:0"><iframe id="page" src="page.html"
 style="border:0;width:{width}px;height:900px"></iframe><pre id="found"></pre>
 <script>onload = () => {{

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpsample.core import check
 from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.attack_risk import QUESTIONS, SHOWN, AttackRisk, percent
@@ -291,7 +292,8 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     values = list(zip(grid, least, strict=True))
     low = 10.0 ** math.floor(math.log10(max(delta, 1e-290)) - 1.0)
     step = 10.0 ** math.floor(math.log10(most / 2.0))
-    step *= next(m for m in (5.0, 2.0, 1.0) if m * step <= most / 2.0)
+    # 1 as well where the logarithm was rounded up to a whole number.
+    step *= next((m for m in (5.0, 2.0) if m * step <= most / 2.0), 1.0)
     ticks = [step * i for i in range(int(most / step) + 1)]
     above = [pair for pair in values if pair[1] >= low]
     picture = chart(
@@ -365,6 +367,11 @@ def shortened(pairs: Sequence[tuple[str, float]]) -> Html:
 
 def state(certificate: Sealed) -> Html:
     """Whether the answer may be given to others; the sign and the words say it."""
+    if certificate.digest != certificate.computed_digest():
+        words = (
+            "✘ Not for publication: the certificate was changed since it was written."
+        )
+        return tag("p", words, class_="state no")
     if certificate.releasable:
         return tag("p", "✔ May be published.", class_="state yes")
     reasons = dict(certificate._rows())["releasable"].removeprefix("NO: ")
@@ -396,7 +403,16 @@ def document(
         The private coefficients, if they are to be shown.
     saved : str, optional
         The file to verify, by default the certificate's JSON.
+
+    Raises
+    ------
+    ValueError
+        If the certificate's digest is not that of its fields.
     """
+    digest = certificate.computed_digest()
+    if certificate.digest != digest:
+        remedy = "The certificate was changed since it was written."
+        check.fail("digest", digest, certificate.digest, remedy)
     facts, risk = certificate._known()
     budget = certificate.budget
     count = "records" if facts is None else f"{facts.num_records} records"

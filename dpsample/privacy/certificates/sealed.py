@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
-from dpsample.privacy.attack_risk import AttackRisk
+from dpsample.privacy.attack_risk import AttackRisk, rounded
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.privacy.certificates.registry import Kind, registry
 from dpsample.problem.facts import PublicFacts
@@ -30,8 +30,7 @@ def round_up(value: float) -> str:
     short = f"{value:.12g}"
     if float(short) == value:
         return short
-    step = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return f"{math.ceil(value / step) * step:.4g}"
+    return f"{float(rounded(value, digits=4, up=True)):.4g}"
 
 
 def plain(value: Any) -> object:
@@ -243,6 +242,11 @@ class Sealed(ABC):
             One HTML document without scripts that loads nothing from elsewhere: what is
             promised, what an attacker can learn, the privacy curve, assumptions in
             plain words, and the certificate itself, as a link, with how to verify it.
+
+        Raises
+        ------
+        ValueError
+            If the certificate was changed since it was written: its digest is another.
         """
         from dpsample.privacy.certificates.page import document
 
