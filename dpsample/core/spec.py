@@ -27,7 +27,7 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return float(value) if isinstance(value, np.floating) else value.item()
     if isinstance(value, tuple):
-        return list(value)
+        return [item.to_dict() if hasattr(item, "to_dict") else item for item in value]
     if hasattr(value, "to_dict"):
         return value.to_dict()
     # Standard JSON has no infinity.

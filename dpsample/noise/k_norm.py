@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
-from dpsample.core.spec import Json
 from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall
 from dpsample.noise.cone import (
     ConeTable,
@@ -79,11 +78,6 @@ class KNorm(Noise):
         """Check the fields once."""
         check.instance((Ball, Box, SchattenBall, Polytope), domain=self.domain)
         super().__post_init__()
-
-    def to_dict(self) -> Json:
-        """Return the name, the domain's own description and the scale."""
-        described = self.domain.to_dict()
-        return {"name": self.name, "domain": described, "scale": self.scale}
 
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw vectors along the last axis; see `k_norm`."""

@@ -21,10 +21,6 @@ class Event(Spec):
         """Check the fields, which are numbers >= 0 unless an event says more."""
         self._store(**vars(self))
 
-    def to_dict(self) -> Json:
-        """Return the fields, inner events included, ready for ``json.dumps``."""
-        return {key: _plain(value) for key, value in super().to_dict().items()}
-
     def _store(self, **values: Any) -> None:
         """Check numbers, and keep them as floats: equal events have equal JSON."""
         check.non_negative(**values)
@@ -32,12 +28,6 @@ class Event(Spec):
             if value != 0.0:
                 check.normal(**{name: value})
             object.__setattr__(self, name, float(value))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Event):
-        return value.to_dict()
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, eq=False)
