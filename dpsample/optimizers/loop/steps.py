@@ -51,42 +51,21 @@ class StepNumbers(NamedTuple):
 
     kind: int
     sizes: Array  # (num_steps,)
-    ridge: float  # strength of lambda/2 |w - anchor|^2, or alpha of a mirror step
-    local_radius: float  # l2 ball about the phase's start; infinite: none
-    radius: float  # of the ball of a mirror or Frank-Wolfe step
-    exponent: float  # s of a mirror map kappa/2 |w|_s^2
-    ball_exponent: float  # p <= s of the ball of a mirror step
-    kappa: float
-    selection: float  # cells in a unit of the gradient (`noise.selection`); inf: none
-    cell: float  # of the log weights of a private choice
-    l1: float
-    l2: float
     groups: NDArray[np.int64]  # (dim,) group numbers, or empty
-    reach: float  # coordinates beyond it are moved to it; infinite: none
-    stage: int  # of a scaled descent, see `loop.scaled`
-    stddev: float  # of the noise in its gradients
-    longest: float  # of its steps
-
-
-UNUSED = StepNumbers(
-    kind=GRADIENT,
-    sizes=np.ones(1),
-    ridge=0.0,
-    local_radius=math.inf,
-    radius=math.inf,
-    exponent=2.0,
-    ball_exponent=2.0,
-    kappa=1.0,
-    selection=math.inf,
-    cell=0.0,
-    l1=0.0,
-    l2=0.0,
-    groups=np.empty(0, dtype=np.int64),
-    reach=math.inf,
-    stage=0,
-    stddev=0.0,
-    longest=math.inf,
-)
+    ridge: float = 0.0  # of lambda/2 |w - anchor|^2, or alpha of a mirror step
+    local_radius: float = math.inf  # of the l2 ball about the phase's start
+    radius: float = math.inf  # of the ball of a mirror or Frank-Wolfe step
+    exponent: float = 2.0  # s of a mirror map kappa/2 |w|_s^2
+    ball_exponent: float = 2.0  # p <= s of the ball of a mirror step
+    kappa: float = 1.0
+    selection: float = math.inf  # cells in a unit of the gradient (`noise.selection`)
+    cell: float = 0.0  # of the log weights of a private choice
+    l1: float = 0.0
+    l2: float = 0.0
+    reach: float = math.inf  # coordinates beyond it are moved to it
+    stage: int = 0  # of a scaled descent, see `loop.scaled`
+    stddev: float = 0.0  # of the noise in its gradients
+    longest: float = math.inf  # of its steps
 
 
 class Step(Spec):
@@ -111,7 +90,7 @@ class Step(Spec):
         }
         arrays["stage"] = int(values.pop("stage", 0))
         arrays |= {name: float(value) for name, value in values.items()}
-        return UNUSED._replace(kind=self.kind, **arrays)
+        return StepNumbers(kind=self.kind, **arrays)
 
     def _values(self, dim: int) -> dict[str, Any]:
         """Fields by their names in `StepNumbers`."""
