@@ -150,11 +150,13 @@ def _outside(rng, r, twice, tail, layer, y, low, high):
 
 
 @kernel
-def _scaled_norm(out, r):
+def scaled_norm(out, r):
     """l_r norm with the largest magnitude factored out."""
     largest = 0.0
     for i in range(len(out)):
         largest = max(largest, abs(out[i]))
+    if r == np.inf:
+        return largest
     total = 0.0
     for i in range(len(out)):
         total += (abs(out[i]) / largest) ** r
@@ -207,7 +209,7 @@ def cone_vector(rng, table, out):
         out[i] = y * (1.0 - 2.0 * (code & 1))
         total += powered
         i += 1
-    return total ** (1.0 / r) if total > _TINY else _scaled_norm(out, r)
+    return total ** (1.0 / r) if total > _TINY else scaled_norm(out, r)
 
 
 @kernel
@@ -310,20 +312,6 @@ class SchattenPlan(NamedTuple):
 
 
 @kernel
-def spectral_norm(t, r):
-    """l_r norm of positive numbers."""
-    largest = 0.0
-    for i in range(len(t)):
-        largest = max(largest, t[i])
-    if r == np.inf:
-        return largest
-    total = 0.0
-    for i in range(len(t)):
-        total += (t[i] / largest) ** r
-    return largest * total ** (1.0 / r)
-
-
-@kernel
 def _fill_triangle(rng, dof, first, rows):
     """Write a triangular root of a Wishart matrix of real ``dof`` > m - 1 (Bartlett).
 
@@ -372,12 +360,12 @@ def log_acceptance(plan, t):
                     return -np.inf
                 total += math.log1p(-square)
         return total
-    log_norm = math.log(spectral_norm(t, plan.r))
+    log_norm = math.log(scaled_norm(t, plan.r))
     if plan.method == OPERATOR:
-        return m * k * (math.log(spectral_norm(t, np.inf)) - log_norm)
+        return m * k * (math.log(scaled_norm(t, np.inf)) - log_norm)
     for i in range(m):
         total += (k - plan.dof) * math.log(t[i]) if plan.dof != k else 0.0
-    total += m * (plan.dof * math.log(spectral_norm(t, 2.0)) - k * log_norm)
+    total += m * (plan.dof * math.log(scaled_norm(t, 2.0)) - k * log_norm)
     return total - plan.log_bound
 
 
@@ -387,7 +375,7 @@ def draw_spectrum(rng, plan, t):
     while True:
         _propose(rng, plan, t)
         if rng.standard_exponential() >= -log_acceptance(plan, t):
-            return spectral_norm(t, plan.r)
+            return scaled_norm(t, plan.r)
 
 
 @kernel

@@ -136,7 +136,7 @@ def test_compiled_fills_equal_their_source(name):
 def test_vector_kernels_equal_their_source():
     for r in (1.0, 3.0, 7.3):
         table, drawn = noise.cone_table(r), []
-        kernels = (cone.cone_vector, cone._outside, cone._scaled_norm)
+        kernels = (cone.cone_vector, cone._outside, cone.scaled_norm)
         for function in (kernels[0], getattr(kernels[0], "py_func", kernels[0])):
             out = np.empty(3000)
             drawn.append((function(rng(444), table, out), out))
