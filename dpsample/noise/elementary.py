@@ -5,6 +5,7 @@ the diagonal times sqrt(2), is a vector of that length. Spectral norm: about s s
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,8 +26,24 @@ from dpsample.noise.law import (
 )
 
 
+class Independent(Noise):
+    """Base of laws of independent coordinates, whose sums are rounded exactly."""
+
+    _add: ClassVar[Callable[..., None]]
+
+    def _coordinates(self, dim: int) -> Noise:
+        del dim
+        return self
+
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        out = values.copy()
+        for part in parts(out[:, None], cost=8):
+            self._add(rng, self._least_scale(1), self._step(1), part[:, 0])
+        return out
+
+
 @dataclass(frozen=True, eq=False)
-class Gaussian(Noise):
+class Gaussian(Independent):
     """Independent N(0, stddev^2) coordinates.
 
     Parameters
@@ -46,28 +63,13 @@ class Gaussian(Noise):
     """
 
     name: ClassVar[str] = "gaussian"
+    _add = staticmethod(add_gaussian)
 
     stddev: float
 
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
-
-    def _coordinates(self, dim: int) -> Noise:
-        """Return the noise itself."""
-        del dim
-        return self
-
-    def _least_scale(self, dim: int) -> float:
-        del dim
-        return self.stddev
-
-    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
-        """Values plus noise, rounded exactly to the grid."""
-        out = values.copy()
-        for part in parts(out[:, None], cost=8):
-            add_gaussian(rng, self.stddev, self._step(1), part[:, 0])
-        return out
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:
@@ -79,7 +81,7 @@ class Gaussian(Noise):
 
 
 @dataclass(frozen=True, eq=False)
-class Laplace(Noise):
+class Laplace(Independent):
     """Independent coordinates with density exp(-|z| / scale) / (2 scale).
 
     Parameters
@@ -99,28 +101,13 @@ class Laplace(Noise):
     """
 
     name: ClassVar[str] = "laplace"
+    _add = staticmethod(add_laplace)
 
     scale: float
 
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
-
-    def _coordinates(self, dim: int) -> Noise:
-        """Return the noise itself."""
-        del dim
-        return self
-
-    def _least_scale(self, dim: int) -> float:
-        del dim
-        return self.scale
-
-    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
-        """Values plus noise, rounded exactly to the grid."""
-        out = values.copy()
-        for part in parts(out[:, None], cost=8):
-            add_laplace(rng, self.scale, self._step(1), part[:, 0])
-        return out
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:

@@ -49,6 +49,7 @@ REACH = 2.0**51
 TOTAL_VARIATION = 2.0**-80
 # Of the scale: products with it stay normal numbers, and so does the whole range.
 _LEAST, _MOST = 1e-280, 1e280
+SCALES = ("stddev", "sigma", "scale")  # fields of which a law has one
 Size = int | tuple[int, ...]
 
 # Gaussian numbers that a compiled call makes in about 20 ms.
@@ -131,7 +132,7 @@ class Noise(Spec):
 
     def __post_init__(self) -> None:
         """Check the exponent and the scale, and keep them as floats."""
-        for name in ("r", "stddev", "sigma", "scale"):
+        for name in ("r", *SCALES):
             if name in vars(self):
                 value = getattr(self, name)
                 if name == "r":
@@ -159,7 +160,7 @@ class Noise(Spec):
     def _least_scale(self, dim: int) -> float:
         """Scale of a coordinate, of the order of its standard deviation or below."""
         del dim
-        return float(vars(self)["sigma"])
+        return float(next(vars(self)[name] for name in SCALES if name in vars(self)))
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         """Values, shape (dim,), plus one draw of the noise, on the grid.
