@@ -153,11 +153,6 @@ class Certificate(Sealed, MechanismTerms):
         return registry().kind(kind_of(self.sampler))
 
     @property
-    def releasable(self) -> bool:
-        """Whether a sampler is named, the bits are not seeded, the constants proved."""
-        return self.registered.releasable and not self.seeded and self.is_proved
-
-    @property
     def is_proved(self) -> bool:
         """Whether the calibration is implied by a theorem (all but "paper" are)."""
         return self.calibration != "paper"

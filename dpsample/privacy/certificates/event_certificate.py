@@ -194,11 +194,6 @@ class EventCertificate(Sealed):
         return self.calibration == "exact" and self.event is not None
 
     @property
-    def releasable(self) -> bool:
-        """Whether the bits are not seeded and the budget's epsilon is proved."""
-        return self.registered.releasable and self.is_proved and not self.seeded
-
-    @property
     def attack_risk(self) -> AttackRisk:
         """What attackers can learn of one record; ValueError if nothing is proved."""
         if self.event is None:

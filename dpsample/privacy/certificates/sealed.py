@@ -96,17 +96,13 @@ class Sealed(ABC):
     epsilon_proved: float
     theorems: tuple[str, ...]
     assumptions: tuple[str, ...]
+    seeded: bool
     digest: str
 
     @property
     @abstractmethod
     def statement(self) -> str:
         """The guarantee, in words."""
-
-    @property
-    @abstractmethod
-    def releasable(self) -> bool:
-        """Whether the guarantee may be given to others."""
 
     @property
     @abstractmethod
@@ -130,6 +126,15 @@ class Sealed(ABC):
     @abstractmethod
     def registered(self) -> Kind:
         """What the registry says of certificates of this kind."""
+
+    @property
+    def releasable(self) -> bool:
+        """Whether the guarantee may be given to others.
+
+        It is proved, no seed made the bits, and its kind may be released: no draw
+        without a sampler's name may, nor what its author declares.
+        """
+        return self.registered.releasable and self.is_proved and not self.seeded
 
     @property
     def registry(self) -> str:
