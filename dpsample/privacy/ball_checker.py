@@ -551,14 +551,13 @@ def _check_regularizer(c: Json) -> None:
 # Certificates of draws.
 
 
-def _curve(epsilon: float, gdp: float) -> Ball:
-    """Delta of two unit Gaussians at distance gdp."""
-    if gdp == 0.0:
+def _curve(epsilon: float, gdp: Ball) -> Ball:
+    """Delta of two unit Gaussians at distance gdp, with which it increases."""
+    if not gdp > 0:
         return arb(0)
-    e, g = arb(epsilon), arb(gdp)
-    z = e / g - g / 2
-    root = arb(2).sqrt()
-    return ((z / root).erfc() - e.exp() * ((z + g) / root).erfc()) / 2
+    z, root = arb(epsilon) / gdp - gdp / 2, arb(2).sqrt()
+    far = arb(epsilon).exp() * ((z + gdp) / root).erfc()
+    return ((z / root).erfc() - far) / 2
 
 
 def _risk_theorems(c: Json) -> list[list[str]]:
@@ -646,7 +645,7 @@ def _draw(c: Json) -> Lines:
         _at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance),
         _at_most(
             "delta(epsilon;gdp)<=delta_0",
-            lambda: (_curve(proved, numbers["gdp"]), arb(numbers["delta_exact"])),
+            lambda: (_curve(proved, arb(numbers["gdp"])), arb(numbers["delta_exact"])),
         ),
         _at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
         *(_constant_time(c, gamma) if kind.get("timed", False) else []),
@@ -750,7 +749,7 @@ def _delta(event: Json, epsilon: float) -> Ball:
     """Upper bound of an event's delta at epsilon."""
     name = event["name"]
     if name == "gaussian":
-        return _curve(epsilon, _number(event["gdp"], "gdp", zero=True))
+        return _curve(epsilon, arb(_number(event["gdp"], "gdp", zero=True)))
     if name in ("pure", "approximate"):
         own = _number(event["epsilon"], "event's epsilon", zero=True)
         fails = arb(0)
@@ -774,17 +773,8 @@ def _delta(event: Json, epsilon: float) -> Ball:
     if name == "composed" and all(e["name"] == "gaussian" for e in event["events"]):
         parts = [_number(e["gdp"], "gdp", zero=True) for e in event["events"]]
         total = sum((arb(gdp) ** 2 for gdp in parts), arb(0))
-        return _curve_of_ball(epsilon, total.sqrt())
+        return _curve(epsilon, total.sqrt())
     _fail(f"this checker does not account for {name} events")
-
-
-def _curve_of_ball(epsilon: float, gdp: Ball) -> Ball:
-    """Delta at a gdp that is itself a ball: the curve increases with it."""
-    if not gdp > 0:
-        return arb(0)
-    z, root = arb(epsilon) / gdp - gdp / 2, arb(2).sqrt()
-    far = arb(epsilon).exp() * ((z + gdp) / root).erfc()
-    return ((z / root).erfc() - far) / 2
 
 
 def _concentrated(rho: float, epsilon: float) -> Ball:
