@@ -47,25 +47,28 @@ VALUE, SLOPE = 11, 12  # margins going in, phi and phi' coming out
 NUM_ROWS = 13
 
 
+@kernel(forceinline=True, counts_references=False)
+def own_slopes(data, pieces, margins, response, slopes, out):
+    """Turn margins, which are written to, into slopes; False if the loss failed."""
+    out[0] = np.nan
+    pieces.loss_slope(data.loss_params, margins, response, slopes, out)
+    return out[0] == out[0]
+
+
 @kernel
 def smooth_slopes(data, pieces, estimator, count, memory):
     """Replace margins by slopes of the envelope; False if the loss failed."""
     margins, slopes, trial = memory.margins, memory.slopes, memory.trial
-    params, out = data.loss_params, memory.out
-    response = memory.response[:count]
+    response, out = memory.response[:count], memory.out
     copy_into(margins[:count], trial[:count])
-    out[0] = np.nan
-    pieces.loss_slope(params, trial[:count], response, slopes[:count], out)
-    if out[0] != out[0]:
+    if not own_slopes(data, pieces, trial[:count], response, slopes[:count], out):
         return False
     copy_into(trial[:count], memory.low[:count])
     copy_into(slopes[:count], memory.high[:count])
     for i in range(count):
         c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
         trial[i] = margins[i] - c * slopes[i]
-    out[0] = np.nan
-    pieces.loss_slope(params, trial[:count], response, slopes[:count], out)
-    if out[0] != out[0]:
+    if not own_slopes(data, pieces, trial[:count], response, slopes[:count], out):
         return False
     num_open = 0
     for i in range(count):
@@ -78,15 +81,8 @@ def smooth_slopes(data, pieces, estimator, count, memory):
                 c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
                 b[GUESS, k] = next_guess(b, k, c, round_number)
                 b[VALUE, k] = margins[i] - c * b[GUESS, k]
-            out[0] = np.nan
-            pieces.loss_slope(
-                params,
-                b[VALUE][:num_open],
-                b[RESPONSE][:num_open],
-                b[SLOPE][:num_open],
-                out,
-            )
-            if out[0] != out[0]:
+            values, labels = b[VALUE][:num_open], b[RESPONSE][:num_open]
+            if not own_slopes(data, pieces, values, labels, b[SLOPE][:num_open], out):
                 return False
             num_open = narrow(b, estimator, num_open, round_number, memory)
             if num_open == 0:
@@ -188,15 +184,6 @@ def dense_margins(dense, rows, count, theta, margins):
 
 
 @kernel(forceinline=True, counts_references=False)
-def add_dense(dense, rows, count, slopes, out):
-    """Add the sum of slopes[i] a_i over the block's dense rows."""
-    for i in range(count):
-        row, s = rows[i], slopes[i]
-        for j in range(dense.shape[1]):
-            out[j] += s * dense[row, j]
-
-
-@kernel(forceinline=True, counts_references=False)
 def scattered_margins(data, rows, count, theta, margins):
     """Fill margins with <a_i, theta> + offset_i of any rows."""
     if data.dense.shape[0] > 0:
@@ -215,12 +202,14 @@ def scattered_margins(data, rows, count, theta, margins):
 @kernel(forceinline=True, counts_references=False)
 def add_scattered(data, rows, count, slopes, out):
     """Add the sum of slopes[i] a_i of any rows."""
-    if data.dense.shape[0] > 0:
-        add_dense(data.dense, rows, count, slopes, out)
-        return
     for i in range(count):
-        for j in range(data.starts[rows[i]], data.starts[rows[i] + 1]):
-            out[data.columns[j]] += slopes[i] * data.values[j]
+        row, s = rows[i], slopes[i]
+        if data.dense.shape[0] > 0:
+            for j in range(data.dense.shape[1]):
+                out[j] += s * data.dense[row, j]
+        else:
+            for j in range(data.starts[row], data.starts[row + 1]):
+                out[data.columns[j]] += s * data.values[j]
 
 
 @kernel(forceinline=True, counts_references=False)
@@ -266,15 +255,9 @@ def slopes_of(data, pieces, estimator, count, memory):
     """Turn memory.margins into memory.slopes; False if a loss failed."""
     if estimator.smoothing > 0.0:
         return smooth_slopes(data, pieces, estimator, count, memory)
-    memory.out[0] = np.nan
-    pieces.loss_slope(
-        data.loss_params,
-        memory.margins[:count],
-        memory.response[:count],
-        memory.slopes[:count],
-        memory.out,
-    )
-    return memory.out[0] == memory.out[0]
+    margins, response = memory.margins[:count], memory.response[:count]
+    slopes = memory.slopes[:count]
+    return own_slopes(data, pieces, margins, response, slopes, memory.out)
 
 
 @kernel
