@@ -5,18 +5,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from multiprocessing import active_children
+from queue import Empty, SimpleQueue
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -235,17 +230,23 @@ def _drive(
     waits: bool = False,
 ) -> None:
     pending: set[Future[list[Row]]] = set()
+    done: SimpleQueue[Future[list[Row]]] = SimpleQueue()
     try:
         while True:
             for task in islice(waiting, max(ahead() - len(pending), 0)):
-                pending.add(executor.submit(call, task))
+                future = executor.submit(call, task)
+                pending.add(future)
+                future.add_done_callback(done.put)
             if not pending:
                 return
-            # A wait without end is deaf to a signal that another thread received.
-            done, _ = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
-            for future in done:
-                keep(future.result())
-                pending.remove(future)
+            # A wait without end is deaf to a signal that another thread received, and
+            # in one by `threading`, as for futures, Ctrl-C can be a RuntimeError.
+            try:
+                future = done.get(timeout=POLL_SECONDS)
+            except Empty:
+                continue
+            keep(future.result())
+            pending.remove(future)
     except BaseException:
         running = [future for future in pending if not future.cancel()]
         if waits:

@@ -87,13 +87,13 @@ class Sampler:
 
     def require(self, target: Gibbs) -> None:
         """Raise a ValueError unless the target is supported as it is."""
+        is_supported, reason = self.supports(target)
         if has_equalities(target):
             remedy = (
                 "dps.sample and dps.release draw in free coordinates: "
                 "dpsample.targets.reduced.reduce gives the target there."
             )
             check.fail("domain", "without equalities here", "some", remedy)
-        is_supported, reason = self.supports(target)
         if not is_supported:
             check.fail("sampler", "one that supports the target", repr(self), reason)
 
