@@ -299,7 +299,9 @@ def test_columns_without_information_have_a_metric_in_many_dimensions():
     assert not mass.is_dense
 
 
-@pytest.mark.parametrize("domain", [D.Box(-1.0, 1.0), D.Ball(0.5), D.Simplex()])
+@pytest.mark.parametrize(
+    "domain", [D.Box(-1.0, 1.0), D.Ball(0.5), D.Ball(0.5, p=1.0), D.Simplex()], ids=repr
+)
 def test_rotations_need_no_kicks_where_the_energy_is_quadratic(domain):
     target = logistic(domain)
     warm = warm_up(target, np.random.default_rng(0))
@@ -312,6 +314,18 @@ def test_rotations_need_no_kicks_where_the_energy_is_quadratic(domain):
     assert stats[:, 1].mean() > 0.8
     # Slopes are for the rare leaps with kicks: else an energy for each trajectory.
     assert 0.0 < state.counts[3] < state.counts[2]
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [D.Ball(10.0, p=1.3), D.Ball(3.0, p=4.0), D.SchattenBall(4.0, p=1.0, shape=(4, 5))],
+    ids=repr,
+)
+def test_rotations_spare_short_steps_between_curved_walls(domain):
+    target = logistic(domain, dim=20, num_records=4000, k=100.0, mu=0.01)
+    warm = warm_up(target, np.random.default_rng(0))
+    assert warm.has_settled and warm.plan.has_kicks == 0
+    assert warm.leaps < 2.0
 
 
 def test_kicks_stay_where_the_energy_is_no_quadratic():

@@ -18,7 +18,7 @@ from dpsample.targets.gibbs import Gibbs
 class BilliardHMC(Sampler):
     """Hamiltonian Monte Carlo with exact reflections, in a learned metric.
 
-    Where the energy is nearly quadratic in a box, a simplex or a Euclidean ball,
+    Where the energy is nearly quadratic in a box, a simplex or a ball of any norm,
     trajectories are rotations between the walls with no gradient but in a few.
 
     Parameters

@@ -10,11 +10,14 @@ only: the time is never the 0 at which a reflection has just begun.
 Flat walls ask for one quadratic each. On the Euclidean ball the squared distance is a
 quartic, whose first upward root lies between turning points that are bracketed in turn.
 On the l1 ball the norm is one quadratic between changes of signs, kept in a heap. For
-other norms Newton's method finds an exit, and triangles around pieces of the parabola
-show that there is none before it.
+other norms Newton's method finds an exit, and triangles around pieces of the path show
+that there is none before it.
 
 Paths that turn about a pivot c instead, c + (theta - c) cos t + v sin t, are quadratic
 in u = tan(t / 2), over 1 + u^2: their pieces get c for a, and times and horizons in u.
+Their tangents at two such times s and u meet at
+
+    (theta + (s + u) v + s u (2 c - theta)) / (1 + s u).
 """
 
 import math
@@ -293,11 +296,20 @@ def turning_euclidean_exit(body, theta, velocity, pivot, horizon, room, normal, 
 
 
 @kernel(counts_references=False)
-def collect_turns(body, theta, velocity, pull, horizon, before, owners):
+def motion(body, theta, velocity, pull, turns, j):
+    """Coordinate j from the center's, its rate and twice its bend; times 1 + u^2."""
+    place = theta[j] - body.center[j]
+    if turns:
+        return place, 2.0 * velocity[j], 4.0 * (pull[j] - body.center[j]) - 2.0 * place
+    return place, velocity[j], pull[j]
+
+
+@kernel(counts_references=False)
+def collect_turns(body, theta, velocity, pull, turns, horizon, before, owners):
     """Fill a heap with the times, negated, at which coordinates pass the center's."""
     count = 0
     for j in range(len(theta)):
-        place, speed, bend = theta[j] - body.center[j], velocity[j], pull[j]
+        place, speed, bend = motion(body, theta, velocity, pull, turns, j)
         if abs(place) > horizon * (abs(speed) + 0.5 * horizon * abs(bend)):
             continue
         square = speed * speed - 2.0 * bend * place
@@ -314,13 +326,15 @@ def collect_turns(body, theta, velocity, pull, horizon, before, owners):
 
 
 @kernel(counts_references=False)
-def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
+def signed_exit(body, theta, velocity, pull, turns, horizon, room, normal, out):
     """First time at which the l1 norm rises to the radius; signs are the normal."""
     dim = len(theta)
     out[0], out[1] = np.inf, WALL
     reach, height, rate, bend = 0.0, body.radius, 0.0, 0.0
+    if turns:
+        bend = 2.0 * body.radius
     for j in range(dim):
-        place, speed, turn = theta[j] - body.center[j], velocity[j], pull[j]
+        place, speed, turn = motion(body, theta, velocity, pull, turns, j)
         reach += abs(place) + horizon * (abs(speed) + 0.5 * horizon * abs(turn))
         ahead = place if place != 0.0 else (speed if speed != 0.0 else turn)
         normal[j] = math.copysign(1.0, ahead)
@@ -332,7 +346,7 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
     # The norm reaches the radius no later than the face of the signs here is met.
     horizon = min(horizon, (1.0 + AFTER) * first_fall(height, rate, bend))
     before, owners = room[: 2 * dim], room[2 * dim : 4 * dim]
-    count = collect_turns(body, theta, velocity, pull, horizon, before, owners)
+    count = collect_turns(body, theta, velocity, pull, turns, horizon, before, owners)
     start = 0.0
     while True:
         stop = -before[0] if count > 0 else horizon
@@ -345,9 +359,10 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
             return
         j, start = int(owners[0]), stop
         normal[j] = -normal[j]
-        height -= 2.0 * normal[j] * (theta[j] - body.center[j])
-        rate -= 2.0 * normal[j] * velocity[j]
-        bend -= 2.0 * normal[j] * pull[j]
+        place, speed, turn = motion(body, theta, velocity, pull, turns, j)
+        height -= 2.0 * normal[j] * place
+        rate -= 2.0 * normal[j] * speed
+        bend -= 2.0 * normal[j] * turn
         count -= 1
         before[0], owners[0] = before[count], owners[count]
         if count > 0:
@@ -355,7 +370,19 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
 
 
 @kernel(counts_references=False)
-def norm_at(body, theta, velocity, pull, start, stop, room, normal):
+def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """First time at which the l1 norm rises to the radius."""
+    signed_exit(body, theta, velocity, pull, False, horizon, room, normal, out)
+
+
+@kernel(counts_references=False)
+def turning_l1_exit(body, theta, velocity, pivot, horizon, room, normal, out):
+    """First u at which the l1 norm rises to the radius, of a turning path."""
+    signed_exit(body, theta, velocity, pivot, True, horizon, room, normal, out)
+
+
+@kernel(counts_references=False)
+def norm_at(body, theta, velocity, pull, turns, start, stop, room, normal):
     """Norm, with a subgradient, where the tangents at two times of a path meet.
 
     At equal times that is the path's point.
@@ -363,7 +390,12 @@ def norm_at(body, theta, velocity, pull, start, stop, room, normal):
     dim = len(theta)
     offset, middle, product = room[:dim], 0.5 * (start + stop), 0.5 * start * stop
     for j in range(dim):
-        moved = theta[j] + (middle * velocity[j] + product * pull[j])
+        if turns:
+            bend = 2.0 * pull[j] - theta[j]
+            moved = theta[j] + 2.0 * (middle * velocity[j] + product * bend)
+            moved /= 1.0 + 2.0 * product
+        else:
+            moved = theta[j] + (middle * velocity[j] + product * pull[j])
         offset[j] = moved - body.center[j]
     rows, columns = body.num_rows, body.num_columns
     if min(rows, columns) > 1:
@@ -372,7 +404,20 @@ def norm_at(body, theta, velocity, pull, start, stop, room, normal):
 
 
 @kernel(counts_references=False)
-def cut_back(body, theta, velocity, pull, time, limit, room, normal):
+def first_crossing(body, theta, velocity, pull, turns, normal):
+    """Time at which a path crosses the plane with a normal of dual norm 1."""
+    height, rate, bend = body.radius, 0.0, 0.0
+    for j in range(len(theta)):
+        height -= normal[j] * (theta[j] - body.center[j])
+        rate -= normal[j] * velocity[j]
+        bend -= normal[j] * (pull[j] - body.center[j] if turns else pull[j])
+    if turns:  # the height times 1 + u^2, from its value here and at the pivot
+        rate, bend = 2.0 * rate, 2.0 * (2.0 * (body.radius + bend) - height)
+    return first_fall(height, rate, bend)
+
+
+@kernel(counts_references=False)
+def cut_back(body, theta, velocity, pull, turns, time, limit, room, normal):
     """Time, at most the given one, at which a path that ends outside is on the wall.
 
     A subgradient at a point outside bounds the norm from below, everywhere: as long as
@@ -380,15 +425,10 @@ def cut_back(body, theta, velocity, pull, time, limit, room, normal):
     comes down to a time at which the path leaves.
     """
     for _ in range(MAX_STEPS):
-        value = norm_at(body, theta, velocity, pull, time, time, room, normal)
+        value = norm_at(body, theta, velocity, pull, turns, time, time, room, normal)
         if not value > limit:
             break
-        height, rate, bend = body.radius, 0.0, 0.0
-        for j in range(len(theta)):
-            height -= normal[j] * (theta[j] - body.center[j])
-            rate -= normal[j] * velocity[j]
-            bend -= normal[j] * pull[j]
-        earlier = first_fall(height, rate, bend)
+        earlier = first_crossing(body, theta, velocity, pull, turns, normal)
         if not earlier < time:
             break
         time = earlier
@@ -396,18 +436,20 @@ def cut_back(body, theta, velocity, pull, time, limit, room, normal):
 
 
 @kernel(counts_references=False)
-def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
+def certified_exit(body, theta, velocity, pull, turns, horizon, room, normal, out):
     """First time at which a convex norm rises to the radius, on certified pieces.
 
-    A piece of a parabola lies in the triangle of its ends and the point where its
-    tangents meet. Pieces whose triangle is inside are laid end to end up to an exit,
-    and halved until they are. NaN is the time of a path that grazes the wall so closely
-    that too many are needed.
+    A piece of a parabola or an ellipse lies in the triangle of its ends and the point
+    where its tangents meet. Pieces whose triangle is inside are laid end to end up to
+    an exit, and halved until they are. NaN is the time of a path that grazes the wall
+    so closely that too many are needed.
     """
     dim, size, strength = len(theta), body.radius, 0.0
     for j in range(dim):
         size = max(size, abs(body.center[j]))
         strength = max(strength, abs(pull[j]))
+    if turns:  # rounding errors are those of the pivot
+        size, strength = max(size, strength), 1.0
     limit = body.radius + ROUNDING * size
     other, rest = room[:dim], room[dim:]
     forget_turns(min(body.num_rows, body.num_columns), rest[dim:])
@@ -416,13 +458,15 @@ def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     for _ in range(MAX_PIECES):
         time = min(known + width, stop)
         if time < stop or not is_hit:
-            end = cut_back(body, theta, velocity, pull, time, limit, rest, other)
+            end = cut_back(body, theta, velocity, pull, turns, time, limit, rest, other)
             if end < time:
                 time, stop, is_hit = end, end, True
                 copy_into(other, normal)
         middle = 0.0
         if strength > 0.0:
-            middle = norm_at(body, theta, velocity, pull, known, time, rest, other)
+            middle = norm_at(
+                body, theta, velocity, pull, turns, known, time, rest, other
+            )
         if middle <= limit:
             known, width = time, 4.0 * width
             if time == stop:
@@ -430,6 +474,18 @@ def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
                 return
         else:
             width = 0.5 * (time - known)
+
+
+@kernel(counts_references=False)
+def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """First time at which a convex norm rises to the radius."""
+    certified_exit(body, theta, velocity, pull, False, horizon, room, normal, out)
+
+
+@kernel(counts_references=False)
+def turning_convex_exit(body, theta, velocity, pivot, horizon, room, normal, out):
+    """First u at which a convex norm rises to the radius, of a turning path."""
+    certified_exit(body, theta, velocity, pivot, True, horizon, room, normal, out)
 
 
 def has_exits(domain: Domain) -> bool:
@@ -458,5 +514,7 @@ def turning_piece(domain: Domain) -> Piece | None:
         box_exit: turning_box_exit,
         simplex_exit: turning_simplex_exit,
         euclidean_exit: turning_euclidean_exit,
+        convex_exit: turning_convex_exit,
+        l1_exit: turning_l1_exit,
     }
     return known.get(exit_piece(domain))

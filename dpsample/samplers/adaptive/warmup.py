@@ -51,8 +51,8 @@ MAX_THINNING = 20
 # Leaps that are nearly always accepted stay.
 WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 1.0, 3.0, 0.97
 # Multiply-adds that take as long as a bounce, or a leap on few records, and those of a
-# bounce for each coefficient; twice as many on a sphere.
-BOUNCE, BOUNCE_EACH = 1000.0, 50.0
+# bounce for each coefficient; twice as many on a sphere, and where a norm is searched.
+BOUNCE, BOUNCE_EACH, SEARCHED = 1000.0, 50.0, 15.0
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
 
 
@@ -459,6 +459,8 @@ def _turning_if_worth(
         return before if spreads[0] < spreads[1] else turning
     rates, bounce = [], _bounce_cost(pilots.target)
     bounce *= 2.0 if len(plan.axes) else 1.0
+    if exits.exit_piece(pilots.target.problem.domain) is exits.convex_exit:
+        bounce *= SEARCHED
     for option in (plan, turning):
         found = pilots.run(option, NUM_PROBES, adapts=False)
         work = LAUNCH + found.leaps * _leap_cost(pilots.target, option)
