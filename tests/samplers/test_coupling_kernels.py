@@ -120,7 +120,8 @@ def test_both_chains_keep_the_target(name, case_name, exact):
     case = CASES[case_name]
     _, pair = coupled(name, case)
     if name != "proximal":
-        pair = dataclasses.replace(pair, num_steps=3)
+        prepared = dataclasses.replace(pair.prepared, num_steps=3)
+        pair = dataclasses.replace(pair, prepared=prepared)
     first, second, share_met = margins(case, pair, exact[case_name], 24)
     assert first < 1.0 and second < 1.0
     assert 0.05 < share_met < 1.0
@@ -131,8 +132,11 @@ def test_common_noise_after_a_lost_coin_is_rejected():
     case = CASES["hinge on the plane"]
     points = case.exact(np.random.default_rng(24), 16_000)
     _, pair = coupled("random walk", case)
+    run = compile_pair(walk_with_common_noise)
     broken = dataclasses.replace(
-        pair, run=compile_pair(walk_with_common_noise), num_steps=3
+        pair,
+        prepared=dataclasses.replace(pair.prepared, num_steps=3),
+        coupling=dataclasses.replace(pair.coupling, run=run),
     )
     first, second, _ = margins(case, broken, points, 25)
     assert first < 1.0

@@ -201,7 +201,8 @@ def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
 
 def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
     """Planted: the first window teaches nonsense."""
-    target = logistic(D.Ball(0.5, p=1.0), num_records=100, k=100.0)
+    sides = np.vstack([np.eye(6), -np.eye(6)])
+    target = logistic(D.Polytope(sides, np.full(12, 0.5)), num_records=100, k=100.0)
     right = warm_up(target, np.random.default_rng(1)).plan.step
     original, calls = warmup._learned, []
 
