@@ -297,6 +297,39 @@ def test_a_path_outwards_from_the_wall_of_an_l1_ball_leaves_at_once(away):
     np.testing.assert_array_equal(normal, np.sign(side))
 
 
+def test_a_touch_of_an_l1_ball_hides_no_later_exit():
+    """The face of the first signs is just touched, after signs that change and back."""
+    domain = D.Ball(1.0, p=1.0)
+    theta = np.array([-0.7124758929591701, -0.031232794113850354, 0.1764156336075187])
+    velocity = np.array([0.18254558749121882, 0.2783517220915193, 0.7010093332685637])
+    pull = np.array([1.4745120632458204, -1.2101651728978797, -0.09655009612974176])
+    assert meet(domain, theta, velocity, pull, 1.7144438318993966)[0] < 1.7
+    domain = D.Ball(0.9, p=1.0)
+    theta = np.array([-0.0016192683769636063, -0.09702981250573367, 0.6071838139506016])
+    velocity = np.array(
+        [0.06984638851692723, -0.38501224114809657, 0.22227131492025026]
+    )
+    pivot = np.array([-0.2975451507315075, 0.19170967990714913, -0.046708010779467214])
+    assert turning_exit(domain, theta, velocity, pivot, 3.397405398104311) < 3.3
+
+
+@pytest.mark.parametrize("clearance", [1e-3, 3e-4, 1e-4, 3e-5])
+def test_a_rotation_along_a_wall_is_known_both_ways(clearance):
+    """Refused one way alone it would not be reversible."""
+    domain, rng = D.Ball(1.0, p=2.0 + 1e-6), np.random.default_rng(11)
+    center = np.zeros(2)
+    for _ in range(100):
+        angle, turn = rng.uniform(0.0, 6.0), rng.uniform(0.0, 3.0)
+        theta = np.array([np.cos(angle), np.sin(angle)]) * (1.0 - clearance)
+        velocity = np.array([-theta[1], theta[0]])
+        velocity *= 1.0 - 0.1 * clearance * rng.random()
+        end = theta * np.cos(turn) + velocity * np.sin(turn)
+        back = theta * np.sin(turn) - velocity * np.cos(turn)
+        horizon = np.tan(0.5 * turn)
+        assert turning_exit(domain, theta, velocity, center, horizon) == np.inf
+        assert turning_exit(domain, end, back, center, horizon) == np.inf
+
+
 TURNING = tuple(name for name in DOMAINS if name != "polytope")
 
 

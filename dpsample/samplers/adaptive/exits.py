@@ -44,7 +44,7 @@ from dpsample.samplers.log_concave import sift_down
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
 ROOM = 5
 WALL = -1.0  # in out[1]: the wall has the normal that was written
-MAX_STEPS, MAX_PIECES = 100, 200
+MAX_STEPS, MAX_PIECES = 100, 1000
 TOLERANCE = 2.0**-52  # of a root, in units of its bracket
 AFTER = 1e-9  # relative: so much later, rounding cannot hide what comes before
 ROUNDING = 2.0**-47  # of a norm, as which a point outside is on the wall
@@ -344,18 +344,21 @@ def signed_exit(body, theta, velocity, pull, turns, horizon, room, normal, out):
     if reach <= body.radius:
         return
     # The norm reaches the radius no later than the face of the signs here is met.
-    horizon = min(horizon, (1.0 + AFTER) * first_fall(height, rate, bend))
+    met = first_fall(height, rate, bend)
+    last = min(horizon, (1.0 + AFTER) * met)
     before, owners = room[: 2 * dim], room[2 * dim : 4 * dim]
-    count = collect_turns(body, theta, velocity, pull, turns, horizon, before, owners)
+    count = collect_turns(body, theta, velocity, pull, turns, last, before, owners)
     start = 0.0
     while True:
-        stop = -before[0] if count > 0 else horizon
+        stop = -before[0] if count > 0 else last
         here = height + start * (rate + 0.5 * start * bend)
         time = start + first_fall(here, rate + start * bend, bend)
         if time <= stop:  # equal, at 0, if the path starts outwards from the wall
             out[0] = time
             return
         if count == 0:
+            if last < horizon:  # rounding hides a touch, and what comes later counts
+                out[0] = met
             return
         j, start = int(owners[0]), stop
         normal[j] = -normal[j]
@@ -441,8 +444,9 @@ def certified_exit(body, theta, velocity, pull, turns, horizon, room, normal, ou
 
     A piece of a parabola or an ellipse lies in the triangle of its ends and the point
     where its tangents meet. Pieces whose triangle is inside are laid end to end up to
-    an exit, and halved until they are. NaN is the time of a path that grazes the wall
-    so closely that too many are needed.
+    an exit, and halved until they are. NaN is the time of a path that follows the wall
+    so closely, within some 1e-5 of the radius, that too many are needed. The way back
+    needs nearly as many, not always exactly: at the limit one way alone may be refused.
     """
     dim, size, strength = len(theta), body.radius, 0.0
     for j in range(dim):
