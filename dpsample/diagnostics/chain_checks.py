@@ -170,7 +170,7 @@ def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
 def too_few(chains: ChainDraws, ess: float) -> Finding | None:
     """Whether the effective size is below `MIN_ESS`, or below what was asked for."""
     wanted = MIN_ESS
-    if not chains.attributes.get("is_target_ess_reached", True):
+    if not chains.attributes.get("is_target_ess_reached", False):  # or not known
         wanted = max(wanted, float(chains.attributes.get("target_ess", 0.0)))
     if ess >= wanted:
         return None

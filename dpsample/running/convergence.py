@@ -174,8 +174,4 @@ class TrialRun:
                 RuntimeWarning,
                 stacklevel=check.user_level(),
             )
-        return {
-            "target_ess": self.wanted,
-            "ess_reached": size,
-            "is_target_ess_reached": size >= self.wanted,
-        }
+        return {"ess_reached": size, "is_target_ess_reached": size >= self.wanted}

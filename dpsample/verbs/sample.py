@@ -208,6 +208,8 @@ def sample(
     is_interrupted, verdict = run.is_interrupted, None
     draws = run.draws if reduced is None else reduced.lift(run.draws)
     size: dict[str, float | bool] = {}
+    if trial is not None:
+        size["target_ess"] = trial.wanted
     try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
         if libraries is not None:
             libraries.join()
@@ -218,7 +220,7 @@ def sample(
             if chosen.exactness != "iid":
                 verdict.warn(_remedy(sampler))
         if trial is not None and not is_interrupted:
-            size = trial.report(moving(run.draws))
+            size |= trial.report(moving(run.draws))
     except KeyboardInterrupt:
         is_interrupted = True
     if reduced is not None:

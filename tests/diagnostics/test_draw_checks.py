@@ -211,6 +211,9 @@ def test_a_target_ess_that_was_not_reached_is_flagged():
     theta = np.random.default_rng(5).normal(size=(4, 200, 1))
     words = {"target_ess": 5000.0, "is_target_ess_reached": False}
     assert names(check(planted.tree(theta, **words))) == {"too few draws"}
+    # After Ctrl-C nobody has counted.
+    words = {"target_ess": 5000.0, "is_interrupted": True}
+    assert "too few draws" in names(check(planted.tree(theta, **words)))
     assert check(planted.tree(theta)).ok
 
 

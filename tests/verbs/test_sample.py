@@ -191,6 +191,7 @@ def test_ctrl_c_after_the_last_draw_keeps_all_draws(monkeypatch, stage):
     np.testing.assert_array_equal(theta(stopped), theta(whole))
     assert stopped.attrs["is_interrupted"] and not whole.attrs["is_interrupted"]
     assert "ess_reached" not in stopped.attrs
+    assert stopped.attrs["target_ess"] == 50.0  # what was asked for is known
 
 
 REGULARIZED = {
