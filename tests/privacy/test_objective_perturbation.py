@@ -259,6 +259,39 @@ def test_renyi_bounds_keep_their_digits_near_order_one_and_with_much_noise(stdde
             assert exact <= known.rdp(order, stddev=stddev) <= exact * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("stddev", [1e9, 1e12, 1e16, 1e30, 1e300])
+def test_delta_is_never_below_the_gaussian_one_of_linear_losses(relation, stddev):
+    """With beta = 0 and one coordinate the tilt is all there is."""
+    linear = objective(0.0, relation)
+    with mpmath.workdps(400):
+        t = mpmath.mpf(linear.shift) / mpmath.mpf(stddev)
+        for share in (0.0, 0.25, 1.0):
+            e = mpmath.mpf(float(share * t))
+            z, root = e / t - t / 2, mpmath.sqrt(2)
+            far = mpmath.exp(e) * mpmath.erfc((z + t) / root)
+            gaussian = (mpmath.erfc(z / root) - far) / 2
+            assert linear.delta(float(e), stddev=stddev) >= gaussian
+        # The curve's continuation, from its smallest epsilon on.
+        least = mpmath.mpf(LEAST_Z[relation]) * t + t * t / 2
+        z = mpmath.mpf(LEAST_Z[relation])
+        far = mpmath.exp(least) * mpmath.erfc((z + t) / root)
+        bound = mpmath.erfc(z / root) - far
+        exact = 1 - mpmath.exp(-least) * (1 - bound)
+        assert exact <= linear.delta(0.0, stddev=stddev) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("shift", [1e-10, 1e-100])
+def test_no_noise_makes_a_release_pure(shift):
+    """Where doubles end, delta and divergences are those of a larger distance."""
+    losses = PerturbedObjective(
+        lipschitz=shift, smoothness=0.0, num_records=10, ridge=0.05
+    )
+    for order in (1.0 + 2.0**-52, 2.0, 1e10):
+        assert losses.rdp(order, stddev=1e300) > 0.0
+    assert losses.delta(0.0, stddev=1e300) > 2.2e-308
+
+
 @pytest.mark.parametrize("stddev", [1.2e-38, 1e-300, 5e-324])
 def test_noise_too_small_for_its_losses_to_be_numbers_is_refused(stddev):
     objective = PerturbedObjective(

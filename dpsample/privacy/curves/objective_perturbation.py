@@ -54,6 +54,7 @@ ROUND_UP = 1.0 + 1e-15
 # z must be at least this for the tail comparison to hold.
 LEAST_Z = {"replace_one": 1.0, "zero_out": 0.0}
 ROUNDING = 1e-14
+LEAST_MOMENT = 1e-290  # below it moments are their first terms
 LONGEST = 1e60  # shift in standard deviations: its square is far from overflow
 
 
@@ -287,7 +288,8 @@ class PerturbedObjective:
         if stddev < least:
             remedy = "The noise is too small for its losses to be numbers."
             check.fail("stddev", f">= shift / 1e60 = {least:.3g}", stddev, remedy)
-        return self.shift / float(stddev) * (1.0 + ROUNDING)
+        t = self.shift / float(stddev) * (1.0 + ROUNDING)
+        return max(t, check.SMALLEST_NORMAL) if self.shift > 0.0 else 0.0
 
     def delta(self, epsilon: float, *, stddev: float) -> float:
         """Delta that is proved at ``epsilon``.
@@ -327,8 +329,9 @@ class PerturbedObjective:
         bound = 2.0 * gaussian_delta(
             max(at - self.log_determinant, 0.0), self.distance(stddev)
         )
-        kept = math.exp(min(epsilon - least, 0.0))
-        return min(1.0, (1.0 - kept + kept * min(bound, 1.0)) * (1.0 + ROUNDING))
+        below = min(epsilon - least, 0.0)
+        part = math.exp(below) * min(bound, 1.0) - math.expm1(below)
+        return min(1.0, part * (1.0 + ROUNDING))
 
     def epsilon(self, delta: float, *, stddev: float) -> float:
         """Epsilon that is proved at ``delta``: the inverse of `delta` where z >= 1.
@@ -391,7 +394,10 @@ class PerturbedObjective:
         c = (order - 1.0) * t
         # 2 Phi(c) = 1 + erf(c/sqrt(2)), whose logarithm keeps its digits near 0.
         moment = 0.5 * c * c + math.log1p(math.erf(c / math.sqrt(2.0)))
-        bound = self.log_determinant + 0.5 * t * t + moment / (order - 1.0)
+        share = moment / (order - 1.0)
+        if c < LEAST_MOMENT:  # where doubles end
+            share = t * math.sqrt(2.0 / math.pi)
+        bound = self.log_determinant + 0.5 * t * t + share
         return bound * (1.0 + ROUNDING)
 
     def least_epsilon(self, t: float) -> float:
