@@ -239,6 +239,26 @@ def test_differences_of_tails_are_rounded_up(count, deviations):
     assert found <= exact * (1 + 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("count", "epsilon", "local"),
+    [
+        (893, 6.07655465704185e-09, 6.090179596032171e-09),
+        (926, 0.3118686716798454, 0.31255400357925334),
+        (788, 3.4318235962894874e-08, 3.4405448768770173e-08),
+    ],
+)
+def test_nearly_all_coins_on_one_side_keep_their_digits(count, epsilon, local):
+    """The smallest k at which the difference is positive: little of it is left."""
+    found = shuffling._deltas(np.array([float(count)]), epsilon, local)[0]
+    exact = delta_of_count(count, epsilon, local, digits=80)
+    assert exact <= found * shuffling.ROUND_UP <= exact * (1 + 1e-7)
+    for heads in (count - 1, count - 2, count - 7, count - 20, 7 * count // 8):
+        mass = shuffling.fair_mass(np.array([float(heads)]), np.array([float(count)]))
+        with mpmath.workdps(80):
+            exact = mpmath.binomial(count, heads) / mpmath.mpf(2) ** count
+            assert abs(mass[0] / exact - 1) < 1e-12
+
+
 def test_no_delta_is_rounded_to_that_of_a_pure_mechanism():
     total = shuffle_total_delta(
         0.0, epsilon=1.0, local_epsilon=600.0, local_delta=1e-300, num_records=9

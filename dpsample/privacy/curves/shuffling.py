@@ -298,6 +298,9 @@ def fair_mass(heads: Array, flips: Array) -> Array:
     h, t, n = (np.where(is_edge, 1.0, x) for x in (heads, tails, flips))
     lean = np.where(is_edge, 0.0, (h - t) / n)
     deviance = 0.5 * n * (np.log1p(-lean * lean) + 2.0 * lean * np.arctanh(lean))
+    # The same, without 1 - lean^2, which loses digits near the ends.
+    near_end = h * np.log(2.0 * h / n) + t * np.log(2.0 * t / n)
+    deviance = np.where(np.abs(lean) < 0.75, deviance, near_end)
     error = _stirling_error(n) - _stirling_error(h) - _stirling_error(t)
     inner = np.sqrt(n / (2.0 * math.pi * h * t)) * np.exp(error - deviance)
     return np.where(is_edge, np.exp2(-flips), inner)
