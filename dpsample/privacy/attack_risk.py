@@ -235,7 +235,8 @@ def percent(share: float, *, up: bool) -> str:
     """
     if share <= 0.0:
         return "0"
-    return f"{float(rounded(share, digits=3, up=up).scaleb(2)):.3g}"
+    # A context of its own: the caller's may have fewer digits.
+    return f"{float(rounded(share, digits=3, up=up).scaleb(2, Context())):.3g}"
 
 
 def rounded(value: float, *, digits: int, up: bool) -> Decimal:

@@ -1,5 +1,6 @@
 """Attack risk: closed forms, all tests of small mechanisms, simulated attacks."""
 
+import decimal
 import math
 from fractions import Fraction
 from itertools import chain, combinations, product
@@ -161,6 +162,13 @@ def test_shares_are_rounded_to_the_safe_side(digits, exponent):
         else:
             assert least < Fraction(near) < most
             assert most - least <= Fraction(f"1e{exponent}")
+
+
+def test_printed_shares_do_not_depend_on_the_callers_decimals():
+    with decimal.localcontext() as context:
+        context.prec = 1
+        assert percent(0.991, up=False) == "99.1"
+        assert percent(0.0121, up=True) == "1.21"
 
 
 def test_certificates_print_what_attackers_can_do():

@@ -181,6 +181,24 @@ def test_nothing_is_known_where_a_curve_overflows():
     assert 0.3 < rdp_epsilon(1e-2, curve) <= 0.7
 
 
+def test_a_curve_may_overflow_at_any_order():
+    """Of order 2 as well, at which curves are tried first."""
+
+    def curve(order):
+        return math.log(math.exp(400.0 * order * order)) / (order - 1.0)
+
+    with pytest.raises(OverflowError):
+        curve(2.0)
+    assert rdp_delta(500.0, curve) <= 1.0
+    assert math.isfinite(rdp_epsilon(1e-6, curve))
+
+
+@pytest.mark.parametrize("epsilon", [1e6, 1e16, 1e300, 1.7e308])
+def test_budgets_of_any_size_have_a_rho_that_fits_them(epsilon):
+    for delta in (1e-300, 1e-6, 0.5):
+        assert zcdp_delta(epsilon, rho_from_budget(epsilon, delta)) <= delta
+
+
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-30])
 def test_a_budget_without_a_rho_is_refused(epsilon):
     with pytest.raises(ValueError, match="^rho of epsilon and delta must be .*Spend a"):

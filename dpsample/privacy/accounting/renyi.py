@@ -93,7 +93,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
         order, divergence = _known(curve, t)
         t = order - 1.0
         # Two large numbers lose more than the margin.
-        lost = 8.0 * UNIT * t * (abs(divergence) + epsilon)
+        lost = 16.0 * UNIT * t * max(abs(divergence), epsilon)
         exponent = t * (divergence - epsilon) + log_factor(t)
         return exponent + max(lost - MARGIN, 0.0)
 
@@ -157,7 +157,7 @@ def _check_curve(curve: object) -> None:
     if not callable(curve):
         check.fail("curve", "a function", check.shown(curve), remedy)
     try:
-        float(curve(2.0))
+        _known(curve, 1.0)
     except (TypeError, ValueError) as error:
         check.fail("curve", "a function of one number", repr(error), remedy)
 
