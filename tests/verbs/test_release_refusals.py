@@ -190,7 +190,7 @@ def test_a_pilot_that_finds_no_step_starts_anew_inside(monkeypatch):
     ).start
 
     def stuck(self, step, num_steps):
-        if np.array_equal(self.start, start):
+        if np.array_equal(self.state.position, start):
             return Trial(step=step, work=math.inf, acceptance=0.0)
         return trial(self, step, num_steps)
 
