@@ -1,5 +1,6 @@
 """Rows survive a kill at any moment, each complete or absent; damage is an error."""
 
+import gc
 import itertools
 import json
 import os
@@ -80,6 +81,7 @@ def interrupted(call, line):
             raise KeyboardInterrupt
         return trace
 
+    gc.disable()  # in a callback of the collector Ctrl-C is lost
     sys.settrace(trace)
     try:
         call()
@@ -87,6 +89,7 @@ def interrupted(call, line):
         return True
     finally:
         sys.settrace(None)
+        gc.enable()
     return False
 
 
