@@ -437,7 +437,8 @@ def _curve(part: Event, losses: Array, relation: str) -> Array:
         for block in blocks(part)
         for order in _composed(block, relation, _interval(block, relation))
     ]
-    highest: Array = np.max([order.curve(losses) for order in orders], axis=0)
+    curves = np.array([order.curve(losses) for order in orders])
+    highest: Array = curves.max(axis=0)
     return highest
 
 
