@@ -295,7 +295,7 @@ def test_a_ledger_is_charged_whether_there_is_an_answer_or_not(monkeypatch):
     known = problem()
     dps.release(known, BUDGET)  # compiles
     dps.release(known, BUDGET, constant_time=True, ledger=ledger)
-    dps.release(known, BUDGET, deadline=0.5, ledger=ledger)
+    dps.release(known, BUDGET, deadline=2.0, ledger=ledger)
     monkeypatch.setattr(fixed_passes, "draw", lambda *_: (None, None))
     with pytest.raises(BottomError):
         dps.release(known, BUDGET, constant_time=True, ledger=ledger)
