@@ -22,6 +22,7 @@ from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
+from tests.core.test_pauses import Allowance
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.replicates import law_margin
@@ -411,8 +412,7 @@ def test_model_steps_in_a_ball_are_stationary(log_radius):
         hessian = root @ np.diag(10.0 ** rng.uniform(-3.0, 6.0, 4)) @ root.T
         gradient = hessian @ rng.standard_normal(4)
         center *= radius * rng.random() / np.linalg.norm(center)
-        move = np.empty(4)
-        modes.step_in_ball(center, radius, gradient, hessian, move)
+        move = modes.step_in_ball(center, radius, gradient, hessian)
         end, slope = center + move, gradient + hessian @ move
         size, nu = np.linalg.norm(end), -(slope @ end) / (end @ end)
         assert size <= radius * (1.0 + 1e-14)
@@ -421,6 +421,27 @@ def test_model_steps_in_a_ball_are_stationary(log_radius):
         rest = np.linalg.norm(slope + nu * end)
         assert rest <= 1e-7 * np.linalg.norm(hessian) * (size + np.linalg.norm(move))
         assert nu >= -1e-9 * np.linalg.norm(hessian)
+
+
+def test_pauses_change_no_bit_of_a_model_step_in_a_ball(monkeypatch):
+    """In 3000 dimensions each turn takes a third of a second, and there are many."""
+    rng = np.random.default_rng(11)
+    root, gradient = rng.standard_normal((4, 4)), rng.standard_normal(4)
+    given = np.zeros(4), 1e-2, gradient, root @ root.T
+    whole = modes.step_in_ball(*given)
+    allowance = Allowance(monkeypatch, 1)
+    np.testing.assert_array_equal(modes.step_in_ball(*given), whole)
+    assert allowance.pauses > 1
+
+
+def test_no_matrix_is_multiplied_by_the_basis_of_a_full_domain():
+    """It is the identity, and the product takes seconds in 3000 dimensions."""
+    full, flat = D.Box(-1.0, 1.0).hull(3)[1], D.Simplex().hull(3)[1]
+    matrix = np.arange(9.0).reshape(3, 3)
+    np.testing.assert_array_equal(full, np.eye(3))
+    assert modes.form_in(matrix, full) is matrix
+    assert modes.along(matrix, full) is matrix
+    np.testing.assert_array_equal(modes.form_in(matrix, flat), flat.T @ matrix @ flat)
 
 
 def test_radii_are_those_of_theorem_a():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg
 
-from dpsample.core import jit
+from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import (
@@ -22,6 +22,7 @@ from dpsample.numerics.vectors import (
     solve_upper,
 )
 from dpsample.regularizers import Entropy
+from dpsample.samplers.errors import OK
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.samplers.record_terms import Passed, passed
 from dpsample.targets.gibbs import DomainGeometry, Gibbs
@@ -88,7 +89,7 @@ def find(
         before, sums = point, here.gram
         gram = in_basis(target, sums, basis)
         bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
-        hessian = gram + weight * (basis.T @ bend @ basis)
+        hessian = gram + weight * form_in(bend, basis)
         hessian += FLOOR * float(hessian.trace()) * np.eye(len(hessian))
         move = _model_step(within, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
@@ -155,7 +156,7 @@ def _made(target: Gibbs, point: Array, here: Passed, gradient: Array) -> Mode:
         gradient=gradient,
         residual=gradient,
         multiplier=0.0,
-        sides=geometry.sides @ geometry.basis,
+        sides=along(geometry.sides, geometry.basis),
         depths=depths,
         multipliers=np.zeros(len(depths)),
         shortfall=0.0,
@@ -176,7 +177,25 @@ def energy_at(
 
 def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
     """Return k times the mean of a sum of matrices, in the basis."""
-    return np.asarray(target.k * (basis.T @ (gram / target.home.num_records) @ basis))
+    return target.k * form_in(gram / target.home.num_records, basis)
+
+
+def is_all(basis: Array) -> bool:
+    """Whether the hull is the whole space, and the basis the identity.
+
+    A product with that would take seconds in 3000 dimensions.
+    """
+    return basis.shape[0] == basis.shape[1]
+
+
+def along(rows: Array, basis: Array) -> Array:
+    """Rows in the basis."""
+    return rows if is_all(basis) else rows @ basis
+
+
+def form_in(matrix: Array, basis: Array) -> Array:
+    """Quadratic form in the basis."""
+    return matrix if is_all(basis) else basis.T @ matrix @ basis
 
 
 def _settled(target: Gibbs, point: Array) -> Array:
@@ -198,58 +217,72 @@ def _model_step(
     """
     try:
         if geometry.is_round:
-            move, center = np.empty_like(gradient), point - geometry.body.center
-            radius = geometry.body.radius
-            jit.call(step_in_ball, center, radius, gradient, hessian, move)
-            return move
+            center, radius = point - geometry.body.center, geometry.body.radius
+            return step_in_ball(center, radius, gradient, hessian)
         root = np.asarray(np.linalg.cholesky(hessian), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
     free = -linalg.cho_solve((root, True), gradient)
     if len(geometry.sides):
         depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
-        sides = geometry.sides @ geometry.basis
+        sides = along(geometry.sides, geometry.basis)
         return _step_in_polytope(sides, depths, free, gradient, root)
     return free
 
 
+def step_in_ball(
+    center: Array, radius: float, gradient: Array, hessian: Array
+) -> Array:
+    """Minimizer of the model with ||center + move|| <= radius."""
+    move, y, shifted = np.empty_like(gradient), -gradient, hessian.copy()
+    state, control = np.zeros(2), pauses.new_control()  # nu, turns
+    given = center, radius, gradient, hessian, shifted, y, move, state, control
+    while pauses.call(control, jit.call, turns_in_ball, *given) == pauses.PAUSED:
+        pauses.heard()
+    return move
+
+
 @kernel
-def step_in_ball(center, radius, gradient, hessian, move):
-    """Fill move with the minimizer of the model with ||center + move|| <= radius.
+def turns_in_ball(center, radius, gradient, hessian, shifted, y, move, state, control):
+    """Fill move with the minimizer of the model; return OK or PAUSED.
 
     y = center + move solves (H + nu I) y = H center - g. The reciprocal of ||y|| is
     concave in nu and nearly linear: Newton's method for it (More and Sorensen, 1983)
-    rises from 0 to the nu of the sphere.
+    rises from 0 to the nu of the sphere. ``y`` begins as the right side, which is - g
+    without the ball.
     """
-    dim, nu, shifted = move.shape[0], 0.0, hessian.copy()
-    pull, y, z = np.empty(dim), np.empty(dim), np.empty(dim)
+    dim = move.shape[0]
+    pull, z = np.empty(dim), np.empty(dim)
     multiply(hessian, center, pull)
     for j in range(dim):
         pull[j] -= gradient[j]
-        y[j] = -gradient[j]
-    for turn in range(MAX_STEPS + 1):
+    while True:
         root = np.linalg.cholesky(shifted)
         solve_lower(root, y)
         solve_upper(root, y)
-        if turn == 0:  # without the ball, and without the rounding of H center
+        if state[1] == 0.0:  # without the ball, and without the rounding of H center
             copy_into(y, move)
             for j in range(dim):
                 y[j] += center[j]
         size = np.sqrt(np.dot(y, y))
-        if turn == MAX_STEPS or not size > radius * (1.0 + 1e-15):
+        if state[1] == MAX_STEPS or not size > radius * (1.0 + 1e-15):
             break
         copy_into(y, z)
         solve_lower(root, z)
-        before = nu
-        nu += np.dot(y, y) / np.dot(z, z) * (size - radius) / radius
-        if nu == before:
+        before = state[0]
+        state[0] += np.dot(y, y) / np.dot(z, z) * (size - radius) / radius
+        if state[0] == before:
             break
         copy_into(pull, y)
         for j in range(dim):
-            shifted[j, j] = hessian[j, j] + nu
-    if nu > 0.0:
+            shifted[j, j] = hessian[j, j] + state[0]
+        state[1] += 1.0
+        if pauses.is_due(control):
+            return pauses.PAUSED
+    if state[0] > 0.0:
         for j in range(dim):
             move[j] = y[j] * (radius / size) - center[j]
+    return OK
 
 
 def _step_in_polytope(

@@ -62,7 +62,7 @@ from dpsample.samplers.localized.columns import (
     Weights,
     share_of,
 )
-from dpsample.samplers.localized.mode import Mode, in_basis
+from dpsample.samplers.localized.mode import Mode, in_basis, is_all
 from dpsample.targets.gibbs import Gibbs, as_seen
 
 MAX_ROUNDS = 8
@@ -110,7 +110,10 @@ class BoundingMetric:
             return None
         root, _ = lowered
         inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-        return cls(weights=weights, gram=gram, root=root, back=mode.basis @ inverse.T)
+        back = inverse.T if is_all(mode.basis) else mode.basis @ inverse.T
+        return cls(
+            weights=weights, gram=gram, root=root, back=np.ascontiguousarray(back)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
