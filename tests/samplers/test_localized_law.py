@@ -22,7 +22,7 @@ from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
-from tests.core.test_pauses import Allowance
+from tests.core.test_pauses import Allowance, assert_same_bits
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.replicates import law_margin
@@ -432,6 +432,20 @@ def test_pauses_change_no_bit_of_a_model_step_in_a_ball(monkeypatch):
     allowance = Allowance(monkeypatch, 1)
     np.testing.assert_array_equal(modes.step_in_ball(*given), whole)
     assert allowance.pauses > 1
+
+
+@pytest.mark.parametrize("name", ["mode on the sphere", "side nearby"])
+def test_pauses_change_no_bit_of_tries(name, monkeypatch):
+    """Among 3000 sides, or in 3000 dimensions, a block of tries may take seconds."""
+    prepared, rng = PLANE[name].prepared(), np.random.default_rng
+
+    def found():
+        point, counts = prepared.draw(rng(6))
+        return [*prepared.candidates(rng(5), 40), point, list(counts.values())]
+
+    whole, allowance = found(), Allowance(monkeypatch, 1)
+    assert_same_bits(found(), whole)
+    assert allowance.pauses >= 39
 
 
 def test_no_matrix_is_multiplied_by_the_basis_of_a_full_domain():

@@ -370,14 +370,19 @@ class PreparedLocalized:
         jit.call(propose, self.proposal, rng, vectors, costs)
         return vectors, costs
 
+    def _propose(self, rng: np.random.Generator, size: int, tries: TryRoom) -> None:
+        """Fill tries with the proposals that are in region and domain."""
+        given = *self.fixed, rng, *self.proposed(rng, size), size, tries
+        while call(kernels.keep, *given) == pauses.PAUSED:
+            pauses.heard()
+
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         """Proposals in region and domain among ``size`` tries, and what D may be."""
         found = []
         for start in range(0, size, self.most_tries):
             count = min(self.most_tries, size - start)
-            vectors, costs = self.proposed(rng, count)
             tries = self.new_tries(count)
-            call(kernels.keep, *self.fixed, rng, vectors, costs, count, tries)
+            self._propose(rng, count, tries)
             kept = int(tries.progress[kernels.KEPT])
             found.append((tries.vectors[:kept], tries.budgets[:kept]))
             pauses.heard()
@@ -477,9 +482,7 @@ class PreparedLocalized:
         while True:
             code = call(kernels.draw, *given)
             if code == kernels.WANTS_PROPOSALS:
-                vectors, costs = self.proposed(rng, limits.size)
-                rest = rng, vectors, costs, limits.size, tries
-                call(kernels.keep, *self.fixed, *rest)
+                self._propose(rng, limits.size, tries)
             elif code == kernels.WANTS_RECORDS:
                 self._ask(tries)
             elif code != pauses.PAUSED:

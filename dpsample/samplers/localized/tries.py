@@ -97,12 +97,16 @@ class TryRoom(NamedTuple):
     out: Array  # (2,)
     progress: Array  # see below
     control: Array  # when to return to Python, see `core.pauses`
+    proposed: Array  # (size, m)
+    costs: Array  # (size,)
 
 
-# Entries of ``progress``: what is kept in a pause (tries of the block, the first one of
-# the group and its stage, the next record, tries alive, sizes so far), and counts of
-# the draw.
-KEPT, FIRST, STAGE, RECORD, ALIVE, SIZE, PROPOSALS, ASKED, RECORDS, DRAWN = range(10)
+# Entries of ``progress``: what is kept in a pause (the next proposal, tries kept of the
+# block, the first one of the group and its stage, the next record, tries alive, sizes
+# so far), and counts of the draw.
+(NEXT, KEPT, FIRST, STAGE, RECORD, ALIVE, SIZE, PROPOSALS, ASKED, RECORDS, DRAWN) = (
+    range(11)
+)
 # Stages of a group of tries.
 NEW, BEGUN, DONE = range(3)
 
@@ -122,8 +126,10 @@ def new_tries(size: int, rank: int, dim: int) -> TryRoom:
         alive=np.empty(size, dtype=np.int64),
         point=np.empty(dim),
         out=np.empty(2),
-        progress=np.zeros(10),
+        progress=np.zeros(11),
         control=pauses.new_control(),
+        proposed=np.empty((size, rank)),
+        costs=np.empty(size),
     )
 
 
@@ -162,14 +168,20 @@ def move_to(frame, v, move):
 
 @kernel
 def keep(frame, pieces, rng, vectors, costs, size, tries):
-    """Keep proposals, of ``size`` tries, in region and domain, and count both.
+    """Keep proposals, of ``size`` tries, in region and domain, and count both; a code.
 
     Their cost is below an exponential, of which the excess may have the rest.
     """
-    kept, progress = 0, tries.progress
-    for i in range(vectors.shape[0]):  # in the order of arrays
-        tries.budgets[i] = rng.standard_exponential() - costs[i]
-    for i in range(vectors.shape[0]):
+    progress = tries.progress
+    if progress[NEXT] == 0.0:
+        for i in range(vectors.shape[0]):  # in the order of arrays
+            tries.budgets[i] = rng.standard_exponential() - costs[i]
+        progress[KEPT] = 0.0
+    begin, kept = int(progress[NEXT]), int(progress[KEPT])
+    for i in range(begin, vectors.shape[0]):
+        if i > begin and pauses.is_due(tries.control):
+            progress[NEXT], progress[KEPT] = i, kept
+            return pauses.PAUSED
         if not tries.budgets[i] >= 0.0:
             continue
         if not is_in_region(frame, vectors[i], tries.point):
@@ -183,7 +195,8 @@ def keep(frame, pieces, rng, vectors, costs, size, tries):
             tries.vectors[kept] = vectors[i]
             tries.budgets[kept] = tries.budgets[i]
             kept += 1
-    progress[KEPT], progress[FIRST], progress[STAGE] = kept, 0.0, NEW
+    progress[NEXT], progress[KEPT] = 0.0, kept
+    progress[FIRST], progress[STAGE] = 0.0, NEW
     progress[PROPOSALS] += size
     return OK
 
@@ -395,15 +408,16 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, tries):
     """
     progress = tries.progress
     while True:
-        if progress[FIRST] >= progress[KEPT]:
-            if not progress[PROPOSALS] < limits.proposals:
-                return OUT_OF_PATIENCE
-            if proposal.root.shape[0] == 0:
-                return WANTS_PROPOSALS
-            vectors = np.empty((limits.size, frame.basis.shape[1]))
-            costs = np.empty(limits.size)
-            propose(proposal, rng, vectors, costs)
-            keep(frame, pieces, rng, vectors, costs, limits.size, tries)
+        if progress[NEXT] > 0.0 or progress[FIRST] >= progress[KEPT]:
+            vectors, costs, size = tries.proposed, tries.costs, limits.size
+            if progress[NEXT] == 0.0:
+                if not progress[PROPOSALS] < limits.proposals:
+                    return OUT_OF_PATIENCE
+                if proposal.root.shape[0] == 0:
+                    return WANTS_PROPOSALS
+                propose(proposal, rng, vectors, costs)
+            if keep(frame, pieces, rng, vectors, costs, size, tries) == pauses.PAUSED:
+                return pauses.PAUSED
         while progress[FIRST] < progress[KEPT]:
             first = int(progress[FIRST])
             stop = min(first + limits.group, int(progress[KEPT]))
