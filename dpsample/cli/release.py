@@ -5,6 +5,7 @@ import io
 import sys
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,8 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
             got = "a LIBSVM file, which has no names"
             check.fail("file", "a table, as the answer's records were", got)
         rows, _ = parse_libsvm(content, encoding, source=file.name)
-        sizes = norms.norm(rows, encoding.row_norm)
-        return shortened(rows, encoding.row_bound, sizes)
+        norm = partial(norms.norm, p=encoding.row_norm)
+        return shortened(rows, encoding.row_bound, norm)
     frame = to_frame(content, kind, encoding.schema, file.name, encoding.target)
     return encoding.new_features(frame)
 

@@ -7,6 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -243,8 +244,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 X = nw.from_native(X)[:, places].to_native()
             rows = validate_data(self, X, **ROWS, reset=False)
             proof: Any = self.answer_.certificate  # of the fit, whatever is set now
-            sizes = norms.norm(rows, proof.facts.row_norm)
-            rows = shortened(rows, proof.facts.row_bound, sizes)
+            norm = partial(norms.norm, p=proof.facts.row_norm)
+            rows = shortened(rows, proof.facts.row_bound, norm)
         theta = self.answer_.theta
         slopes = theta[:-1] if self.fit_intercept else theta
         return np.asarray(rows @ slopes) + (theta[-1] if self.fit_intercept else 0.0)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
@@ -38,6 +38,7 @@ from dpsample.tables.rules import in_words
 from dpsample.tables.schema import Schema, days, log_scale
 
 FORMAT = "dpsample encoding 1"
+SMALLER = 2.0**-200  # factor of rows whose norms overflow
 ROUNDING = 1e-12  # relative slack for norms computed in floating point
 Columns = Mapping[str, Column]
 
@@ -400,8 +401,8 @@ class Encoding:
         if self.scale != 1.0:
             rows *= self.scale
         if clip:
-            sizes = norms.norm(rows, self.row_norm)
-            rows = np.asarray(shortened(rows, self.row_bound, sizes, clipped))
+            norm = partial(norms.norm, p=self.row_norm)
+            rows = np.asarray(shortened(rows, self.row_bound, norm, clipped))
         return rows, clipped
 
     def _unit(
@@ -484,16 +485,17 @@ class Encoding:
 def shortened(
     rows: Rows,
     bound: float | None,
-    sizes: ArrayLike,
+    norm: Callable[[Rows], ArrayLike],
     clipped: Counter[str] | None = None,
 ) -> Rows:
-    """Scale rows whose sizes are above a bound down to it, and count them.
+    """Scale rows whose norms are above a bound down to it, and count them.
 
     Without a counter they are records to predict: a warning tells how many there were.
     """
     if bound is None:
         return rows
-    sizes = np.asarray(sizes)
+    with np.errstate(over="ignore"):
+        sizes = np.asarray(norm(rows))
     above = sizes > bound * (1.0 + ROUNDING)
     if not above.any():
         return rows
@@ -501,11 +503,19 @@ def shortened(
     counts[f"rows above {bound:g}"] += int(above.sum())
     if clipped is None:
         _warn_of(counts)
-    factors = np.where(above, bound / np.maximum(sizes, 1e-300), 1.0)
+    is_huge = np.isinf(sizes)  # entries are finite, their norm is not
+    if is_huge.any():
+        rows = _times(rows, np.where(is_huge, SMALLER, 1.0))
+        sizes = np.where(is_huge, np.asarray(norm(rows)), sizes)
+    return _times(rows, np.where(above, bound / np.maximum(sizes, 1e-300), 1.0))
+
+
+def _times(rows: Rows, factors: NDArray[Any]) -> Rows:
+    """Each row times its factor."""
     if isinstance(rows, np.ndarray):
-        return rows * factors[:, None]
-    short: Rows = rows.multiply(factors[:, None]).tocsr()
-    return short
+        return np.asarray(rows * factors[:, None])
+    scaled: Rows = rows.multiply(factors[:, None]).tocsr()
+    return scaled
 
 
 def _warn_of(clipped: Counter[str]) -> None:

@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -206,8 +207,8 @@ def from_libsvm(
     )
     rows, labels = parse_libsvm(content, encoding, source=source)
     if clip:
-        sizes = norms.norm(rows, row_norm)
-        rows = cast(CSR, shortened(rows, row_bound, sizes, Counter()))
+        norm = partial(norms.norm, p=row_norm)
+        rows = cast(CSR, shortened(rows, row_bound, norm, Counter()))
     column, y = entries.Column("label", labels), labels
     if positive_label is not None:
         y = entries.signs(column, positive_label, TextFormat())

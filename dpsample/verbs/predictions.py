@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class Predictor(ABC):
             else:
                 rows = check.array("features", features, shape=(None, width))
             if "RECORDS.CLIPPED" in getattr(self.certificate, "assumptions", ()):
-                rows = shortened(rows, facts.row_bound, row_norms(rows, facts))
+                rows = shortened(rows, facts.row_bound, partial(row_norms, facts=facts))
         margins = np.asarray(rows @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
 

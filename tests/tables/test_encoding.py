@@ -5,6 +5,7 @@ import datetime
 import json
 from collections import Counter
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dpsample as dps
+from dpsample.numerics import norms
 from dpsample.tables import (
     Encoding,
     Schema,
@@ -311,10 +313,24 @@ def test_shortening_a_row_scales_no_other(make):
     data = from_frame(frame, target="y", bounds=schema, positive_label="1")
     encoding = dataclasses.replace(data.encoding, row_bound=1.0)
     rows = np.array([[1.0 + 5e-13, 0.0], [0.0, 5.0]])
-    sizes = np.linalg.norm(rows, axis=1)
-    short = shortened(make(rows), encoding.row_bound, sizes, Counter())
+    norm = partial(norms.norm, p=2.0)
+    short = shortened(make(rows), encoding.row_bound, norm, Counter())
     short = short if isinstance(short, np.ndarray) else short.toarray()
     np.testing.assert_array_equal(short, [rows[0], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, np.inf])
+@pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
+@pytest.mark.parametrize("bound", [1.0, 1e250])
+def test_rows_whose_norm_overflows_keep_their_direction(make, p, bound):
+    """They became rows of zeros, which predict the intercept."""
+    rows = np.array([[1.5e308, 1.5e308, -1.5e308], [3.0, 0.0, 4.0]])
+    short = shortened(make(rows), bound, partial(norms.norm, p=p), Counter())
+    short = short if isinstance(short, np.ndarray) else short.toarray()
+    norm = norms.norm(np.array([1.0, 1.0, -1.0]), p)
+    np.testing.assert_allclose(short[0], bound / norm * np.sign(rows[0]), rtol=1e-14)
+    expected = rows[1] if bound > 10.0 else rows[1] / norms.norm(rows[1], p)
+    np.testing.assert_allclose(short[1], expected, rtol=1e-15)
 
 
 def test_a_file_without_header_may_lack_its_response():
