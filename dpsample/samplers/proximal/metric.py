@@ -18,6 +18,7 @@ from numba import types
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
+from dpsample.core.spec import lazy_property
 from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
 from dpsample.numerics.vectors import multiply, multiply_rows
 from dpsample.problem.records import curvature_matrix
@@ -169,17 +170,30 @@ class ProximalMetric:
             return target.numbers._replace(mu=0.0)
         return target.numbers
 
-    def plan(self, step: float, *, squeeze: bool = True) -> ProximalPlan:
-        """Numbers for the kernel at a given step."""
-        eigenvalues, basis = np.linalg.eigh(self.precision)
-        factor = np.ascontiguousarray(basis / np.sqrt(eigenvalues))
+    @lazy_property
+    def parts(self) -> dict[str, Array]:
+        """Matrices of a plan, which no step changes: eigenvectors take seconds."""
         diagonal = np.diag(self.precision).copy()
-        if not np.any(self.precision - np.diag(diagonal)):
+        if np.any(self.precision - np.diag(diagonal)):
+            eigenvalues, basis = np.linalg.eigh(self.precision)
+            factor = np.ascontiguousarray(basis / np.sqrt(eigenvalues))
+            inverse = np.ascontiguousarray((basis / eigenvalues) @ basis.T)
+        else:
             eigenvalues, basis = diagonal, np.eye(self.dim)
-            factor = np.diag(1.0 / np.sqrt(eigenvalues))
+            factor, inverse = np.diag(1.0 / np.sqrt(diagonal)), np.diag(1.0 / diagonal)
         excess = np.zeros_like(self.precision)
         if self.upper is not None:
             excess = self.upper - self.tangent * self.precision
+        return {
+            "inverse": inverse,
+            "factor": factor,
+            "basis": np.ascontiguousarray(basis),
+            "eigenvalues": eigenvalues,
+            "excess": np.ascontiguousarray(excess),
+        }
+
+    def plan(self, step: float, *, squeeze: bool = True) -> ProximalPlan:
+        """Numbers for the kernel at a given step."""
         return ProximalPlan(
             step=float(step),
             tangent=float(self.tangent),
@@ -190,11 +204,7 @@ class ProximalMetric:
             halfspace=int(self.halfspace),
             squeeze=int(squeeze and self.upper is not None),
             precision=self.precision,
-            inverse=np.ascontiguousarray((basis / eigenvalues) @ basis.T),
-            factor=factor,
-            basis=np.ascontiguousarray(basis),
-            eigenvalues=eigenvalues,
-            excess=np.ascontiguousarray(excess),
+            **self.parts,
         )
 
     def steps(self) -> tuple[float, float]:
