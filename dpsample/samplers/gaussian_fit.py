@@ -23,7 +23,7 @@ from dpsample.core.arrays import Array
 from dpsample.problem.homes import InMemory
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers.record_terms import passed
-from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs import Gibbs, along, as_rows, form_in, spanned
 
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25
@@ -193,7 +193,7 @@ def fit(target: Gibbs) -> GaussianFit:
         eye = np.eye(target.dim)
         widths = 0.5 * (domain.support(eye) + domain.support(-eye))
         inverse = (target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2
-        extra = basis.T @ np.diag(inverse) @ basis
+        extra = form_in(np.diag(inverse), basis)
         gaussian = _from_precision(target, basis, center, precision + extra)
     return gaussian
 
@@ -285,14 +285,14 @@ def averaged_derivatives(
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
     if covariance is not None:
-        spread = rows @ (basis @ np.linalg.cholesky(covariance))
+        spread = rows @ spanned(basis, np.linalg.cholesky(covariance))
         width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
     slopes, curvatures = averaged_slopes(target, margins, width)
     gradient = rows.T @ slopes / data.num_records
     gradient = gradient + target.mu * target._regularized(theta)[1]
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
-    hessian = target.k * (basis.T @ hessian @ basis)
+    hessian = target.k * form_in(hessian, basis)
     # Far from singular, whatever the scales are, so that the inverse has a Cholesky
     # factor, too.
     scales = np.diag(hessian)
@@ -324,7 +324,7 @@ def _from_precision(
 ) -> GaussianFit:
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
-    factor = np.ascontiguousarray(basis @ (vectors / root))
+    factor = np.ascontiguousarray(spanned(basis, vectors / root))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     numbers, pieces, work = target.numbers, target.pieces, target.new_work()
     inside = [
@@ -334,6 +334,6 @@ def _from_precision(
     return GaussianFit(
         center=center,
         factor=factor,
-        whiten=np.ascontiguousarray((vectors * root).T @ basis.T),
+        whiten=np.ascontiguousarray(along((vectors * root).T, basis.T)),
         share_inside=float(np.mean(inside)),
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check, jit
 from dpsample.core.arrays import Array
@@ -155,6 +155,29 @@ class DomainGeometry(NamedTuple):
             rows, bounds = rows[np.isfinite(bounds)], bounds[np.isfinite(bounds)]
         is_round = isinstance(domain, Ball) and domain.p == 2.0
         return cls(body, domain.hull(dim)[1], rows, bounds, is_round)
+
+
+def is_all(basis: Array) -> bool:
+    """Whether the hull is the whole space, and the basis the identity.
+
+    Products with that would take seconds in 3000 dimensions, deaf to Ctrl-C.
+    """
+    return bool(basis.shape[0] == basis.shape[1])
+
+
+def along(rows: Array, basis: Array) -> Array:
+    """Rows in the basis."""
+    return rows if is_all(basis) else rows @ basis
+
+
+def spanned(basis: Array, columns: NDArray[Any]) -> Array:
+    """Columns of coordinates as vectors of the space."""
+    return columns if is_all(basis) else basis @ columns
+
+
+def form_in(matrix: Array, basis: Array) -> Array:
+    """Quadratic form in the basis."""
+    return matrix if is_all(basis) else basis.T @ matrix @ basis
 
 
 @dataclass(frozen=True, init=False, eq=False)

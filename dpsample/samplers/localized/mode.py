@@ -25,7 +25,7 @@ from dpsample.regularizers import Entropy
 from dpsample.samplers.errors import OK
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.samplers.record_terms import Passed, passed
-from dpsample.targets.gibbs import DomainGeometry, Gibbs
+from dpsample.targets.gibbs import DomainGeometry, Gibbs, along, form_in
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.
@@ -178,24 +178,6 @@ def energy_at(
 def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
     """Return k times the mean of a sum of matrices, in the basis."""
     return target.k * form_in(gram / target.home.num_records, basis)
-
-
-def is_all(basis: Array) -> bool:
-    """Whether the hull is the whole space, and the basis the identity.
-
-    A product with that would take seconds in 3000 dimensions.
-    """
-    return basis.shape[0] == basis.shape[1]
-
-
-def along(rows: Array, basis: Array) -> Array:
-    """Rows in the basis."""
-    return rows if is_all(basis) else rows @ basis
-
-
-def form_in(matrix: Array, basis: Array) -> Array:
-    """Quadratic form in the basis."""
-    return matrix if is_all(basis) else basis.T @ matrix @ basis
 
 
 def _settled(target: Gibbs, point: Array) -> Array:

@@ -62,8 +62,8 @@ from dpsample.samplers.localized.columns import (
     Weights,
     share_of,
 )
-from dpsample.samplers.localized.mode import Mode, in_basis, is_all
-from dpsample.targets.gibbs import Gibbs, as_seen
+from dpsample.samplers.localized.mode import Mode, in_basis
+from dpsample.targets.gibbs import Gibbs, as_seen, spanned
 
 MAX_ROUNDS = 8
 LOWERED = 1e-11  # inward rounding of matrices
@@ -110,7 +110,7 @@ class BoundingMetric:
             return None
         root, _ = lowered
         inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-        back = inverse.T if is_all(mode.basis) else mode.basis @ inverse.T
+        back = spanned(mode.basis, inverse.T)
         return cls(
             weights=weights, gram=gram, root=root, back=np.ascontiguousarray(back)
         )

@@ -20,7 +20,13 @@ from dpsample.problem.sources import filed
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.localized import mode
 from dpsample.samplers.record_terms import passed
-from dpsample.targets.gibbs import Gibbs, as_rows, margin_intervals
+from dpsample.targets.gibbs import (
+    Gibbs,
+    as_rows,
+    form_in,
+    margin_intervals,
+    spanned,
+)
 
 MAX_ITERATIONS = 20
 NUM_PROBES = 400
@@ -92,7 +98,7 @@ def expand(target: Gibbs) -> Expansion | None:
     gradient, hessian = _derivatives(target, anchor)
     root = np.linalg.cholesky(hessian)
     # Rounding leaves the inverse of a triangle not quite triangular.
-    factor = np.ascontiguousarray(basis @ np.triu(np.linalg.inv(root).T))
+    factor = np.ascontiguousarray(spanned(basis, np.triu(np.linalg.inv(root).T)))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     probes -= np.linalg.solve(root, gradient)
     inside = [target._is_inside(anchor + factor @ probe) for probe in probes]
@@ -101,7 +107,7 @@ def expand(target: Gibbs) -> Expansion | None:
         anchor=anchor,
         shift=-np.linalg.solve(root, gradient),
         factor=factor,
-        whiten=np.ascontiguousarray((basis @ root).T),
+        whiten=np.ascontiguousarray(spanned(basis, root).T),
         records=_records(target, anchor),
         slope=slope,
         hessian=curved,
@@ -136,7 +142,7 @@ def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
     here = passed(target, theta)
     bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
     inner = mode.in_basis(target, here.gram, basis)
-    inner += target.k * (basis.T @ bend @ basis)
+    inner += target.k * form_in(bend, basis)
     slope = mode.energy_at(target, target.mu, theta, here)[1]
     return slope, 0.5 * (inner + inner.T)
 
