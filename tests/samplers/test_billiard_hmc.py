@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.core.jit import kernel
-from dpsample.samplers.adaptive import billiard, mass_matrix
+from dpsample.core.jit import kernel, pointer
+from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.samplers.adaptive import billiard, exits, mass_matrix
 from dpsample.samplers.chain import ACCEPTED, PreparedChain
 from dpsample.samplers.errors import OK
 from tests.support import sampler_mutants as mutants
@@ -193,6 +194,68 @@ def test_times_of_rotations_add_up():
     for angle in (1.0, 1.4):
         fly(target, plan, parts, np.tan(0.5 * angle))
     np.testing.assert_allclose(whole.scratch[:2], parts.scratch[:2], atol=1e-11)
+
+
+@kernel
+def with_few_pieces(body, theta, velocity, pivot, horizon, room, normal, out):
+    """Planted: an exit that refuses a path of too many pieces."""
+    exits.turning_convex_exit(body, theta, velocity, pivot, horizon, room, normal, out)
+    if out[1] == exits.OPEN:
+        out[0] = np.nan
+
+
+def along_the_wall(domain, clearance, rng):
+    """Point near a round wall, velocity and angle of a rotation that follows it."""
+    theta, velocity = np.linalg.qr(rng.normal(size=(DIM, 2)))[0].T
+    size = np.array([1.0 - clearance, 1.0 - clearance * rng.uniform(1.0, 3.0)])
+    theta, velocity = size[:, None] * domain.radius * np.array([theta, velocity])
+    return theta, velocity, rng.uniform(0.5, 3.0)
+
+
+def rotated(target, plan, start, *, pauses=False):
+    """Log of density times acceptance of a rotation, the way back, and its parts."""
+    theta, velocity, angle = start
+    state, parts = billiard.init(target, plan, theta), 1
+    control = state.work.control
+    state.scratch[0], state.scratch[1] = theta, velocity
+    control[billiard.REMAINING] = np.tan(0.5 * angle)
+    before = target.energy(theta) + 0.5 * velocity @ velocity
+    while True:
+        if pauses:
+            control[LEFT] = 1.0
+        code, _ = billiard.glide(target.numbers, plan, state)
+        if code != PAUSED:
+            break
+        parts += 1
+    if code != OK:
+        return -np.inf, None, parts
+    back = state.scratch[0].copy(), -state.scratch[1], angle
+    after = target.energy(back[0]) + 0.5 * back[1] @ back[1]
+    return -max(before, after), back, parts
+
+
+def test_rotations_along_a_wall_are_in_detailed_balance():
+    """However many pieces they need, and whichever way needs more."""
+    domain, rng = D.Ball(0.9, p=2.0 + 1e-9), np.random.default_rng(11)
+    case = example(L.Logistic(), domain, dim=DIM, num_records=12, k=60.0, mu=0.2)
+    target, center = case.target, np.zeros(DIM)
+    mass = mass_matrix.dense(np.eye(DIM))
+    plan = billiard.new_plan(
+        target, mass, center=center, force=center, step=1.0, pivot=center
+    )
+    bug = plan._replace(exit=pointer(with_few_pieces, exits.EXIT))
+    one_way = most = 0
+    for clearance in np.geomspace(1e-2, 1e-7, 50):
+        start = along_the_wall(domain, clearance, rng)
+        flow, back, _ = rotated(target, plan, start)
+        flow_back, again, parts = rotated(target, plan, back, pauses=True)
+        assert np.isfinite(flow) and flow_back == pytest.approx(flow, abs=1e-10)
+        np.testing.assert_allclose(again[0], start[0], atol=1e-12)
+        np.testing.assert_allclose(again[1], start[1], atol=1e-12)
+        known = [rotated(target, bug, z)[0] > -np.inf for z in (start, back)]
+        one_way, most = one_way + (known[0] != known[1]), max(most, parts)
+    assert one_way > 0
+    assert most > 50  # pauses, with no wall between
 
 
 def in_the_euclidean_metric(plan):

@@ -454,8 +454,9 @@ def fly(target, plan, state):
         if plan.is_harmonic == 1:  # the tangent of a difference
             remaining /= 1.0 + control[REMAINING] * (SHORT_OF * time)
         control[REMAINING] = remaining
-        reflect(plan, state, face)
-        control[BOUNCES] += 1.0
+        if face != exits.OPEN:
+            reflect(plan, state, face)
+            control[BOUNCES] += 1.0
         is_bouncing = control[BOUNCES] - control[EARLIER] == FEW_BOUNCES
         if is_bouncing and plan.axes.shape[0] > 0:
             turn_axes(target, plan, state)

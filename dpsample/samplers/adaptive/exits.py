@@ -3,9 +3,10 @@ r"""Exits: when the parabola theta + v t + a t^2 / 2 leaves a domain, and how.
 
 A piece writes the first time before the horizon into out[0], infinity if there is none,
 and what is hit into out[1]: the coordinate of a face that is parallel to an axis, or -1
-for a wall whose outward normal, of any length, it then writes too. A point that
-rounding has put outside counts as on the wall, and a wall is hit by what moves outwards
-only: the time is never the 0 at which a reflection has just begun.
+for a wall whose outward normal, of any length, it then writes too; or -2 where a search
+has come so far, and found no wall yet. A point that rounding has put outside counts as
+on the wall, and a wall is hit by what moves outwards only: the time is never the 0 at
+which a reflection has just begun.
 
 Flat walls ask for one quadratic each. On the Euclidean ball the squared distance is a
 quartic, whose first upward root lies between turning points that are bracketed in turn.
@@ -44,7 +45,8 @@ from dpsample.samplers.log_concave import sift_down
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
 ROOM = 5
 WALL = -1.0  # in out[1]: the wall has the normal that was written
-MAX_STEPS, MAX_PIECES = 100, 1000
+OPEN = -2.0  # in out[1]: no wall; the path is known up to there only
+MAX_STEPS, MAX_PIECES = 100, 50
 TOLERANCE = 2.0**-52  # of a root, in units of its bracket
 AFTER = 1e-9  # relative: so much later, rounding cannot hide what comes before
 ROUNDING = 2.0**-47  # of a norm, as which a point outside is on the wall
@@ -444,9 +446,12 @@ def certified_exit(body, theta, velocity, pull, turns, horizon, room, normal, ou
 
     A piece of a parabola or an ellipse lies in the triangle of its ends and the point
     where its tangents meet. Pieces whose triangle is inside are laid end to end up to
-    an exit, and halved until they are. NaN is the time of a path that follows the wall
-    so closely, within some 1e-5 of the radius, that too many are needed. The way back
-    needs nearly as many, not always exactly: at the limit one way alone may be refused.
+    an exit, and halved until they are. After `MAX_PIECES` the path is `OPEN`: it is
+    inside up to a time, from which its flight goes on, and the chain may pause. So no
+    path is refused for its pieces, of which the way back may need others: a flight in
+    parts is the flight, whatever the parts. A path that follows the wall within a share
+    c of the radius needs some c^(-1/2), which has a mean, as a share c of paths does.
+    NaN is the time of what starts outside by more than rounding.
     """
     dim, size, strength = len(theta), body.radius, 0.0
     for j in range(dim):
@@ -478,6 +483,8 @@ def certified_exit(body, theta, velocity, pull, turns, horizon, room, normal, ou
                 return
         else:
             width = 0.5 * (time - known)
+    if known > 0.0:
+        out[0], out[1] = known, OPEN
 
 
 @kernel(counts_references=False)
