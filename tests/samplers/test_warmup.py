@@ -330,6 +330,23 @@ def test_rotations_spare_short_steps_between_curved_walls(domain):
     assert warm.leaps < 2.0
 
 
+def test_rotations_get_the_windows_that_kicks_have_no_time_for(monkeypatch):
+    """After one window with kicks, of which a second would cost too much."""
+    domain = D.SchattenBall(4.0, p=1.0, shape=(4, 5))
+    target = logistic(domain, dim=20, num_records=4000, k=100.0, mu=0.01)
+    monkeypatch.setattr(warmup, "MAX_WORK", 2e8)
+    windows, run = [], warmup._Pilots.run
+
+    def noted(self, plan, width, **options):
+        if width in warmup.WINDOWS and options.get("adapts", True):
+            windows.append((width, plan.has_kicks))
+        return run(self, plan, width, **options)
+
+    monkeypatch.setattr(warmup._Pilots, "run", noted)
+    assert warm_up(target, np.random.default_rng(0)).has_settled
+    assert windows == [(30, 1), (60, 0)]
+
+
 def test_kicks_stay_where_the_energy_is_no_quadratic():
     """Planted: energies that the quadratic leaves out, of all draws or of one."""
     target, rng = logistic(D.Box(-1.0, 1.0)), np.random.default_rng(0)

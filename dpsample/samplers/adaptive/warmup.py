@@ -201,17 +201,21 @@ def warm_up(
                 white, share, plan.step, normal
             )
         following = WINDOWS[turn + 1 : turn + 2]
-        if has_settled or not following or work + following[0] * pace > MAX_WORK:
-            break
-        if window is best:
+        is_over = has_settled or not following
+        if is_over or work + following[0] * pace > MAX_WORK:
+            if plan.has_kicks:
+                learned = _learned(target, best, white, share, normal)
+                plan, pace = _turning_if_worth(pilots, plan, plan, learned, best)
+            # Rotations may leave the time for windows that kicks would have taken.
+            if is_over or plan.has_kicks or work + following[0] * pace > MAX_WORK:
+                break
+            shape = learned.mass
+        elif window is best:
             before, learned = plan, _learned(target, window, white, share, normal)
             shape = learned.mass
             plan = _worth(pilots, learned) if turn == 0 else learned
-            plan = _turning_if_worth(pilots, before, plan, learned, window)
+            plan, _ = _turning_if_worth(pilots, before, plan, learned, window)
     assert best is not None
-    if plan.has_kicks:
-        learned = _learned(target, best, white, share, normal)
-        plan = _turning_if_worth(pilots, plan, plan, learned, best)
     # Now of the coefficients, for whose draws the thinning is.
     shares, leaps = rank_shares(best.draws), best.leaps
     share = float(shares.min())
@@ -296,8 +300,9 @@ def _pace(target: Gibbs, window: _Window) -> float:
 
 
 def _bounce_cost(target: Gibbs) -> float:
-    """Multiply-adds of a bounce between flat walls."""
-    return BOUNCE + BOUNCE_EACH * target.dim
+    """Multiply-adds of a bounce between flat walls, or where a norm is searched."""
+    is_searched = exits.exit_piece(target.problem.domain) is exits.convex_exit
+    return (BOUNCE + BOUNCE_EACH * target.dim) * (SEARCHED if is_searched else 1.0)
 
 
 def _unit(vector: Array) -> Array:
@@ -443,26 +448,27 @@ def _turning_if_worth(
     plan: BilliardPlan,
     learned: BilliardPlan,
     window: _Window,
-) -> BilliardPlan:
+) -> tuple[BilliardPlan, float]:
     """Rotations without kicks, if they are known and accept more for their work.
 
     Work is that of all leaps and bounces. Where the window had rotations already, it
-    is enough that they, or those before, still suit its draws.
+    is enough that they, or those before, still suit its draws. Beside them their pace.
     """
+    pace = _pace(pilots.target, window)
     if before.has_kicks and window.acceptance > ALWAYS:
-        return plan
+        return plan, pace
     turning = _turning(pilots.target, learned, window)
     if turning is None:
-        return plan
+        return plan, pace
     if before.has_kicks == 0:  # the one that leaves out less
         spreads = [_rest(window, p.mass, p.pull).std() for p in (before, turning)]
-        return before if spreads[0] < spreads[1] else turning
+        return before if spreads[0] < spreads[1] else turning, pace
     rates, bounce = [], _bounce_cost(pilots.target)
     bounce *= 2.0 if len(plan.axes) else 1.0
-    if exits.exit_piece(pilots.target.problem.domain) is exits.convex_exit:
-        bounce *= SEARCHED
     for option in (plan, turning):
         found = pilots.run(option, NUM_PROBES, adapts=False)
         work = LAUNCH + found.leaps * _leap_cost(pilots.target, option)
         rates.append(found.acceptance / (work + found.bounces * bounce))
-    return turning if rates[1] > rates[0] else plan
+    if rates[1] > rates[0]:
+        return turning, _pace(pilots.target, found)
+    return plan, pace
