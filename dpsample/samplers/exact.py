@@ -16,9 +16,11 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, SchattenBall, WholeSpace
+from dpsample.domains import Ball, Box, Domain, SchattenBall, WholeSpace
 from dpsample.numerics.vectors import copy_into, multiply
+from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import curvature_matrix
+from dpsample.regularizers import Regularizer
 from dpsample.samplers import grid_cells
 from dpsample.samplers.chain import (
     ACCEPTED,
@@ -39,6 +41,10 @@ from dpsample.targets.gibbs import Gibbs
 MAX_DIM = 3
 WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL = range(6)
 MAX_TRIES = 1000
+NEITHER = (
+    f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the whole "
+    "space, a box or a Euclidean ball: use dps.samplers.Proximal."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +75,7 @@ class Exact(Sampler):
         rank = target.problem.domain.affine_dim(target.dim)
         if rank <= MAX_DIM or quadratic(target) is not None:
             return True, ""
-        return False, (
-            f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the "
-            "whole space, a box or a Euclidean ball: use dps.samplers.Proximal."
-        )
+        return False, NEITHER
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Build the envelope."""
@@ -173,12 +176,22 @@ run = compile_run(step)
 
 def quadratic(target: Gibbs) -> Quadratic | None:
     """Plan, or None unless the energy is quadratic and the domain allows the draw."""
-    loss, numbers = target.problem.loss.name, target.numbers
-    if numbers.regularizer.exponent != 2.0 and target.mu > 0.0:
+    facts, exponent = target.problem.facts, target.numbers.regularizer.exponent
+    if exponent != 2.0 and target.mu > 0.0:
         return None
-    if loss == "squared" and target.problem.domain.name == "whole_space":
+    if facts.loss.name == "squared" and facts.domain.name == "whole_space":
         return _correlated(target)
-    return _isotropic(target) if loss == "linear" else None
+    return _isotropic(target) if facts.loss.name == "linear" else None
+
+
+def reason_against(facts: PublicFacts, regularizer: Regularizer) -> str:
+    """Why targets with a weight have no exact draw, by public facts; or empty."""
+    loss, domain, dim = facts.loss.name, facts.domain, facts.dim
+    is_round = regularizer.params(dim, facts.center).exponent == 2.0
+    has_law = loss == "linear" and _kind(domain, dim, is_weighted=True) is not None
+    has_law = has_law or (loss, domain.name) == ("squared", "whole_space")
+    is_small = domain.affine_dim(dim) <= MAX_DIM
+    return "" if is_small or (is_round and has_law) else NEITHER
 
 
 def _isotropic(target: Gibbs) -> Quadratic | None:
@@ -186,7 +199,9 @@ def _isotropic(target: Gibbs) -> Quadratic | None:
     center = numbers.regularizer.center
     strength = target.k * target.mu * numbers.regularizer.scale
     slope = target.gradient(center)
-    kind = _kind(target, is_weighted=strength > 0.0, is_tilted=bool(slope.any()))
+    is_tilted = bool(slope.any())
+    domain, is_weighted = target.problem.domain, strength > 0.0
+    kind = _kind(domain, target.dim, is_weighted=is_weighted, is_tilted=is_tilted)
     if kind is None:
         return None
     spread = 1.0 / np.sqrt(strength) if strength > 0.0 else np.inf
@@ -206,12 +221,13 @@ def _isotropic(target: Gibbs) -> Quadratic | None:
     )
 
 
-def _kind(target: Gibbs, *, is_weighted: bool, is_tilted: bool) -> int | None:
+def _kind(
+    domain: Domain, dim: int, *, is_weighted: bool, is_tilted: bool = True
+) -> int | None:
     """Which draw is exact on the domain."""
-    domain = target.problem.domain
     if isinstance(domain, WholeSpace):
         return WHOLE
-    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or target.dim == 1)
+    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or dim == 1)
     if isinstance(domain, Box) or is_interval:
         return IN_BOX if is_weighted else TILTED_BOX
     if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsample.core.arrays import Array, Bools
-from dpsample.domains import Polytope, Simplex
+from dpsample.domains import Domain, Polytope, Simplex
 from dpsample.losses.custom import Custom
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.numerics.norms import conversion
+from dpsample.problem.facts import PublicFacts
 from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
-from dpsample.regularizers import SquaredNorm
+from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 WIDENED, SMALLEST = 1.0 + 1e-9, 1e-30
@@ -63,21 +64,29 @@ class ReducedTarget:
 
 def has_equalities(target: Gibbs) -> bool:
     """Whether the domain is a polytope with equalities."""
-    domain = target.problem.domain
+    return are_stated(target.problem.domain)
+
+
+def are_stated(domain: Domain) -> bool:
+    """Whether equalities are stated: a simplex, which has one, has its own draws."""
     return isinstance(domain, Polytope) and domain.A_eq is not None
 
 
 def reduced_reason(target: Gibbs) -> str:
     """Why there is no reduced target, by public facts; empty if there is."""
-    problem = target.problem
-    if isinstance(problem.loss, RecordGradient):
-        return "Equalities need losses of a margin."
-    if not problem.home.is_in_memory:
+    if not target.problem.home.is_in_memory:
         return f"Equalities need records in memory. {IN_MEMORY}"
-    params = target.regularizer_params
-    if not isinstance(target.regularizer, SquaredNorm) or params.exponent != 2.0:
+    return flat_reason(target.problem.facts, target.regularizer)
+
+
+def flat_reason(facts: PublicFacts, regularizer: Regularizer) -> str:
+    """Why no records of these facts have a reduced target; empty if some have."""
+    if isinstance(facts.loss, RecordGradient):
+        return "Equalities need losses of a margin."
+    exponent = regularizer.params(facts.dim, facts.center).exponent
+    if not isinstance(regularizer, SquaredNorm) or exponent != 2.0:
         return (
-            f"The {target.regularizer.name} regularizer is not quadratic: on a domain "
+            f"The {regularizer.name} regularizer is not quadratic: on a domain "
             "without an interior use p = 2."
         )
     return ""

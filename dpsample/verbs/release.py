@@ -35,8 +35,10 @@ from dpsample.privacy import (
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.verification import verify_own
+from dpsample.problem.facts import PublicFacts
 from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
+from dpsample.regularizers import Regularizer
 from dpsample.running import chains
 from dpsample.running import progress as screen
 from dpsample.samplers import Localized, Proximal, gaussian_fit
@@ -62,6 +64,7 @@ from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 from dpsample.targets.reduced import (
     ReducedTarget,
+    flat_reason,
     has_equalities,
     reduce,
     reduced_reason,
@@ -288,11 +291,16 @@ class ReleasePlan:
 
 def no_proof(target: Gibbs) -> str:
     """Why the proximal sampler has no proof for a target, by public facts; or empty."""
-    domain, dim = target.problem.domain, target.dim
     if not target.problem.home.is_in_memory:
         return f"Records that are not in memory need a smooth loss. {IN_MEMORY}"
+    return no_walk(target.problem.facts, target.regularizer)
+
+
+def no_walk(facts: PublicFacts, regularizer: Regularizer) -> str:
+    """Why it has none for records of these facts, wherever they are; or empty."""
+    domain, dim = facts.domain, facts.dim
     if metric.is_flat(domain, dim):
-        reason = reduced_reason(target)
+        reason = flat_reason(facts, regularizer)
         if reason:
             return f"The {domain.name} has no interior. {reason}"
         if not domain.is_bounded:

@@ -20,10 +20,11 @@ from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
 from dpsample.problem.facts import PublicFacts
-from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.localized.localized import reason_against
-from dpsample.samplers.proximal import constant_time, metric
-from dpsample.verbs import minimize, sandwich, tune
+from dpsample.samplers import exact
+from dpsample.samplers.localized import localized
+from dpsample.samplers.proximal import constant_time
+from dpsample.targets.reduced import are_stated, flat_reason
+from dpsample.verbs import minimize, release, sandwich, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
 INPUT_TOLERANCE = 1e-6
@@ -148,16 +149,15 @@ def _sampler_checks(c: Certificate) -> list[Check]:
 
 def _reason_against(sampler: object, c: Certificate) -> str:
     """Why a sampler cannot have drawn any target of the stated facts, or nothing."""
-    domain, dim, loss = c.facts.domain, c.facts.dim, c.facts.loss
     if isinstance(sampler, samplers.Localized):
-        return reason_against(loss)
+        reason = localized.reason_against(c.facts.loss)
+        if reason or not are_stated(c.facts.domain):
+            return reason
+        return flat_reason(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
-        if metric.is_flat(domain, dim):  # drawn from in free coordinates
-            return "" if domain.is_bounded else f"The {domain.name} is unbounded."
-        try:
-            metric.require_room(domain, dim, "certified", "")
-        except NoCertificate as error:
-            return str(error)
+        return release.no_walk(c.facts, c.regularizer)
+    if isinstance(sampler, samplers.Exact):
+        return exact.reason_against(c.facts, c.regularizer)
     return ""
 
 

@@ -17,6 +17,7 @@ from dpsample import optimizers as opt
 from dpsample.privacy import Certificate, EventCertificate, GaussianEvent
 from dpsample.privacy.ball_checker import NotProved, prove
 from dpsample.privacy.certificates.registry import registry
+from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.proximal import constant_time
 from dpsample.verbs import minimize
 from tests.support.public_facts import final
@@ -345,6 +346,50 @@ def forged_shape():
     content = json.loads(of_problem("Proximal()", domain=body))
     content["facts"]["dim"] = 300
     return json.dumps(resealed(content))
+
+
+L2, SIMPLEX = dps.domains.Ball(1.0), dps.domains.Simplex()
+PLANE = dps.domains.Polytope(
+    [[1.0, 0, 0, 0, 0], *-np.eye(5)], [1.0] + [0.0] * 5, [[0, 0, 1.0, -1.0, 0]], [0.0]
+)
+# Facts of five coefficients, and the samplers that can draw from their targets.
+DRAWN = [
+    (L2, dps.losses.Logistic(), 2.0, ["Localized()", "Proximal()"]),
+    (L2, dps.losses.Linear(), 2.0, ["Localized()", "Proximal()", "Exact()"]),
+    (L2, dps.losses.Linear(), 1.5, ["Localized()", "Proximal()"]),
+    (SIMPLEX, dps.losses.Logistic(), 2.0, ["Localized()", "Proximal()"]),
+    (SIMPLEX, dps.losses.Logistic(), 1.0, ["Localized()"]),
+    (SIMPLEX, dps.losses.Hinge(), 1.5, []),
+    (PLANE, dps.losses.Logistic(), 2.0, ["Localized()"]),  # unbounded
+    (PLANE, dps.losses.Logistic(), 1.5, []),
+]
+
+
+@pytest.mark.parametrize(("domain", "loss", "p", "able"), DRAWN)
+def test_verify_asks_of_a_sampler_what_release_asks(domain, loss, p, able):
+    facts = dataclasses.replace(problem().facts, dim=5, domain=domain, loss=loss)
+    ridge = 0.0 if domain.is_bounded else 0.1
+    options = {"p": p, "sampler_share": 0.1, "strong_convexity": ridge}
+    mech = dps.calibrate(facts, BUDGET, **options)
+    for sampler in ("Localized()", "Proximal()", "Exact()"):
+        certificate = mech.certificate.with_sampler(sampler=sampler)
+        if sampler in able:
+            dps.verify(certificate)
+            continue
+        with pytest.raises(ValueError, match="sampler must be one that draws"):
+            dps.verify(certificate)
+        if sampler == "Exact()":
+            continue
+        given = dps.Problem(
+            np.zeros((facts.num_records, 5)),
+            np.ones(facts.num_records),
+            domain=domain,
+            loss=loss,
+            row_bound=facts.row_bound,
+        )
+        chosen = getattr(dps.samplers, sampler[:-2])()
+        with pytest.raises((ValueError, NoCertificate)):
+            dps.release(given, BUDGET, sampler=chosen, seed=0, **options)
 
 
 def test_losses_of_no_margin_are_refused_where_proofs_need_one(monkeypatch):
