@@ -126,8 +126,11 @@ class GridNumbers(NamedTuple):
 
 @kernel
 def nearest(point: Array, step: float) -> Array:
-    """Nearest multiples of a power of two, ties to even: the quotient is exact."""
-    return np.rint(point / step) * step
+    """Nearest multiples of a power of two, ties to even: the quotient is exact.
+
+    No sign of a zero, which would tell more than the cell, and doubles from decimals.
+    """
+    return (np.rint(point / step) + 0.0) * step
 
 
 @kernel
@@ -146,7 +149,7 @@ def go_inside(
             return
         for j in range(out.shape[0]):
             toward = grid.inner[j] + (1.0 - share) * (first[j] - grid.inner[j])
-            out[j] = np.rint(toward / grid.step) * grid.step
+            out[j] = (np.rint(toward / grid.step) + 0.0) * grid.step
         share *= 2.0
 
 

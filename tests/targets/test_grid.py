@@ -66,6 +66,19 @@ def test_decimals_are_rounded_by_all_their_digits(cell, sign):
     assert grid.rounded([beyond])[0] == 0.5 * (cell + sign)
 
 
+@pytest.mark.parametrize("domain", [D.WholeSpace(), D.Ball(1.0), D.Box(-1.0, 0.25)])
+def test_no_zero_has_a_sign_whatever_was_rounded(domain):
+    """It would tell draws in doubles, which the records choose, from decimals."""
+    grid = PublicGrid(domain=domain, dim=2, step=2.0**-20)
+    tiny = np.array([-(2.0**-22), 0.25 + 2.0**-22])  # outside of the box, too
+    for point in (
+        tiny,
+        [Decimal(x) for x in tiny.tolist()],
+        np.array([2.0**-22, 0.25]),
+    ):
+        assert grid.rounded(point).tobytes() == np.array([0.0, 0.25]).tobytes()
+
+
 def test_the_step_is_a_power_of_two_below_the_public_spread():
     for loss in (L.Logistic(), L.Hinge()):
         for k in (1e-6, 1.0, 1e6):
