@@ -188,7 +188,14 @@ class Answer(Predictor):
         str
             `Certificate.to_html`, with the coefficients; the file to verify, which is
             inside, is the one that `save` writes.
+
+        Raises
+        ------
+        ValueError
+            If the answer, which may come from a file that somebody else wrote, does
+            not `verify`.
         """
+        self.verify()
         return document(self._proof, answer=self._named(), saved=self.to_json())
 
     def _repr_html_(self) -> str | None:

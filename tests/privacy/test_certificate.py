@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dpsample import domains, losses, verify
+from dpsample import domains, losses
 from dpsample.privacy import Budget, Certificate, calibrate
 from dpsample.privacy.certificates.sealed import round_up
+from dpsample.privacy.verification import recomputed as verify
 from tests.support.public_facts import BUDGET, final
 from tests.support.public_facts import logistic_facts as facts
 
@@ -101,6 +102,13 @@ def test_statement_names_relation_budget_and_records():
     )
     zero_out = Budget(epsilon=0.5, delta=1e-9, relation="zero_out")
     assert "one record's loss is set to zero" in final(budget=zero_out).statement
+
+
+@pytest.mark.parametrize(("delta", "is_weak"), [(0.99e-4, False), (1e-4, True)])
+def test_statement_says_that_a_delta_of_1_over_n_lets_a_record_out(delta, is_weak):
+    """A random one of n = 10000 records, published, is (0, 1/n)-private."""
+    certificate = final(budget=Budget(epsilon=1.0, delta=delta))
+    assert ("publishing one record as it is" in certificate.statement) == is_weak
 
 
 def test_printed_constants_confess_their_epsilon():

@@ -1,6 +1,7 @@
 """Pages about certificates: whole, safe, readable by machines, at any width."""
 
 import base64
+import dataclasses
 import itertools
 import json
 import re
@@ -86,7 +87,8 @@ def release(names, values=None):
     values = (
         np.linspace(-1.0, 2.0, len(names)) / len(names) if values is None else values
     )
-    return Release(theta=values, certificate=final(facts), feature_names=tuple(names))
+    certificate = final(facts, sampler_share=0.1)
+    return Release(theta=values, certificate=certificate, feature_names=tuple(names))
 
 
 @usual("noise/gaussian]", "draw]", "accelerated/paper")
@@ -185,6 +187,15 @@ def test_no_page_says_what_a_changed_certificate_says():
         changed.to_html()
     assert "May be published" not in changed._repr_html_()
     assert "✘ Not for publication: the certificate was" in changed._repr_html_()
+
+
+def test_no_page_is_about_an_answer_that_does_not_verify():
+    """Whoever edits a certificate can seal it again."""
+    answer = release(["only"], np.zeros(1))
+    edited = dataclasses.replace(answer.certificate, gdp=0.01, digest="")
+    forged = dataclasses.replace(answer, certificate=edited, digest="")
+    with pytest.raises(ValueError, match=r"^certificate\.gdp must be .*do not trust"):
+        forged.to_html()
 
 
 WIDTHS = """<!DOCTYPE html><body style="margin:0"><iframe id="page" src="page.html"

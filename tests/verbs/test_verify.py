@@ -20,7 +20,7 @@ from dpsample.privacy.certificates.registry import registry
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.proximal import constant_time
 from dpsample.verbs import minimize
-from tests.support.public_facts import final
+from tests.support.public_facts import final, linear_facts
 from tests.support.tiers import one_in, usual
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -155,7 +155,7 @@ GOLDEN: dict[str, Any] = {
     "draw/localized": lambda: of_draw(dps.samplers.Localized()),
     "draw/proximal": lambda: of_draw(dps.Proximal()),
     "draw/constanttime": lambda: of_plan(),
-    "draw/exact": lambda: final(),
+    "draw/exact": lambda: final(linear_facts()),
     "declared": lambda: EventCertificate.of(
         mechanism="noisy mean", budget=BUDGET, event=GaussianEvent(0.2)
     ),

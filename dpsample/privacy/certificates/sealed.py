@@ -220,6 +220,13 @@ class Sealed(ABC):
                 f" The printed constants aim at epsilon = {self.budget.epsilon!r} and "
                 "are not a proof of it."
             )
+        facts = self._known()[0]
+        if facts is not None and delta * facts.num_records >= 1.0:
+            text += (
+                f" WEAK: delta is no smaller than 1/n, n = {facts.num_records}, so "
+                "publishing one record as it is, picked at random, would keep this "
+                "promise too."
+            )
         return text
 
     def __str__(self) -> str:
@@ -247,6 +254,8 @@ class Sealed(ABC):
             One HTML document without scripts that loads nothing from elsewhere: what is
             promised, what an attacker can learn, the privacy curve, assumptions in
             plain words, and the certificate itself, as a link, with how to verify it.
+            It shows what is stated: `dpsample.verify` first what others made, as the
+            page of an answer and the command line do.
 
         Raises
         ------
