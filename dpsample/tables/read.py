@@ -330,14 +330,22 @@ def _unnamed(place: int, others: Sequence[str]) -> str:
 def _dataset(
     encoding: Encoding, rows: Rows, y: Array, column: entries.Column
 ) -> Dataset:
-    """Return the records; refuse none at all, and none with the positive label."""
-    label = encoding.positive_label
+    """Return the records; refuse none at all, and a positive label that is misspelt.
+
+    It is looked for among the declared levels if there are any: then no record decides.
+    """
+    label, levels = encoding.positive_label, encoding.levels
     if len(y) == 0:
         check.fail("the input", "a table with records", "none")
-    if label is not None and not (y > 0.0).any():
+    found, where = y, "in at least one record"
+    if label is not None and levels is not None and encoding.schema is not None:
+        column = entries.Column(column.name, levels)
+        found = entries.signs(column, label, encoding.schema.file)
+        where = "among its public levels"
+    if label is not None and not (found > 0.0).any():
         texts = {text for entry in column.entries for text in entries.texts(entry)[:1]}
         got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"
-        condition, name = f"{check.shown(label)} in at least one record", column.name
+        condition, name = f"{check.shown(label)} {where}", column.name
         check.fail(f"response {check.shown(name)}", condition, got, "Check spelling.")
     return Dataset(
         features=rows,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpsample.tables import Encoding, Schema, entries, read_table
+from dpsample.tables import Encoding, Schema, entries, from_frame, read_table
 
 BOUNDS = """
 ignore = ["id"]
@@ -300,6 +300,19 @@ def test_malformed_libsvm_lines_are_refused(line):
         entries.parse(["1 1:1", line], num_features=3)
     with pytest.raises(ValueError, match="num_features must be an integer >= 1"):
         entries.parse([], num_features=0)
+
+
+def test_records_do_not_decide_whether_a_label_with_public_levels_is_known():
+    """Else nothing is released if the one positive record is replaced."""
+    frame = pd.DataFrame({"x": [0.1, 0.2], "y": ["no", "no"]})
+    for levels, label in ((("no", "yes"), "yes"), ((0, 1, 2), "2.0")):
+        schema = Schema(numeric={"x": (0, 1)}, categorical={"y": levels})
+        table = frame.assign(y=levels[0])
+        given = {"target": "y", "bounds": schema}
+        data = from_frame(table, positive_label=label, **given)
+        assert data.response.tolist() == [-1.0, -1.0]
+        with pytest.raises(ValueError, match="'may' among its public levels.*spelling"):
+            from_frame(table.assign(y="may"), positive_label="may", **given)
 
 
 def test_libsvm_files_keep_what_tables_keep(tmp_path):
