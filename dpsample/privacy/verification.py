@@ -25,7 +25,7 @@ from dpsample.privacy.certificates.event_certificate import (
     EventCertificate,
     proved,
 )
-from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
+from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.privacy.exponential_mechanism import (
     MARGIN,
     ExponentialMechanism,
@@ -35,7 +35,7 @@ from dpsample.privacy.exponential_mechanism import (
 # Platforms differ in the last digits of logarithms and linear programs.
 TOLERANCE = 1e-9
 # Inequalities are rounded against the claim, by more than the errors of the few
-# operations on their sides; the curve itself is accurate to less than half LOG_MARGIN.
+# operations on their sides; the curve itself is rounded up.
 ROUNDING = 8.0 * 2.0**-53
 INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
 PROOF = ("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu")
@@ -185,7 +185,7 @@ def _identities(c: Certificate, again: ExponentialMechanism) -> list[Check]:
     diff = max(c.diff_lipschitz, again.diff_lipschitz)
     distance = diff / c.facts.num_records * (1.0 + 0.5 * MARGIN)
     distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
-    curve = gaussian_delta(c.epsilon_proved, c.gdp) * (1.0 + 0.5 * LOG_MARGIN)
+    curve = gaussian_delta(c.epsilon_proved, c.gdp)
     checks = [
         at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
         at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),

@@ -93,9 +93,19 @@ def test_the_accuracy_check_sees_the_cancellation_of_the_textbook_formula():
 
 def test_limits_of_the_curve():
     assert gaussian_delta(1.0, 0.0) == 0.0
-    assert gaussian_delta(1.0, 1e-320) == 0.0
     assert gaussian_delta(1.0, 1e200) == 1.0
     assert gaussian_delta(0.0, 1.0) == pytest.approx(math.erf(math.sqrt(1 / 8)))
+
+
+def test_no_delta_is_below_the_true_one():
+    distances = (5.704891561235743e-12, 8.2e-8, 6e-4, 0.002, 0.02, 0.7, 2.2, 5.0, 71.2)
+    for gdp in distances:
+        for z in np.linspace(2.0, 37.4, 60).tolist():
+            epsilon = (z + gdp / 2) * gdp
+            assert mpmath.mpf(gaussian_delta(epsilon, gdp)) >= exact_delta(epsilon, gdp)
+    # Below the normal numbers 0 would tell that a mechanism is pure.
+    assert exact_delta(1.0, 0.0263) < gaussian_delta(1.0, 0.0263) < 1e-307
+    assert 0.0 < gaussian_delta(1.0, 1e-320) < 1e-307
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from dpsample.privacy.accounting.events import (
     TiltEvent,
 )
 from dpsample.privacy.accounting.normal_form import MOST_RHO, ideal, whole_steps
-from dpsample.privacy.accounting.renyi import LEAST_DELTA, sampled_delta
-from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
+from dpsample.privacy.accounting.renyi import sampled_delta
+from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
 from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
 from dpsample.problem.facts import RELATIONS
@@ -240,8 +240,7 @@ def _single_delta(
 ) -> float | None:
     """Delta of one part alone, where a formula is exact."""
     if isinstance(part, GaussianEvent):
-        exact = gaussian_delta(epsilon, part.gdp) * (1.0 + 0.5 * LOG_MARGIN)
-        return max(exact, LEAST_DELTA)
+        return gaussian_delta(epsilon, part.gdp)
     if isinstance(part, PureEvent | ApproximateEvent):
         # Randomized response that fails with probability delta: Kairouz et al. (2015).
         fails = part.delta if isinstance(part, ApproximateEvent) else 0.0

@@ -19,8 +19,10 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 
-# The computed curve is accurate to about 1e-13; inverses hold with this to spare.
+# The computed logarithm is off by less than 5e-13 where its exponential is a normal
+# number: deltas are rounded up by the second number, and inverses hold with the first.
 LOG_MARGIN = 1e-12
+ROUND_UP = 1.0 + 0.8 * LOG_MARGIN
 # Above this ratio M(z + gdp)/M(z) the difference loses digits: integrate -M' instead.
 CANCELLATION = 0.9
 # The asymptotic series of -M' has relative error < 1e-16 from here on.
@@ -34,7 +36,7 @@ LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 def gaussian_delta(epsilon: float, gdp: float) -> float:
     """Smallest delta for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
 
-    Balle and Wang (2018), equation (6); relative accuracy 1e-10 or better.
+    Balle and Wang (2018), equation (6).
 
     Parameters
     ----------
@@ -46,7 +48,9 @@ def gaussian_delta(epsilon: float, gdp: float) -> float:
     Returns
     -------
     float
-        delta in [0, 1], increasing in ``gdp`` and decreasing in ``epsilon``.
+        delta in [0, 1], increasing in ``gdp`` and decreasing in ``epsilon``. It is
+        rounded up, by a part 2e-12 at most unless the true number is below the smallest
+        normal double, which is returned then; 0 if ``gdp`` is 0.
 
     Raises
     ------
@@ -59,7 +63,10 @@ def gaussian_delta(epsilon: float, gdp: float) -> float:
     9.996e-07
     """
     check.non_negative(epsilon=epsilon, gdp=gdp)
-    return math.exp(_log_delta(float(epsilon), float(gdp)))
+    if gdp == 0.0:
+        return 0.0
+    delta = math.exp(_log_delta(float(epsilon), float(gdp))) * ROUND_UP
+    return min(max(delta, check.SMALLEST_NORMAL), 1.0)
 
 
 @check.plain
@@ -85,7 +92,8 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
 
     Guarantee
     ---------
-    ``gaussian_delta(gaussian_epsilon(delta, gdp), gdp) <= delta``.
+    The mechanism is (epsilon, delta)-DP: ``gaussian_delta(gaussian_epsilon(delta, gdp),
+    gdp) <= delta`` unless ``delta`` is subnormal, as no answer is.
 
     Examples
     --------
@@ -130,8 +138,8 @@ def gdp_from_budget(epsilon: float, delta: float) -> float:
 
     Guarantee
     ---------
-    ``gaussian_delta(epsilon, gdp_from_budget(epsilon, delta)) <= delta``: every
-    ``gdp``-GDP mechanism is (epsilon, delta)-DP.
+    Every ``gdp``-GDP mechanism is (epsilon, delta)-DP: ``gaussian_delta(epsilon,
+    gdp_from_budget(epsilon, delta)) <= delta`` unless ``delta`` is subnormal.
 
     Examples
     --------
