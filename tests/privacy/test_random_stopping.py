@@ -181,6 +181,18 @@ def test_exact_best_of_k_stays_below_the_bound():
     assert smallest_slack(shrink=0.5) < -1e-3
 
 
+@pytest.mark.parametrize("gdp", [1e-4, 0.1, 0.4])
+def test_bounds_do_not_rise_where_epsilon_passes_the_shift(gdp):
+    def curve(e):
+        return gaussian_delta(e, gdp)
+
+    shift = stopping_shift(curve, "logarithmic", 1000.0)
+    at = [k * shift for k in (0.0, 0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 1.5, 2.0, 3.0)]
+    found = [best_of_delta(curve, e, mean_tries=1000.0, shift=shift) for e in at]
+    assert found == sorted(found, reverse=True)
+    assert best_of_delta(curve, 0.0, mean_tries=1.0, shift=0.0) < 1.0
+
+
 def test_the_shift_meets_its_condition_and_no_smaller_one_does():
     def curve(e):
         return gaussian_delta(e, 0.5)

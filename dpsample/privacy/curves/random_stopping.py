@@ -34,7 +34,7 @@ e^c T + delta_Q(c) is sharp. It is below what all choices of epsilon' in
 exp(epsilon') + odds delta_Q(epsilon') give. For Poisson K, phi'(F) = m e^{-m T}, and
 T' - T <= delta_Q(0), the total variation: s = m delta_Q(0).
 
-Where epsilon < s that says little, but what is (b, delta)-indistinguishable in both
+Near s, and below it, that says little, but what is (b, delta)-indistinguishable in both
 directions is (epsilon, delta + (1 - delta) (e^b - e^epsilon)/(1 + e^b))-
 indistinguishable for epsilon < b (randomized response that fails with probability delta
 dominates: Kairouz, Oh and Viswanath, arXiv:1311.0776), whichever b is tried.
@@ -137,24 +137,26 @@ def best_of_delta(
     def direct(loss: float) -> float:
         return mean_tries * curve(max(loss - shift, 0.0)) * ROUND_UP
 
-    if epsilon >= shift:
-        return min(direct(epsilon), 1.0)
-
     def response(loss: float) -> float:
         fails = min(direct(loss), 1.0)
         excess = -math.expm1(epsilon - loss) / (1.0 + math.exp(-loss))
         return (fails + (1.0 - fails) * excess) * ROUND_UP
 
-    low, high = shift, 2.0 * shift
-    while direct(high) > FLAT and high < FARTHEST:
+    low, best = max(epsilon, shift), 1.0
+    if epsilon >= shift:
+        best = direct(epsilon)
+        # Where the curve is so flat that no response has an excess below its fall.
+        if direct(epsilon + 4.0 * best) > 0.75 * best:
+            return min(best, 1.0)
+    high = low + shift
+    while direct(high) > FLAT and 0.0 < high < FARTHEST:
         high *= 2.0
-    best = 1.0
     for _ in range(RESPONSE_STEPS):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         at_left, at_right = response(left), response(right)
         best = min(best, at_left, at_right)
         low, high = (low, right) if at_left <= at_right else (left, high)
-    return best
+    return min(best, 1.0)
 
 
 def best_of_gdp(epsilon: float, delta: float, *, stop: str, mean_tries: float) -> float:
