@@ -10,11 +10,12 @@ from types import CodeType, FunctionType
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
+from llvmlite import ir
 from numba import cfunc, typeof, types
 from numba._dispatcher import compute_fingerprint
-from numba.core import cgutils
+from numba.core import boxing, cgutils
 from numba.core.ccallback import CFunc
-from numba.core.pythonapi import _UnboxContext
+from numba.core.pythonapi import _BoxContext, _boxers, _UnboxContext, _unboxers
 from numba.core.typing.templates import Signature
 from numba.experimental.function_type import FunctionModel
 from numba.extending import NativeValue, register_model, typeof_impl, unbox
@@ -83,6 +84,59 @@ def _unbox_piece(kind: PieceType, found: object, context: _UnboxContext) -> Nati
 
 
 unbox(PieceType)(_unbox_piece)
+
+
+def _unbox_bits(kind: object, found: object, context: _UnboxContext) -> NativeValue:
+    """Read NumPy's ``bitgen_t``: state and C functions of its address.
+
+    Numba asks `ctypes`, whose functions are Python's: Ctrl-C in one of them, wherever
+    it came while arguments were read, ends the process by a segmentation fault.
+    """
+    builder, api = context.builder, context.pyapi
+    made = cgutils.create_struct_proxy(kind)(context.context, builder)
+    name = context.context.insert_const_string(builder.module, "BitGenerator")
+    signature = ir.FunctionType(api.voidptr, [api.pyobj, api.cstring])
+    pointer_of = api._get_function(signature, "PyCapsule_GetPointer")
+    capsule = api.object_getattr_string(found, "capsule")
+    address = builder.call(pointer_of, [capsule, name])
+    api.decref(capsule)
+    number = context.context.get_value_type(types.uintp)
+    places = builder.bitcast(address, number.as_pointer())
+    made.parent, made.state_address = found, builder.load(places)
+    names = ("state", "fnptr_next_uint64", "fnptr_next_uint32", "fnptr_next_double")
+    for i, field in enumerate(names):
+        place = builder.gep(places, [ir.Constant(ir.IntType(32), i)])
+        setattr(made, field, builder.load(place))
+    return NativeValue(made._getvalue())
+
+
+_unboxers.functions[types.NumPyRandomBitGeneratorType] = _unbox_bits
+
+
+def _box_tuple(kind: Any, value: object, context: _BoxContext) -> object:
+    """Tuple of a kernel's results, or no object if Ctrl-C came before there is one.
+
+    To find the class of an array or of a named tuple Numba calls Python, where Ctrl-C
+    is raised that came while the kernel ran. It would go on, and end the process.
+    """
+    builder, api = context.builder, context.pyapi
+    row = boxing.box_tuple(kind, value, context)
+    made = cgutils.alloca_once_value(builder, api.get_null_object())
+    with builder.if_then(cgutils.is_null(builder, api.err_occurred())):
+        if isinstance(kind, types.BaseNamedTuple):
+            found = api.unserialize(api.serialize_object(kind.instance_class))
+            with cgutils.if_likely(builder, cgutils.is_not_null(builder, found)):
+                builder.store(api.call(found, row), made)
+            api.decref(found)
+        else:
+            api.incref(row)
+            builder.store(row, made)
+    api.decref(row)
+    return builder.load(made)
+
+
+for _each in (types.Tuple, types.UniTuple, types.NamedTuple, types.NamedUniTuple):
+    _boxers.functions[_each] = _box_tuple
 
 
 # Once per signature: Numba would make the type of a pointer anew at every call.

@@ -3,8 +3,10 @@
 import ast
 import gc
 import os
+import sys
 import time
 import weakref
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -14,8 +16,14 @@ import pytest
 
 from dpsample.core import cache as cache_module
 from dpsample.core import jit
+from dpsample.core.streams import secret_streams
+from tests.support.ctrl_c import moments
 from tests.support.processes import ROOT, files_below
 from tests.support.toy_kernels import CALLEE, make_toy, show
+
+
+def secret_generator():
+    return secret_streams(1)[0]
 
 
 @pytest.fixture
@@ -314,6 +322,57 @@ def test_no_interrupted_pointer_leaves_the_id_of_its_function_behind(monkeypatch
     del piece
     gc.collect()
     assert seen() is not None or key not in jit._pointers
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, secret_generator])
+def test_ctrl_c_while_a_kernel_reads_its_generator_is_no_crash(make):
+    """In a function of Python, called by machine code, it would be one."""
+    uniform = jit.kernel(lambda rng: rng.random(), cached=False)
+    uniform(make())
+    called = set()
+
+    def look(frame, event, _value):
+        if event == "call":
+            called.add(frame.f_code.co_filename)
+
+    fresh = make()
+    sys.setprofile(look)
+    try:
+        uniform(fresh)
+    finally:
+        sys.setprofile(None)
+    assert not [name for name in called if "ctypes" in name]
+    for _ in moments(lambda: uniform(fresh), ""):
+        assert 0.0 <= uniform(fresh) < 1.0
+    first, second = np.random.default_rng(5), np.random.default_rng(5)
+    assert uniform(first) == second.random()
+
+
+Named = namedtuple("Named", "number row")
+
+
+@pytest.mark.parametrize("shape", ["named", "tuple"])
+def test_ctrl_c_while_a_kernel_runs_is_no_crash(shape):
+    """Its results are made by functions of Python that machine code calls."""
+    results = {
+        "named": lambda x: Named(2.0 * x, np.full(2, x)),
+        "tuple": lambda x: (2.0 * x, np.full(2, x)),
+    }
+    double = jit.kernel(results[shape], cached=False)
+    number, row = double(3.0)
+    assert number == 6.0 and row.tolist() == [3.0, 3.0]
+
+    def press(frame, event, _value):
+        if event == "call" and frame.f_code.co_name == "_numba_unpickle":
+            raise KeyboardInterrupt
+
+    sys.setprofile(press)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            double(3.0)
+    finally:
+        sys.setprofile(None)
+    assert isinstance(double(3.0), Named if shape == "named" else tuple)
 
 
 def test_a_kernel_that_does_not_count_gets_no_counted_array():
