@@ -30,7 +30,8 @@ def check_output(name: str, path: Path) -> None:
             path.stat()  # fails for links in a circle, which Python 3.13 resolves
             with path.open("ab"):
                 pass
-        _draft(path.resolve()).unlink()
+        with _draft(path.resolve()):
+            pass
     except (OSError, RuntimeError) as error:  # the latter: links in a circle
         reason = getattr(error, "strerror", None) or str(error)
         got, remedy = f"{path} ({reason})", "Choose another file."
@@ -49,16 +50,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield given
         return
     place = given.resolve()  # a link stays a link
-    draft = _draft(place)
-    try:
+    with _draft(place) as draft:
         yield draft
         with draft.open("rb+") as file:  # on the disk before the old file goes
             os.fsync(file.fileno())
         draft.replace(place)
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink()
-        raise
 
 
 def write(path: str | os.PathLike[str], content: bytes) -> None:
@@ -72,15 +68,27 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-def _draft(place: Path) -> Path:
-    """Make an empty file beside ``place``, as readable as that one."""
+def _forget(draft: Path) -> None:
+    with suppress(OSError):  # most of all, that it has taken its place
+        draft.unlink()
+
+
+@contextmanager
+def _draft(place: Path) -> Iterator[Path]:
+    """Make an empty file beside ``place``, as readable as that one, for a block."""
     draft = place.with_name(f".{secrets.token_hex(8)}{place.suffix}")
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     try:
-        os.close(os.open(draft, flags, 0o666))
-    except OSError as error:
-        error.filename = str(place)  # nobody knows the draft
-        raise
-    if place.exists():
-        draft.chmod(stat.S_IMODE(place.stat().st_mode))
-    return draft
+        try:
+            os.close(os.open(draft, flags, 0o666))
+        except OSError as error:
+            error.filename = str(place)  # nobody knows the draft
+            raise
+        if place.exists():
+            draft.chmod(stat.S_IMODE(place.stat().st_mode))
+        yield draft
+    finally:
+        try:
+            _forget(draft)
+        finally:
+            _forget(draft)  # Ctrl-C may have come before

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from dpsample.core import files
+from tests.support.ctrl_c import moments
 
 
 @pytest.fixture
@@ -48,6 +49,20 @@ def test_nobody_reads_half_a_file(tmp_path):  # S7
     done.set()
     reader.join()
     assert seen and seen <= set(contents)
+
+
+def test_ctrl_c_at_any_moment_leaves_one_whole_file(tmp_path):
+    path, number = tmp_path / "kept", 0
+    path.write_bytes(b"old")
+
+    def write():
+        files.check_output("output", path)
+        files.write(path, b"new")
+
+    for number in moments(write, "core/files.py"):  # noqa: B007
+        assert os.listdir(tmp_path) == ["kept"]
+        assert path.read_bytes() in (b"old", b"new")
+    assert number > 20
 
 
 def test_an_error_in_the_block_leaves_no_file(tmp_path):
