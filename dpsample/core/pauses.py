@@ -11,12 +11,14 @@ progress wait.
 
 import itertools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,11 +66,13 @@ class _Timer:
     def __init__(self) -> None:
         self.calls: dict[int, Array] = {}
         self.numbers = itertools.count()
-        self.has_calls, self.starting = threading.Event(), threading.Lock()
+        # Of queues, for in the locks of an event Ctrl-C can stop both threads for good.
+        self.is_asleep, self.alarm = False, SimpleQueue[None]()
+        self.starting = threading.Lock()
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        with self.starting:
+        with uninterrupted(), self.starting:
             if self.thread is None:
                 thread = threading.Thread(
                     target=self.tick, name="dpsample pauses", daemon=True
@@ -80,9 +84,10 @@ class _Timer:
         old: dict[int, Array] = {}
         while True:
             if not self.calls:
-                self.has_calls.clear()
+                self.is_asleep = True
                 if not self.calls:  # a call may have come in between
-                    self.has_calls.wait()
+                    self.alarm.get()
+                self.is_asleep = False
             time.sleep(TICK_SECONDS)
             now = self.calls.copy()
             for number in now.keys() & old.keys():
@@ -101,6 +106,49 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+
+class Interrupts(list[float]):
+    """Times at which Ctrl-C came while a block held it back."""
+
+    is_raised = False  # whether the first one raises at once, as the second does
+
+
+@contextmanager
+def held_interrupts() -> Iterator[Interrupts]:
+    """List that Ctrl-C fills with its time, in place of raising wherever Python is.
+
+    A second Ctrl-C raises at once. Outside the main thread nothing is changed, nor
+    where Ctrl-C is ignored or has a handler that is not Python's.
+    """
+    seen = Interrupts()
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
+        yield seen
+        return
+
+    def handler(_number: int, _frame: object) -> None:
+        seen.append(time.monotonic())
+        if seen.is_raised or len(seen) > 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of a short block.
+
+    Raised in the middle of `threading` it would leave locks that nobody opens again.
+    """
+    with held_interrupts() as interrupts:
+        yield
+    if interrupts:
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
@@ -138,9 +186,9 @@ def call(control: Array, function: Callable[..., Result], *arguments: object) ->
     number = next(timer.numbers)
     control[STOP] = 0.0
     timer.calls[number] = control
-    if not timer.has_calls.is_set():  # the timer looks again after it cleared it
-        timer.has_calls.set()
     try:
+        if timer.is_asleep:  # it looks for calls once more after it said so
+            timer.alarm.put(None)
         return function(*arguments)
     finally:
         del timer.calls[number]
@@ -197,38 +245,53 @@ def in_threads(
     order is raised. ``count`` threads, or one for each processor. ``on_done`` gets the
     results so far, again and again until all are there, in the calling thread.
     """
-    stop = threading.Event()
+    is_stopped = False
+    # Of a queue, for in what waits for futures Ctrl-C can stop all threads for good.
+    done: SimpleQueue[tuple[int, list[Result], BaseException | None]] = SimpleQueue()
 
     def on_pause() -> None:
-        if stop.is_set():
+        if is_stopped:
             raise StoppedError
 
-    def work(*own: Any) -> Result:
+    def work(number: int, own: tuple[Any, ...]) -> None:
+        nonlocal is_stopped
         try:
             with listening(on_pause):
                 heard()
-                return task(*own)
-        except BaseException:
-            stop.set()
-            raise
+                outcome: tuple[list[Result], BaseException | None] = [task(*own)], None
+        except BaseException as error:
+            is_stopped = True
+            outcome = [], error
+        done.put((number, *outcome))
 
+    results, errors = dict[int, Result](), dict[int, BaseException]()
     with ThreadPoolExecutor(count or os.cpu_count()) as pool:
         try:
-            tasks = [pool.submit(work, *own) for own in arguments]
-            left: object = tasks
-            while left:
-                done, left = wait(tasks, POLL_SECONDS)
-                on_done([each.result() for each in done if each.exception() is None])
+            total, due = 0, 0.0
+            for total, own in enumerate(arguments, 1):
+                with uninterrupted():
+                    pool.submit(work, total, own)
+            while len(results) + len(errors) < total:
+                with suppress(Empty):
+                    number, result, error = done.get(timeout=POLL_SECONDS)
+                    if error is None:
+                        results[number] = result[0]
+                    else:
+                        errors[number] = error
+                if len(results) == total or time.monotonic() >= due:
+                    due = time.monotonic() + POLL_SECONDS
+                    on_done(list(results.values()))
                 heard()
+            with uninterrupted():  # they are idle
+                pool.shutdown()
         except BaseException:
-            stop.set()
+            is_stopped = True
             pool.shutdown(cancel_futures=True)
             raise
-    errors = [each.exception() for each in tasks]
-    for error in errors:
-        if error is not None and not isinstance(error, StoppedError):
-            raise error
-    return [each.result() for each in tasks]
+    for number in sorted(errors):
+        if not isinstance(errors[number], StoppedError):
+            raise errors[number]
+    return [results[number] for number in sorted(results)]
 
 
 # The limit of BLAS threads, once for each block that is under way.
@@ -241,21 +304,24 @@ def single_threaded_blas() -> Iterator[None]:
 
     Of blocks that overlap the first sets the limit, and the last one takes it away.
     """
-    with _limit_lock:
-        if not _limits:
-            _give_up_control()  # of a thread that has set a limit of its own
-            _limits.append(_blas().limit(limits=1, user_api="blas"))
-        else:
-            _limits.append(_limits[0])
+    is_limited = False
     try:
+        with uninterrupted(), _limit_lock:
+            if not _limits:
+                _give_up_control()  # of a thread that has set a limit of its own
+                _limits.append(_blas().limit(limits=1, user_api="blas"))
+            else:
+                _limits.append(_limits[0])
+            is_limited = True
         yield
     finally:
-        with _limit_lock:
-            limit = _limits.pop()
-            if not _limits:
-                _give_up_control()  # of the thread that came first
-                limit.restore_original_limits()
-                _give_up_control()  # of this one
+        if is_limited:
+            with uninterrupted(), _limit_lock:
+                limit = _limits.pop()
+                if not _limits:
+                    _give_up_control()  # of the thread that came first
+                    limit.restore_original_limits()
+                    _give_up_control()  # of this one
 
 
 def _give_up_control() -> None:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.experiments.configuration import (
     Bundle,
     Configuration,
@@ -234,9 +234,10 @@ def _drive(
     try:
         while True:
             for task in islice(waiting, max(ahead() - len(pending), 0)):
-                future = executor.submit(call, task)
-                pending.add(future)
-                future.add_done_callback(done.put)
+                with pauses.uninterrupted():
+                    future = executor.submit(call, task)
+                    pending.add(future)
+                    future.add_done_callback(done.put)
             if not pending:
                 return
             # A wait without end is deaf to a signal that another thread received, and

@@ -389,11 +389,13 @@ class Stored(_Local):
                 raise
 
         with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(read, 0)
+            with pauses.uninterrupted():
+                ahead = reader.submit(read, 0)
             for i, start in enumerate(starts):
-                part = ahead.result()
-                if i + 1 < len(starts):
-                    ahead = reader.submit(read, i + 1)
+                with pauses.uninterrupted():
+                    part = ahead.result()
+                    if i + 1 < len(starts):
+                        ahead = reader.submit(read, i + 1)
                 yield start, part
                 pauses.heard()
         self.require_same()

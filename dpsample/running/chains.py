@@ -5,12 +5,11 @@ chunk can change a draw.
 """
 
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import numpy as np
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
-from dpsample.core.pauses import ChunkSize
+from dpsample.core.pauses import ChunkSize, Interrupts
 from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
 from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
 
@@ -34,31 +33,6 @@ WAIT_SECONDS = 0.2
 CHUNK_NUMBERS = 2**20
 
 
-@contextmanager
-def _interrupt_flag() -> Iterator[list[float]]:
-    """List that Ctrl-C fills with its time, in place of raising in mid-chunk.
-
-    A second Ctrl-C raises at once. Outside the main thread nothing is changed, nor
-    where Ctrl-C is ignored or has a handler that is not Python's.
-    """
-    seen: list[float] = []
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
-        yield seen
-        return
-
-    def handler(_number: int, _frame: object) -> None:
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(time.monotonic())
-
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chains:
     """Draws of several chains, as far as they came."""
@@ -67,6 +41,10 @@ class Chains:
     stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
     states: Sequence[ChainState]
     is_interrupted: bool
+
+
+def _held(given: Interrupts | None) -> AbstractContextManager[Interrupts]:
+    return pauses.held_interrupts() if given is None else nullcontext(given)
 
 
 def advance(
@@ -108,6 +86,7 @@ def run(
     identity: str = "",
     extend: Callable[[Array], int] | None = None,
     on_progress: Progress | None = None,
+    interrupts: Interrupts | None = None,
 ) -> Chains:
     """Run chains to ``num_draws`` draws each, after ``num_warmup`` that are discarded.
 
@@ -150,7 +129,7 @@ def run(
     with (
         pauses.single_threaded_blas(),
         ThreadPoolExecutor(threads or os.cpu_count()) as pool,
-        _interrupt_flag() as interrupted,
+        _held(interrupts) as interrupted,
     ):
         loop.reach(goal, pool, interrupted)
         while extend is not None and not interrupted:

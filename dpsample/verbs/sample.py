@@ -164,12 +164,14 @@ def sample(
     def run_chains(
         title: str, streams: list[np.random.Generator], num_draws: int, **options: Any
     ) -> chains.Chains:
+        interrupts.is_raised = True
         starts = given or [prepared.dispersed(rng) for rng in streams]
         identity = ""
         if options.get("checkpoint") is not None:  # it reads all records
             numbers = (*prepared.numbers(), *starts, *entropy)
             identity = identity_of(repr(chosen), *numbers)
         with _display(progress, title, warmup) as on_progress:
+            interrupts.is_raised = False  # from now on Ctrl-C keeps what was drawn
             return chains.run(
                 prepared,
                 starts,
@@ -179,6 +181,7 @@ def sample(
                 threads=threads,
                 identity=identity,
                 on_progress=on_progress,
+                interrupts=interrupts,
                 **options,
             )
 
@@ -190,62 +193,71 @@ def sample(
     libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
     if libraries is not None:
         libraries.start()
-    title, is_needed = f"{chosen!r}: {reason}", True
-    if trial is not None:
-        run = run_chains(
-            f"{chosen!r}: how many draws?",
-            trial_streams,
-            num_draws,
-            extend=lambda draws: trial(moving(draws)),
+    with pauses.held_interrupts() as interrupts:
+        title, is_needed = f"{chosen!r}: {reason}", True
+        if trial is not None:
+            run = run_chains(
+                f"{chosen!r}: how many draws?",
+                trial_streams,
+                num_draws,
+                extend=lambda draws: trial(moving(draws)),
+            )
+            num_draws, is_needed = trial.length, not run.is_interrupted
+        if is_needed:
+            # A checkpoint of a longer run will do, too.
+            extend = None if trial is None else (lambda _: num_draws)
+            run = run_chains(
+                title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
+            )
+        verdict = None
+        draws = run.draws if reduced is None else reduced.lift(run.draws)
+        size: dict[str, float | bool] = {}
+        if trial is not None:
+            size["target_ess"] = trial.wanted
+        try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
+            interrupts.is_raised = True
+            is_interrupted = bool(interrupts)
+            if libraries is not None:
+                libraries.join()
+            if not is_interrupted:
+                results.fill_energies(inner, run.draws, run.stats)
+            if check and not is_interrupted:
+                verdict = Convergence.of(draws, target.problem.feature_names)
+                if chosen.exactness != "iid":
+                    verdict.warn(_remedy(sampler))
+            if trial is not None and not is_interrupted:
+                size |= trial.report(moving(run.draws))
+        except KeyboardInterrupt:
+            is_interrupted = True
+        interrupts.is_raised = False
+        if reduced is not None:
+            run.stats[..., ENERGY] += reduced.shift
+        tree = results.to_datatree(
+            draws,
+            results.named_stats(
+                run.stats, step_size=prepared.settings.get("step_size")
+            ),
+            coefficients=target.problem.feature_names,
+            constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
+            attributes={
+                "sampler": repr(chosen),
+                "sampler_reason": reason,
+                "exactness": chosen.exactness,
+                "is_reversible": chosen.is_reversible,
+                "target": repr(target),
+                "seed": f"{root.entropy}"
+                + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
+                "num_warmup": warmup,
+                "is_interrupted": is_interrupted,
+                **({} if verdict is None else verdict.attributes()),
+                **arithmetic(),
+                **_settings_of_run(prepared, warmup, draws.shape[1]),
+                **size,
+            },
         )
-        num_draws, is_needed = trial.length, not run.is_interrupted
-    if is_needed:
-        # A checkpoint of a longer run will do, too.
-        extend = None if trial is None else (lambda _: num_draws)
-        run = run_chains(
-            title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
-        )
-    is_interrupted, verdict = run.is_interrupted, None
-    draws = run.draws if reduced is None else reduced.lift(run.draws)
-    size: dict[str, float | bool] = {}
-    if trial is not None:
-        size["target_ess"] = trial.wanted
-    try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
-        if libraries is not None:
-            libraries.join()
-        if not is_interrupted:
-            results.fill_energies(inner, run.draws, run.stats)
-        if check and not is_interrupted:
-            verdict = Convergence.of(draws, target.problem.feature_names)
-            if chosen.exactness != "iid":
-                verdict.warn(_remedy(sampler))
-        if trial is not None and not is_interrupted:
-            size |= trial.report(moving(run.draws))
-    except KeyboardInterrupt:
-        is_interrupted = True
-    if reduced is not None:
-        run.stats[..., ENERGY] += reduced.shift
-    return results.to_datatree(
-        draws,
-        results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),
-        coefficients=target.problem.feature_names,
-        constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
-        attributes={
-            "sampler": repr(chosen),
-            "sampler_reason": reason,
-            "exactness": chosen.exactness,
-            "is_reversible": chosen.is_reversible,
-            "target": repr(target),
-            "seed": f"{root.entropy}"
-            + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
-            "num_warmup": warmup,
-            "is_interrupted": is_interrupted,
-            **({} if verdict is None else verdict.attributes()),
-            **arithmetic(),
-            **_settings_of_run(prepared, warmup, draws.shape[1]),
-            **size,
-        },
-    )
+        if interrupts:  # perhaps just now
+            tree.attrs["is_interrupted"] = 1
+    return tree
 
 
 def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:

@@ -18,6 +18,7 @@ from dpsample.samplers.chain import NUM_STATS
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.running.test_chains import run as run_chains
 from tests.running.test_chains import walk
+from tests.support.ctrl_c import moments
 from tests.support.tiers import one_in
 
 SAMPLERS = {kind.__name__: kind for kind in public_samplers()}
@@ -251,3 +252,61 @@ def test_a_proof_that_takes_years_is_refused():  # S10
     with pytest.raises(dps.samplers.errors.NoCertificate, match=words):
         _ = slow.num_warmup
     assert prepared.num_warmup < 10**6
+
+
+THREADS = ("threading.py", "concurrent/futures/thread.py", "core/pauses.py")
+
+
+def test_ctrl_c_at_any_moment_ends_threads():
+    """In the locks of `threading` it would be a RuntimeError, or the end of nothing."""
+    before, number = threading.active_count(), 0
+
+    def work():
+        pauses_module.in_threads(lambda i: i, [(i,) for i in range(3)], 2)
+
+    pauses_module.call(pauses_module.new_control(), lambda: None)  # starts the timer
+    for number in moments(work, *THREADS):  # noqa: B007
+        assert threading.active_count() <= before + 1
+    assert number > 50
+
+
+def test_ctrl_c_at_any_moment_leaves_no_call_to_the_timer():
+    control, number = pauses_module.new_control(), 0
+    for number in moments(lambda: pauses_module.call(control, abs, -1), *THREADS):  # noqa: B007
+        assert not pauses_module._timer.calls
+    assert number > 0
+    late = time.monotonic() + 5.0
+    pauses_module.call(control, lambda: spin(control, late))  # the timer still ticks
+    assert time.monotonic() < late
+
+
+def spin(control, late):
+    while control[pauses_module.STOP] == 0.0 and time.monotonic() < late:
+        time.sleep(0.001)
+
+
+def test_ctrl_c_at_any_moment_gives_blas_its_threads_back(two_blas_threads):
+    def block():
+        with pauses_module.single_threaded_blas():
+            pass
+
+    def limits():
+        return [each["num_threads"] for each in pauses_module._blas().info()]
+
+    before, number = limits(), 0
+    for number in moments(block, "core/pauses.py", "threadpoolctl.py", step=7):  # noqa: B007
+        assert limits() == before
+    assert number > 50
+
+
+def test_a_second_ctrl_c_raises_and_the_first_one_waits():
+    with pauses_module.held_interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert len(interrupts) == 1
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    is_reached = False
+    with pytest.raises(KeyboardInterrupt), pauses_module.uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        is_reached = True
+    assert is_reached

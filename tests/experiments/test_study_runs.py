@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from dpsample.experiments import configuration, tasks
 from dpsample.experiments.run import Clock
 from dpsample.experiments.tasks import Backend, CellError, Row, Task
+from tests.support.ctrl_c import moments
 from tests.support.processes import ROOT
 from tests.support.tiers import one_in
 from tests.support.toy_study import NUM_ROWS, TOY, run_toy, table
@@ -256,6 +258,24 @@ def test_a_change_beside_the_study_is_a_change_of_its_code(tmp_path, monkeypatch
     monkeypatch.setattr("tests.support.toy_study.BESIDE", "LEVEL = 1.0 + 1.0\n")
     with pytest.raises(ValueError, match="^code of the run must be"):
         run_toy(tmp_path, tmp_path / "out", resume=True)
+
+
+def test_ctrl_c_at_any_moment_ends_the_threads_of_a_study():
+    """In the locks of `threading` they would wait for ever."""
+    kept, number = set(), 0
+
+    def drive():
+        kept.clear()
+        with ThreadPoolExecutor(2) as pool:
+            waiting = iter(range(5))
+            tasks._drive(
+                pool, lambda: 4, lambda i: [i], waiting, kept.update, waits=True
+            )
+
+    files = ("threading.py", "futures/thread.py", "futures/_base.py", "tasks.py")
+    for number in moments(drive, *files):  # noqa: B007
+        assert kept <= set(range(5))
+    assert number > 100 and len(kept) == 5
 
 
 def test_the_clock_weighs_cells_by_what_they_cost():

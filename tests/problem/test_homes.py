@@ -10,6 +10,7 @@ import dpsample as dps
 from dpsample.problem import sources
 from dpsample.problem.homes import InMemory, Stored, folded
 from dpsample.problem.sources import chunk_size
+from tests.support.ctrl_c import moments
 from tests.support.tiers import one_in, usual
 
 L, D = dps.losses, dps.domains
@@ -164,6 +165,22 @@ def test_a_file_that_has_changed_is_refused(tmp_path):
     mapped(tmp_path / "rows", 2.0 * rows)
     with pytest.raises(RuntimeError, match="has changed since"):
         dps.release(made, BUDGET)
+
+
+def test_ctrl_c_at_any_moment_ends_a_pass_over_a_file(tmp_path):
+    """In the locks of `threading` the reader would wait for ever."""
+    rows, labels = records()
+    made, number = problem(mapped(tmp_path / "rows", rows), labels), 0
+    risk = made.risk(np.zeros(DIM))
+    files = (
+        "threading.py",
+        "futures/thread.py",
+        "futures/_base.py",
+        "problem/homes.py",
+    )
+    for number in moments(lambda: made.risk(np.zeros(DIM)), *files, step=17):  # noqa: B007
+        pass
+    assert number > 200 and made.risk(np.zeros(DIM)) == risk
 
 
 @pytest.mark.parametrize("change", ["row", "label", "NaN"])

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.running import chains, convergence
+from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.verbs import results
+from dpsample.verbs import sample as sample_module
 from tests.support.tiers import one_in
 
 CENTER = [0.2, -0.1, 0.3]
@@ -192,6 +195,45 @@ def test_ctrl_c_after_the_last_draw_keeps_all_draws(monkeypatch, stage):
     assert stopped.attrs["is_interrupted"] and not whole.attrs["is_interrupted"]
     assert "ess_reached" not in stopped.attrs
     assert stopped.attrs["target_ess"] == 50.0  # what was asked for is known
+
+
+@pytest.mark.parametrize("stage", ["to_datatree", "named_stats"])
+def test_ctrl_c_while_draws_are_packed_keeps_all_of_them(monkeypatch, stage):
+    whole, kept = sample(), getattr(results, stage)
+
+    def pressed(*args, **options):
+        signal.raise_signal(signal.SIGINT)
+        return kept(*args, **options)
+
+    monkeypatch.setattr(results, stage, pressed)
+    before = signal.getsignal(signal.SIGINT)
+    stopped = sample()
+    assert stopped.attrs["is_interrupted"] and signal.getsignal(signal.SIGINT) is before
+    np.testing.assert_array_equal(theta(stopped), theta(whole))
+
+
+def test_ctrl_c_after_the_last_chunk_keeps_all_draws(monkeypatch):
+    whole, display = sample(), sample_module._display
+
+    @contextmanager
+    def pressed(*args):
+        with display(*args) as show:
+            yield show
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(sample_module, "_display", pressed)
+    stopped = sample(check=True)
+    assert stopped.attrs["is_interrupted"] and "r_hat" not in stopped.attrs
+    np.testing.assert_array_equal(theta(stopped), theta(whole))
+
+
+def test_ctrl_c_before_the_first_chunk_raises(monkeypatch):
+    def pressed(self, rng):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(PreparedProximal, "dispersed", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        sample()
 
 
 REGULARIZED = {
