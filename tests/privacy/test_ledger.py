@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -293,6 +294,15 @@ def test_what_another_thread_spends_meanwhile_counts(monkeypatch):
     assert [entry.label for entry in ledger.entries] == ["all of it"]
 
 
+def test_a_copy_that_another_process_spends_from_says_so(monkeypatch):
+    copy = pickle.loads(pickle.dumps(Ledger(budget=TOTAL)))
+    copy.spend(GaussianEvent(0.1))  # a copy of this process
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    with pytest.warns(UserWarning, match="workers share needs a LedgerFile"):
+        copy.spend(GaussianEvent(0.1))
+    Ledger(budget=TOTAL).spend(GaussianEvent(0.1))  # its own
+
+
 @pytest.mark.parametrize("epsilon", [700.0, 1e300])
 def test_budgets_beyond_what_accounting_follows_can_be_spent(epsilon):
     ledger = Ledger(budget=Budget(epsilon=epsilon, delta=1e-6))
@@ -306,6 +316,7 @@ def test_budgets_beyond_what_accounting_follows_can_be_spent(epsilon):
 def test_a_ledger_file_is_kept_and_refuses_another_one(tmp_path):
     path = tmp_path / "spent.json"
     LedgerFile(path, budget=TOTAL).spend(noisy_mean(), "mean")
+    path.write_text(path.read_text(), encoding="utf-8-sig", newline="\r\n")
     again = LedgerFile(path, budget=TOTAL)
     assert [entry.label for entry in again.read().entries] == ["mean"]
     for other in ({"budget": BUDGET}, {"budget": ZERO_OUT, "relation": "zero_out"}):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
+import warnings
 from typing import NamedTuple, Self
 
 from dpsample.core import check
@@ -27,6 +29,10 @@ TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
 # Of all ledgers, for copies of one could not share a lock of its own. It is held while
 # entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
+COPY = (
+    "This ledger is a copy from another process, which does not learn of what is spent "
+    "here: a budget that workers share needs a LedgerFile."
+)
 
 
 class Entry(NamedTuple):
@@ -95,7 +101,8 @@ class Ledger:
     as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
     of the answers (fully adaptive composition, filters, odometers) is not covered.
 
-    Threads may share a ledger; other processes get copies (see `LedgerFile`).
+    Threads may share a ledger; other processes get copies, and a warning when they
+    spend (see `LedgerFile`).
 
     Parameters
     ----------
@@ -134,6 +141,7 @@ class Ledger:
         self.relation = relation
         self.budget = budget
         self._entries: list[Entry] = []
+        self._process = os.getpid()  # pickles and forks keep it
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -211,6 +219,8 @@ class Ledger:
             As `add`, and if the total would exceed the budget; nothing is recorded
             then. An unproved entry exceeds every budget.
         """
+        if os.getpid() != self._process:
+            warnings.warn(COPY, UserWarning, stacklevel=check.user_level())
         after, total = Ledger(self.relation, self.budget), self.budget
         while True:
             before = after._entries = self._entries

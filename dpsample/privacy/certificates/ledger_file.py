@@ -85,7 +85,7 @@ class LedgerFile:
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
         try:
-            kept = Ledger.from_json(Path(self.path).read_text(encoding="utf-8"))
+            kept = Ledger.from_json(Path(self.path).read_text(encoding="utf-8-sig"))
         except ValueError as error:
             check.fail("path", "that of a ledger", self.path, str(error))
         relation, budget = self._terms
