@@ -73,7 +73,7 @@ def parsed(file: Path) -> Json:
     if not file.is_file():
         check.fail("file", "an existing file", str(file))
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError):  # brackets without end
         content = None
     kind = content.get("format") if isinstance(content, dict) else None
@@ -90,7 +90,7 @@ def checked(
     if content["format"] not in ANSWERS:
         # Read again: a second key of a name, or odd digits, could be read in two ways.
         kind = CERTIFICATES[content["format"]]
-        certificate = kind.from_json(file.read_text(encoding="utf-8"))
+        certificate = kind.from_json(file.read_text(encoding="utf-8-sig"))
         return certificate, str(dps.verify(certificate, checker=checker)).splitlines()
     answer = load_answer(file)
     lines = str(answer.verify(checker=checker)).splitlines()

@@ -939,7 +939,7 @@ def main(arguments: list[str]) -> int:
         print("usage: ball_checker.py FILE")
         return 2
     try:
-        lines = prove(Path(arguments[0]).read_text(encoding="utf-8"))
+        lines = prove(Path(arguments[0]).read_text(encoding="utf-8-sig"))
     except (NotProved, ImportError, OSError, UnicodeDecodeError) as error:
         print(error)
         return 1

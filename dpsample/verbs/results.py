@@ -225,7 +225,7 @@ class Answer(Predictor):
         """
         check.path("path", path, exists=True)
         try:
-            content = load_json(Path(path).read_text(encoding="utf-8"), cls.FORMAT)
+            content = load_json(Path(path).read_text(encoding="utf-8-sig"), cls.FORMAT)
         except ValueError as error:
             check.fail(
                 "path", f"a file written by {cls.__name__}.save", str(path), str(error)

@@ -7,6 +7,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
+from dpsample.privacy import ball_checker
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
@@ -41,6 +42,17 @@ def test_a_release_is_verified(answer, file, capsys):  # U8
     assert "(1+e^epsilon)*gamma<=delta-delta_0" in out and "digest" in out
     assert "theta" in out and out.splitlines()[-1] == "Releasable."
     assert err == ""
+
+
+def test_files_that_went_through_an_editor_of_windows_are_read(answer, file, capsys):
+    for text in (file.read_text(), answer.certificate.to_json()):
+        file.write_text(text, encoding="utf-8-sig", newline="\r\n")
+        for checker in ("standard", "ball"):
+            assert cli.main(["verify", str(file), "--checker", checker]) == 0
+        assert ball_checker.main([str(file)]) == 0
+        assert capsys.readouterr().out.endswith("Proved.\n")
+    file.write_text(file.read_text("utf-8-sig"), encoding="utf-16")
+    assert cli.main(["verify", str(file)]) == 2
 
 
 def test_a_release_is_verified_by_balls(file, capsys):
