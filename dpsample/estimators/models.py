@@ -254,12 +254,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         is_second = labels == self.classes_[1]
         foreign = labels[~is_second & (labels != self.classes_[0])]
         if len(foreign):
-            first, remedy = foreign.tolist()[0], ""
-            if isinstance(first, str) != isinstance(self.classes_[0], str):
-                remedy = (
-                    f"Pass classes=(...) of the type of y, which is {labels.dtype}."
-                )
-            got = check.shown(first)
+            remedy = (
+                f"Pass classes=(...) as they are in y, of type {labels.dtype}: "
+                "stacking, voting, bagging and cross_val_predict make them 0 and 1."
+            )
+            got = check.shown(foreign.tolist()[0])
             check.fail("y", f"of the classes {self.classes_.tolist()}", got, remedy)
         return np.where(is_second, 1.0, -1.0), None
 

@@ -81,7 +81,7 @@ def norm(v: Directions, p: float, axis: int = -1) -> Values:
     """
     check.at_least(1.0, p=p)
     if is_sparse(v):
-        return _sparse_row_norms(as_csr("v", v), p)
+        return _sparse_row_norms(as_csr("rows", v), p)
     values = np.asarray(v, dtype=np.float64)
     if p in (2.0, math.inf) and values.ndim == 2 and axis in (-1, 1):
         lengths = np.empty(len(values))

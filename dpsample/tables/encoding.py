@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -121,7 +121,7 @@ class Encoding:
             columns = columns or own
             for name in columns:
                 if name not in own:
-                    check.fail(f"column {check.shown(name)}", "declared", "nothing")
+                    _refuse_undeclared(name)
         if not columns:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
         columns_module.distinct("the encoding", columns)
@@ -535,7 +535,14 @@ def used_columns(
     used = [name for name in names if name != target and kind(name) != "ignore"]
     for name in used if schema is not None else ():
         if kind(name) is None:
-            remedy = "Add it to [numeric], [log], [date], [categorical] or ignore."
-            wanted = "declared in the bounds"
-            check.fail(f"column {check.shown(name)}", wanted, "nothing", remedy)
+            _refuse_undeclared(name)
     return used
+
+
+def _refuse_undeclared(name: str) -> NoReturn:
+    remedy = (
+        "Add it to [numeric], [log], [date], [categorical] or ignore. The bounds of an "
+        "answer are fixed: drop it from records to predict."
+    )
+    wanted = "declared in the bounds"
+    check.fail(f"column {check.shown(name)}", wanted, "nothing", remedy)

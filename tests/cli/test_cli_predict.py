@@ -112,7 +112,7 @@ def test_a_file_without_names_is_not_predicted_by_an_answer_of_a_table(folder, c
 
 BAD = {
     "x,z\n1,2\n": "column 'z' must be declared in the bounds",
-    "z\n1\n": "column 'z' must be declared",
+    "z\n1\n": "drop it from records to predict",
     "y\n1\n": "columns of the table must be complete, got none named 'x'",
     "x,x\n1,2\n": "two named 'x'",
     "x\nold\n": "column 'x' must be numeric, got 'old' in record 0",

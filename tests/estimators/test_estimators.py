@@ -449,6 +449,22 @@ def test_labels_are_the_levels_of_bounds_whatever_their_type(levels, kind):
         PrivateLogisticRegression(classes=(0, 1), bounds=(0, 1)).fit(
             frame, np.where(is_high, "1", "0")
         )
+    with pytest.raises(ValueError, match=r"got 0\. Pass .* int64: stacking, .* 0 and"):
+        PrivateLogisticRegression(classes=(-1, 1), bounds=(0, 1)).fit(
+            frame, np.where(is_high, 1, 0)
+        )
+    del bounds["numeric"]["b"]
+    with pytest.raises(ValueError, match="column 'b' must be declared in the bounds"):
+        model.fit(frame, labels.rename("y"))
+
+
+def test_a_malformed_sparse_matrix_is_refused_in_words_of_the_user():
+    rows = sparse.csr_array(np.eye(4, 2))
+    model = PrivateLogisticRegression(row_bound=1.0, classes=(0, 1), random_state=1)
+    model.fit(rows, [0, 1, 0, 1])
+    rows.indices = rows.indices + 2
+    with pytest.raises(ValueError, match="indices of rows must be columns from 0 to 1"):
+        model.predict(rows)
 
 
 @pytest.mark.parametrize("make", [np.array, sparse.csr_array])
