@@ -22,7 +22,7 @@ from dpsample.core.check import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
-from dpsample.samplers.couplings.meeting import check_counts
+from dpsample.samplers.couplings.meeting import check_counts, find
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal, start_bound
 from dpsample.samplers.sampler import Sampler
@@ -245,8 +245,7 @@ def prepare(
     """Tune a sampler once, for all pairs of chains; one that is tuned stays so."""
     if not isinstance(sampler, Sampler):
         return sampler
-    prepared: Prepared = sampler.prepare(target, streams(seed, 1)[0])
-    return prepared
+    return find(sampler, target, streams(seed, 1)[0])[0]
 
 
 def words_for(sampler: object, name: str) -> str:

@@ -179,7 +179,8 @@ def _runs(
     data: Records | None,
 ) -> Runs:
     """Return runs of the verb as a function of their seeds."""
-    check.one_of((minimize, release, sample), verb=verb)
+    if not any(verb is each for each in (minimize, release, sample)):
+        check.fail("verb", "one of dps.minimize, dps.release, dps.sample", verb)
     try:
         given = inspect.signature(verb).bind(*arguments, **options)
     except TypeError as error:

@@ -218,7 +218,7 @@ def test_plot_shows_estimate_limit_and_proof():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sampler": BallWalk(step_size=1.0)}, "one that has a coupling"),
+        ({"sampler": BallWalk(step_size=1.0)}, "a coupling, got BallWalk.{,40} Use"),
         ({"sampler": "mala"}, "a sampler or what its prepare returned"),
         ({"target": None}, "target must be"),
         ({"lag": 0}, "lag must be"),

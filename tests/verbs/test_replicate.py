@@ -144,7 +144,7 @@ def test_what_replicate_decides_is_not_for_the_verb(name):
 
 
 def test_only_the_three_verbs_are_repeated():
-    with pytest.raises(ValueError, match="verb must be one of"):
+    with pytest.raises(ValueError, match="must be one of dps.minimize, .*, got <f"):
         replicate(dps.calibrate, problem(), BUDGET)
 
 

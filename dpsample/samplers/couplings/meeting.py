@@ -63,7 +63,7 @@ def find(
         check.fail("sampler", "prepared for the target", "another target")
     coupling = coupled_chain(prepared)
     if coupling is None:
-        check.fail("sampler", "one that has a coupling", repr(sampler), _REMEDY)
+        check.fail("sampler", "one that has a coupling", sampler, _REMEDY)
     name, pair = coupling
     return prepared, pair, repr(sampler) if prepared is not sampler else name
 
