@@ -30,6 +30,8 @@ from dpsample.tables import entries
 from dpsample.tables.entries import (
     ABSENT,
     CLIP_REMEDY,
+    DROP_REMEDY,
+    LABEL_REMEDY,
     MISSING_REMEDY,
     UNKNOWN,
     Column,
@@ -278,9 +280,10 @@ class Encoding:
         if self.positive_label is not None:
             return entries.signs(column, self.positive_label, schema.file)
         if name in schema.categorical:
-            both = np.zeros((len(column.entries), 2))
-            self._indicate(column, both, Counter(), clip=False)
-            return np.asarray(2.0 * both[:, 1] - 1.0)
+            codes = entries.codes(column, schema.categorical[name], schema.file)
+            self._refuse_missing(column, codes == ABSENT)
+            column.refuse(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
+            return np.asarray(2.0 * codes - 1.0)
         if self.response_bound is not None:
             return 2.0 * self._unit(column, Counter(), clip=self.clip)[0] - 1.0
         entries.refuse_words(column, schema.file)
@@ -420,7 +423,7 @@ class Encoding:
             constant: Any = schema.missing[name]
             values[is_missing] = days(name, constant) if is_date else constant
         elif name not in schema.missing_indicator:
-            column.refuse(is_missing, "complete", MISSING_REMEDY)
+            self._refuse_missing(column, is_missing)
         lower, upper = self._range(name)
         outside = (values < lower) | (values > upper)
         if outside.any():
@@ -466,7 +469,7 @@ class Encoding:
             codes[codes == ABSENT] = levels.index(schema.missing[name])
         elif name in schema.missing_indicator:
             codes[codes == ABSENT] = len(levels)
-        column.refuse(codes == ABSENT, "complete", MISSING_REMEDY)
+        self._refuse_missing(column, codes == ABSENT)
         unknown = codes == UNKNOWN
         if unknown.any():
             if not clip:
@@ -478,8 +481,13 @@ class Encoding:
     def _complete(self, column: Column) -> Array:
         """Return the numbers of a column that stays as it is."""
         values = entries.numbers(column, self._facts.file)
-        column.refuse(np.isnan(values), "complete", MISSING_REMEDY)
+        self._refuse_missing(column, np.isnan(values))
         return values
+
+    def _refuse_missing(self, column: Column, is_missing: Bools) -> None:
+        """Refuse missing entries; a response has no rules for them."""
+        remedy = DROP_REMEDY if column.name == self.target else MISSING_REMEDY
+        column.refuse(is_missing, "complete", remedy)
 
 
 def shortened(

@@ -47,6 +47,11 @@ FORMATS = {
 }
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
+DROP_REMEDY = "Drop such records first."
+LABEL_REMEDY = (
+    "Correct the public levels, or name the positive label, beside which all others "
+    "count as -1 (positive_label=..., --positive-label ...)."
+)
 MISSING_REMEDY = (
     "Drop such records, or declare a public rule: a constant in [missing], or the "
     "column in missing_indicator; one of its levels may mean 'unknown', too."
@@ -427,7 +432,7 @@ def signs(column: Column, label: str, file: TextFormat) -> Array:
     text = label.strip()
     places = codes(column, (text,), file)
     if text not in MISSING:
-        column.refuse(places == ABSENT, "complete", "Drop such records first.")
+        column.refuse(places == ABSENT, "complete", DROP_REMEDY)
     value = _parsed(text, file)
     if value is not None:
         places = np.maximum(places, codes(column, (value,), file))

@@ -266,6 +266,36 @@ def test_numeric_responses_come_back_in_their_units(section):
     )
 
 
+@pytest.mark.parametrize(
+    ("declared", "entry", "message"),
+    [
+        (
+            {"categorical": {"y": ("no", "yes")}},
+            "maybe",
+            r"public levels, got 'maybe' .*"
+            r"Correct the public levels, or name the positive label",
+        ),
+        (
+            {"categorical": {"y": ("no", "yes")}},
+            None,
+            r"missing value .* Drop such r\S+ f",
+        ),
+        (
+            {"numeric": {"y": (0, 1)}},
+            np.nan,
+            r"missing value .* Drop such records first",
+        ),
+        ({}, np.nan, r"missing value .* Drop such records first"),
+    ],
+)
+def test_remedies_for_a_response_are_those_it_has(declared, entry, message):
+    numeric = {"a": (0, 1)} | declared.pop("numeric", {})
+    schema = dps.tables.Schema(numeric=numeric, **declared)
+    encoding = dps.tables.Encoding(schema=schema, columns=("a",), target="y", clip=True)
+    with pytest.raises(ValueError, match=f"^column 'y' must be .*{message}"):
+        encoding.response(pd.DataFrame({"y": [entry]}))
+
+
 def test_labels_come_back_where_both_are_public():
     frame = pd.DataFrame({"a": [0, 1], "y": ["no", "yes"]})
     numeric = {"a": (0, 1)}
