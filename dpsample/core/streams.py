@@ -205,15 +205,18 @@ def release_streams(
     Without a seed they are secret; a RuntimeError at the end takes back what was drawn
     from a generator that was erased, or copied by a fork, in between. With a seed they
     are those of `streams`. `ArithmeticFault` says that the process does not compute as
-    proofs assume, before anything is drawn.
+    proofs assume, before anything is drawn. Meanwhile NumPy neither warns nor raises,
+    whatever the caller has set: what floating point meets depends on the records.
     """
     if seed is not None:
-        yield streams(seed, num_streams)
+        with np.errstate(all="ignore"):
+            yield streams(seed, num_streams)
         return
     require_arithmetic()
     made = secret_streams(num_streams)
     try:
-        yield made
+        with np.errstate(all="ignore"):
+            yield made
         for rng in made:
             rng.check()
     finally:

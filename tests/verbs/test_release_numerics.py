@@ -92,3 +92,26 @@ def test_after_the_public_limit_of_tries_a_draw_falls_back(monkeypatch):
     monkeypatch.setattr(exact_rejection, "MOST_TRIES", 0)
     answer = dps.release(problem(D.Ball(2.0), num_records=300), BUDGET)
     assert answer.nonprivate_diagnostics["method"] == "proximal"
+
+
+@pytest.mark.parametrize("verb_of", [dps.release, dps.minimize])
+def test_no_record_makes_numpy_warn_or_raise(verb_of):
+    """Rows of all sizes that doubles have, whatever the caller does about floats."""
+    rng = np.random.default_rng(0)
+    powers = 10.0 ** rng.integers(-320, 300, size=(500, 1))
+    rows = np.clip(rng.standard_normal((500, 3)) * powers, -1e300, 1e300)
+    given = dps.Problem(
+        rows,
+        np.where(rng.random(500) < 0.5, -1.0, 1.0),
+        loss=L.SmoothedHinge(0.5),
+        domain=D.Ball(1e-3),
+        row_bound=1e20,
+        clip_rows=True,
+    )
+    args = (given, BUDGET)
+    if verb_of is dps.minimize:
+        args = (given, dps.optimizers.NoisyGD(num_steps=3, clip=1e20), BUDGET)
+    expected = verb_of(*args, seed=1).theta
+    given.plan = None
+    with np.errstate(all="raise"):
+        assert verb_of(*args, seed=1).theta.tolist() == expected.tolist()

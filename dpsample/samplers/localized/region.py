@@ -472,7 +472,7 @@ def _left(
     """
     lower, upper = part.ends(halves)
     widths = upper - lower
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):  # widths of tiny rows are 0, half-widths are not
         ratio = np.where(widths > 0.0, 2.0 * part.half(half) / widths, 1.0)
     left = float(np.minimum(ratio, 1.0).sum())
     envelope, above = part.curvature("bregman", (*halves, half)), part.mode_weights
