@@ -27,6 +27,9 @@ from dpsample.numerics.stable import tail_excess
 ROUNDING, SLOPE_ROUNDING = 1e-12, 1e-14
 # Slope, or residual, from which another step gains nothing.
 MAX_ITERATIONS, CLOSE = 100, 1e-9
+# Sides from which on there are no singular values: for 3000 they take minutes a time,
+# deaf to Ctrl-C. Draws keep their law, whatever the tilt is.
+MANY = 256
 # An envelope that is this much above its point is no better than none.
 MAX_SLACK = 0.1
 # Mean of the exponent that exponential slacks leave to the acceptance, at most.
@@ -86,7 +89,8 @@ class TiltedOrthant:
         root = np.asarray(np.linalg.cholesky(covariance[np.ix_(order, order)]))
         diagonal = np.diag(root)
         inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-        reach = float(np.linalg.norm(inverse, 2)) * size
+        is_many = len(root) > MANY
+        reach = float(np.linalg.norm(inverse, "fro" if is_many else 2)) * size
 
         def made(
             tilt: Array, center: Array, distance: float, bound: float
@@ -169,7 +173,7 @@ class TiltedOrthant:
                 if float(np.linalg.norm(slope)) < CLOSE:
                     break
                 ridge = 1e-14 * float(np.trace(curvature)) + 1e-300
-                move = linalg.lstsq(curvature + ridge * np.eye(free), slope)[0]
+                move = _divided(slope, curvature + ridge * np.eye(free))
                 scale, size = 1.0, float(np.linalg.norm(slope))
                 while scale > 1e-8:
                     trial = z.copy()
@@ -244,7 +248,7 @@ def _solved(
         for _ in range(MAX_ITERATIONS if np.isfinite(slope).all() else 0):
             if size < CLOSE:
                 break
-            move, scale = np.linalg.lstsq(slope, -value, rcond=None)[0], 1.0
+            move, scale = _move(value, slope), 1.0
             while scale > 1e-8:
                 trial = point + scale * move
                 value, slope = equations(trial)
@@ -256,3 +260,25 @@ def _solved(
                 return point if size < 1e-6 * (1.0 + np.abs(point).max()) else None
             point, size = trial, after
     return point
+
+
+def _move(value: Array, slope: Array) -> Array:
+    """Newton's step: of many sides by blocks, since the last one is diagonal."""
+    half = len(value) // 2
+    if half < MANY:
+        return np.asarray(np.linalg.lstsq(slope, -value, rcond=None)[0])
+    cross, last = slope[:half, half:], np.diag(slope[half:, half:])
+    scaled = cross / last
+    matrix = scaled @ cross.T - slope[:half, :half]
+    first = _divided(value[:half] - scaled @ value[half:], matrix)
+    return np.append(first, -(value[half:] + cross.T @ first) / last)
+
+
+def _divided(value: Array, matrix: Array) -> Array:
+    """Solve for a matrix that is positive definite, or NaN if rounding made it not."""
+    if len(matrix) < MANY:
+        return np.asarray(linalg.lstsq(matrix, value)[0])
+    try:
+        return np.asarray(linalg.cho_solve(linalg.cho_factor(matrix), value))
+    except (linalg.LinAlgError, ValueError):
+        return np.full(len(value), np.nan)
