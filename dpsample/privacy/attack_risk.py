@@ -177,8 +177,8 @@ class AttackRisk:
         rate = false_positive_rate
         check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
         rate, prior = float(rate), float(prior)
-        right = prior * self._most(rate)
-        return right / (right + (1.0 - prior) * rate)
+        odds = rate / self._most(rate) * ((1.0 - prior) / prior)  # of a wrong answer
+        return 1.0 / (1.0 + odds)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the bound of the true-positive rate over the false-positive rate.

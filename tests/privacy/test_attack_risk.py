@@ -144,6 +144,8 @@ def test_bounds_are_monotone_and_blind_without_information():
     assert risk.reconstruction(0.1) == risk.true_positive_rate(0.1)
     value = risk.predictive_value(0.01, prior=0.5)
     assert value == pytest.approx(fine_share(risk, 0.01), rel=1e-12)
+    # Products of both are below the least double.
+    assert risk_of(PureEvent(0.1)).predictive_value(1e-200, prior=1e-200) > 1.1e-200
 
 
 def fine_share(risk, rate):
