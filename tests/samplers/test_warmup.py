@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special
 
 import dpsample as dps
 from dpsample.samplers.adaptive import billiard, warmup
@@ -79,6 +80,25 @@ def test_the_fit_knows_the_corner_of_an_l1_ball():
         variance = right**2 + left**2
         assert fit.center[j] == pytest.approx(mean, rel=0.05)
         assert fit.mass.covariance[j, j] == pytest.approx(variance, rel=0.05)
+
+
+@pytest.mark.parametrize("p", [1.5, 3.0])
+def test_the_fit_knows_the_wall_of_an_l_p_ball(p):
+    """It holds the mass at (-1, 0)."""
+    pressure, x = 200.0, np.linspace(-1.0, 1.0, 20_001)
+    weights = np.exp(pressure * ((1.0 - np.abs(x) ** p) ** (1.0 / p) - 1.0))
+    exact = np.average(x**2, weights=weights)
+    found = barrier_fit(linear([pressure, 0.0], D.Ball(1.0, p=p))).mass.covariance
+    assert found[1, 1] == pytest.approx(exact, rel=0.2)
+
+
+def test_the_fit_is_no_wider_than_an_l_p_ball():
+    """Variances of the uniform law, which the Euclidean ball would make 3 times so."""
+    p, dim = 1.5, 40
+    logs = special.gammaln([3.0 / p, dim / p + 1.0, 1.0 / p, (dim + 2.0) / p + 1.0])
+    exact = np.exp(logs @ [1.0, 1.0, -1.0, -1.0])
+    fit = barrier_fit(linear(np.full(dim, 1e-9), D.Ball(1.0, p=p)))
+    assert 0.5 < np.diag(fit.mass.covariance).mean() / exact < 1.5
 
 
 def test_rounding_may_put_the_fit_on_a_wall():

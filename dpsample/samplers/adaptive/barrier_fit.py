@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, Polytope, Simplex
+from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall, Simplex
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
     Damping,
@@ -93,17 +93,32 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
 
 
 def _held_fit(target: Gibbs) -> BarrierFit:
-    """Gaussian fit with the precision that a slope adds where a round wall holds it.
+    """Gaussian fit, with the precisions of a round wall and of what it encloses.
 
-    On the wall of a ball of radius r, exp(-<g, x>) has the variance r / |g| along
-    tangents; here |g| r is half the range of <g, x>, and r the domain's half widths.
+    Let lambda be half the range of <g, x> on a ball. With x in units of its radius, the
+    norm is about 1 + |x_j|^p / p near 0, so exp(-<g, x>) on the wall gives x_j the law
+    exp(-lambda |x_j|^p / p), of variance (p / lambda)^(2/p) Gamma(3/p) / Gamma(1/p),
+    and the precision lambda (p - 1) |x_j|^(p - 2) elsewhere. For matrices lambda is a
+    rough value. The uniform law has a variance of about s^(1 - 2/p) / (d + 2), with s
+    the dimension or the smaller side of the matrices.
     """
-    gaussian, domain, eye = fit(target), target.problem.domain, np.eye(target.dim)
-    sides = np.vstack((target.gradient(gaussian.center), eye))
-    halves = np.asarray(0.5 * (domain.support(sides) + domain.support(-sides)))
+    gaussian, domain, dim = fit(target), target.problem.domain, target.dim
+    assert isinstance(domain, Ball | SchattenBall)
+    slope, p, side = target.gradient(gaussian.center)[None], domain.p, dim
+    wall = 0.5 * (domain.support(slope) + domain.support(-slope))
+    if isinstance(domain, SchattenBall):
+        side = min(domain.shape)
+    else:
+        offset = gaussian.center - domain.default_center(dim)
+        place = np.clip(np.abs(offset) / domain.radius, 1e-100, 1.0)
+        away = np.minimum(wall * ((p - 1.0) * place ** (p - 2.0)), wall**2)
+        share = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
+        near = (wall / p) ** (2.0 / p) * share
+        wall = np.minimum(near, away) if p < 2.0 else np.maximum(near, away)
+    within = (dim + 2.0) * side ** (2.0 / p - 1.0)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
-    covariance = _inverse(precision + np.diag(halves[0] / halves[1:] ** 2))
-    return BarrierFit(gaussian.center, dense(np.linalg.cholesky(covariance)))
+    precision += np.eye(dim) * ((wall + within) / domain.radius**2)
+    return BarrierFit(gaussian.center, dense(np.linalg.cholesky(_inverse(precision))))
 
 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
