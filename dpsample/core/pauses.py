@@ -108,18 +108,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
+REPEAT_SECONDS = 0.5  # within which Ctrl-C is the same as the first one
+
+
 class Interrupts(list[float]):
     """Times at which Ctrl-C came while a block held it back."""
 
-    is_raised = False  # whether the first one raises at once, as the second does
+    is_raised = False  # whether the first one raises at once, as a late second does
 
 
 @contextmanager
 def held_interrupts() -> Iterator[Interrupts]:
     """List that Ctrl-C fills with its time, in place of raising wherever Python is.
 
-    A second Ctrl-C raises at once. Outside the main thread nothing is changed, nor
-    where Ctrl-C is ignored or has a handler that is not Python's.
+    A second Ctrl-C raises, unless it comes at once: a key that is held down must not
+    lose what the first one keeps. Outside the main thread nothing is changed, nor where
+    Ctrl-C is ignored or has a handler that is not Python's.
     """
     seen = Interrupts()
     is_main = threading.current_thread() is threading.main_thread()
@@ -129,7 +133,7 @@ def held_interrupts() -> Iterator[Interrupts]:
 
     def handler(_number: int, _frame: object) -> None:
         seen.append(time.monotonic())
-        if seen.is_raised or len(seen) > 1:
+        if seen.is_raised or seen[-1] > seen[0] + REPEAT_SECONDS:
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, handler)

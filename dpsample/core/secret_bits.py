@@ -12,8 +12,8 @@ poisoned generator fails closed, on every way to its words:
 
 * NumPy's calls take the generator's lock, which raises before and after the draw.
 * Compiled functions read `Generator.bit_generator`, which raises before the call. (An
-  exception in `BitGenerator.ctypes`, which Numba reads next, would be lost, and the
-  call would run on garbage.) `SecretGenerator.check` raises after it.
+  exception in what it reads next would be lost, and the call would run on garbage.)
+  `SecretGenerator.check` raises after it.
 * A C function cannot raise. To poison a generator gives it a fresh key, after the sign
   of it is set and before anything is zero: what the C functions still return, to calls
   that have begun, repeats no other stream, belongs to no known key and ends no loop in
