@@ -100,7 +100,8 @@ def run(
     sampled, and a checkpoint of something else is refused. ``extend`` maps the draws
     kept so far to the number wanted: it is asked when there are ``num_draws``, and
     again when there are as many as it said. ``on_progress`` is called with (draws done
-    by every chain, total, run), warm-up included.
+    by every chain, total, run), warm-up included. ``interrupts`` are those of a block
+    that holds Ctrl-C already.
 
     Returns all draws; after Ctrl-C the part that every chain has finished. What came
     after it is given up, so states are ahead of the draws unless there is a file.
