@@ -10,10 +10,11 @@ from types import CodeType, FunctionType
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
+import numba.core.boxing  # it registers those that are replaced below
 from llvmlite import ir
 from numba import cfunc, typeof, types
 from numba._dispatcher import compute_fingerprint
-from numba.core import boxing, cgutils
+from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.core.pythonapi import _BoxContext, _boxers, _UnboxContext, _unboxers
 from numba.core.typing.templates import Signature
@@ -120,7 +121,19 @@ def _box_tuple(kind: Any, value: object, context: _BoxContext) -> object:
     is raised that came while the kernel ran. It would go on, and end the process.
     """
     builder, api = context.builder, context.pyapi
-    row = boxing.box_tuple(kind, value, context)
+    row = api.tuple_new(kind.count)
+    for i, each in enumerate(kind):
+        item = builder.extract_value(value, i)
+        if isinstance(each, types.Number):
+            api.tuple_setitem(row, i, context.box(each, item))
+            continue
+        is_well = cgutils.is_null(builder, api.err_occurred())
+        with builder.if_else(is_well) as (then, otherwise):
+            with then:
+                api.tuple_setitem(row, i, context.box(each, item))
+            with otherwise:
+                if context.context.enable_nrt:
+                    context.context.nrt.decref(builder, each, item)
     made = cgutils.alloca_once_value(builder, api.get_null_object())
     with builder.if_then(cgutils.is_null(builder, api.err_occurred())):
         if isinstance(kind, types.BaseNamedTuple):

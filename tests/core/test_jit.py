@@ -351,16 +351,17 @@ def test_ctrl_c_while_a_kernel_reads_its_generator_is_no_crash(make):
 Named = namedtuple("Named", "number row")
 
 
-@pytest.mark.parametrize("shape", ["named", "tuple"])
+@pytest.mark.parametrize("shape", ["named", "tuple", "rows"])
 def test_ctrl_c_while_a_kernel_runs_is_no_crash(shape):
     """Its results are made by functions of Python that machine code calls."""
     results = {
         "named": lambda x: Named(2.0 * x, np.full(2, x)),
         "tuple": lambda x: (2.0 * x, np.full(2, x)),
+        "rows": lambda x: (np.full(2, 2.0 * x), np.full(2, x)),
     }
     double = jit.kernel(results[shape], cached=False)
     number, row = double(3.0)
-    assert number == 6.0 and row.tolist() == [3.0, 3.0]
+    assert np.all(number == 6.0) and row.tolist() == [3.0, 3.0]
 
     def press(frame, event, _value):
         if event == "call" and frame.f_code.co_name == "_numba_unpickle":
