@@ -181,16 +181,32 @@ def test_exact_best_of_k_stays_below_the_bound():
     assert smallest_slack(shrink=0.5) < -1e-3
 
 
-@pytest.mark.parametrize("gdp", [1e-4, 0.1, 0.4])
-def test_bounds_do_not_rise_where_epsilon_passes_the_shift(gdp):
+@pytest.mark.parametrize("stop", ["logarithmic", "geometric", "poisson"])
+@pytest.mark.parametrize("gdp", [1e-4, 1e-3, 0.1, 0.4, 0.88])
+def test_bounds_do_not_rise_where_epsilon_passes_the_shift(gdp, stop):
     def curve(e):
         return gaussian_delta(e, gdp)
 
-    shift = stopping_shift(curve, "logarithmic", 1000.0)
+    shift = stopping_shift(curve, stop, 1000.0)
     at = [k * shift for k in (0.0, 0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 1.5, 2.0, 3.0)]
+    at = sorted([*at, *(shift + k * gdp for k in (0.01, 0.1, 0.3, 0.5, 1.0, 1.5))])
     found = [best_of_delta(curve, e, mean_tries=1000.0, shift=shift) for e in at]
     assert found == sorted(found, reverse=True)
     assert best_of_delta(curve, 0.0, mean_tries=1.0, shift=0.0) < 1.0
+
+
+@pytest.mark.parametrize("gdp", [1e-3, 0.05])
+def test_responses_are_searched_as_far_as_they_help(gdp):
+    def curve(e):
+        return gaussian_delta(e, gdp)
+
+    shift = stopping_shift(curve, "poisson", 1000.0)
+    epsilon, beyond = shift + 3.0 * gdp, gdp * np.linspace(0.0, 4.0, 400)
+    fails = np.array([1000.0 * curve(epsilon + x - shift) for x in beyond])
+    excess = -np.expm1(-beyond) / (1.0 + np.exp(-epsilon - beyond))
+    best = np.min(fails + (1.0 - fails) * excess)
+    found = best_of_delta(curve, epsilon, mean_tries=1000.0, shift=shift)
+    assert found < 1.001 * best
 
 
 def test_the_shift_meets_its_condition_and_no_smaller_one_does():

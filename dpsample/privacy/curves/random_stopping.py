@@ -54,8 +54,8 @@ Stop = Literal["logarithmic", "geometric", "poisson"]
 STOPS = ("logarithmic", "geometric", "poisson")
 MOST_TRIES = 1000.0
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-# Search for b: to where delta is this small, but no farther than that.
-FLAT, FARTHEST, RESPONSE_STEPS = 1e-3, 100.0, 12
+# Search for b: to where delta is this share of the excess, but no farther than that.
+FLAT, FARTHEST, RESPONSE_STEPS = 1e-3, 100.0, 16
 # More than the errors of curves and of a few operations.
 ROUND_UP = 1.0 + 2.0 * LOG_MARGIN
 Curve = Callable[[float], float]
@@ -138,18 +138,18 @@ def best_of_delta(
         return mean_tries * curve(max(loss - shift, 0.0)) * ROUND_UP
 
     def response(loss: float) -> float:
-        fails = min(direct(loss), 1.0)
+        fails = direct(loss)  # above 1, too: the search below has a slope there
         excess = -math.expm1(epsilon - loss) / (1.0 + math.exp(-loss))
         return (fails + (1.0 - fails) * excess) * ROUND_UP
 
     low, best = max(epsilon, shift), 1.0
     if epsilon >= shift:
         best = direct(epsilon)
-        # Where the curve is so flat that no response has an excess below its fall.
-        if direct(epsilon + 4.0 * best) > 0.75 * best:
+        # Where the convex curve is so flat that no excess is below its fall.
+        if response(epsilon + 0.01 * best) >= best:
             return min(best, 1.0)
     high = low + shift
-    while direct(high) > FLAT and 0.0 < high < FARTHEST:
+    while direct(high) > FLAT * min(high - low, 1.0) and 0.0 < high < FARTHEST:
         high *= 2.0
     for _ in range(RESPONSE_STEPS):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
