@@ -221,7 +221,7 @@ class Sealed(ABC):
                 "are not a proof of it."
             )
         facts = self._known()[0]
-        if facts is not None and delta * facts.num_records >= 1.0:
+        if facts is not None and delta >= 1.0 / facts.num_records:
             text += (
                 f" WEAK: delta is no smaller than 1/n, n = {facts.num_records}, so "
                 "publishing one record as it is, picked at random, would keep this "
