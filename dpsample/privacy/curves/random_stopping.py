@@ -148,9 +148,10 @@ def best_of_delta(
         # Where the convex curve is so flat that no excess is below its fall.
         if response(epsilon + 0.01 * best) >= best:
             return min(best, 1.0)
-    high = low + shift
-    while direct(high) > FLAT * min(high - low, 1.0) and 0.0 < high < FARTHEST:
-        high *= 2.0
+    width = min(shift, 4.0 * best)  # beyond, the excess is above the best
+    while direct(low + width) > FLAT * min(width, 1.0) and 0.0 < width < FARTHEST:
+        width *= 2.0
+    high = low + width
     for _ in range(RESPONSE_STEPS):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         at_left, at_right = response(left), response(right)
