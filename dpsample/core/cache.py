@@ -251,7 +251,13 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
                     os.unlink(path)
 
 
-class _OurFolder(caching.UserProvidedCacheLocator):  # type: ignore[misc]
+# Numba 0.61 has it under a private name.
+_Folder: Any = getattr(caching, "UserProvidedCacheLocator", None)
+if _Folder is None:
+    _Folder = caching._UserProvidedCacheLocator
+
+
+class _OurFolder(_Folder):  # type: ignore[misc]
     """A folder below `CACHE_DIRECTORY`, which may be gone, or another's, by now."""
 
     def ensure_cache_path(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from dpsample.core import cache as cache_module
 from dpsample.core import jit
-from tests.support.processes import files_below
+from tests.support.processes import files_below, run_python
 from tests.support.tiers import one_in
 from tests.support.toy_kernels import SHOW, make_toy, show
 
@@ -212,3 +212,13 @@ def test_a_kernel_whose_source_is_gone_compiles(tmp_path):
     tripled = jit.kernel(runpy.run_path(str(source))["tripled"])
     source.unlink()
     assert tripled(2.0) == 6.0
+
+
+def test_the_oldest_numba_that_is_allowed_imports():
+    """Numba 0.61 has the locator of the user's folder under a private name."""
+    run_python(
+        "from numba.core import caching\n"
+        "caching._UserProvidedCacheLocator = caching.UserProvidedCacheLocator\n"
+        "del caching.UserProvidedCacheLocator\n"
+        "import dpsample.core.cache"
+    )
