@@ -202,7 +202,7 @@ def sample(
                 num_draws,
                 extend=lambda draws: trial(moving(draws)),
             )
-            num_draws, is_needed = trial.length, not run.is_interrupted
+            num_draws, is_needed = trial.length, not interrupts
         if is_needed:
             # A checkpoint of a longer run will do, too.
             extend = None if trial is None else (lambda _: num_draws)

@@ -227,6 +227,20 @@ def test_ctrl_c_after_the_last_chunk_keeps_all_draws(monkeypatch):
     np.testing.assert_array_equal(theta(stopped), theta(whole))
 
 
+def test_ctrl_c_after_the_trial_run_keeps_its_draws(monkeypatch):
+    kept = chains.run
+
+    def pressed(*args, **options):
+        monkeypatch.setattr(chains, "run", kept)
+        made = kept(*args, **options)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(chains, "run", pressed)
+    stopped = sample(target_ess=50.0)
+    assert stopped.attrs["is_interrupted"] and theta(stopped).shape[1] > 0
+
+
 def test_ctrl_c_before_the_first_chunk_raises(monkeypatch):
     def pressed(self, rng):
         signal.raise_signal(signal.SIGINT)
