@@ -126,21 +126,23 @@ def held_interrupts() -> Iterator[Interrupts]:
     Ctrl-C is ignored or has a handler that is not Python's.
     """
     seen = Interrupts()
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
-        yield seen
-        return
 
     def handler(_number: int, _frame: object) -> None:
         seen.append(time.monotonic())
         if seen.is_raised or seen[-1] > seen[0] + REPEAT_SECONDS:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, handler)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        if before not in (signal.SIG_IGN, None):
+            signal.signal(signal.SIGINT, handler)
+    except ValueError:  # not the main thread, which `threading` need not know
+        before = None
     try:
         yield seen
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before not in (signal.SIG_IGN, None):
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -193,6 +195,7 @@ def call(control: Array, function: Callable[..., Result], *arguments: object) ->
     try:
         if timer.is_asleep:  # it looks for calls once more after it said so
             timer.alarm.put(None)
+            timer.is_asleep = False  # one is enough until it wakes
         return function(*arguments)
     finally:
         del timer.calls[number]
@@ -299,7 +302,7 @@ def in_threads(
 
 
 # The limit of BLAS threads, once for each block that is under way.
-_limit_lock, _limits = threading.Lock(), list[Any]()
+_limit_lock, _limits = threading.Lock(), dict[object, Any]()
 
 
 @contextmanager
@@ -308,24 +311,30 @@ def single_threaded_blas() -> Iterator[None]:
 
     Of blocks that overlap the first sets the limit, and the last one takes it away.
     """
-    is_limited = False
+    block = object()
     try:
-        with uninterrupted(), _limit_lock:
-            if not _limits:
-                _give_up_control()  # of a thread that has set a limit of its own
-                _limits.append(_blas().limit(limits=1, user_api="blas"))
+        with _limit_lock:
+            if _limits:
+                _limits[block] = next(iter(_limits.values()))
             else:
-                _limits.append(_limits[0])
-            is_limited = True
+                with uninterrupted():
+                    _give_up_control()  # of a thread that has set a limit of its own
+                    _limits[block] = _blas().limit(limits=1, user_api="blas")
         yield
     finally:
-        if is_limited:
-            with uninterrupted(), _limit_lock:
-                limit = _limits.pop()
-                if not _limits:
-                    _give_up_control()  # of the thread that came first
-                    limit.restore_original_limits()
-                    _give_up_control()  # of this one
+        try:
+            _end_limit(block)
+        finally:
+            _end_limit(block)  # Ctrl-C may have come before
+
+
+def _end_limit(block: object) -> None:
+    with _limit_lock:
+        if list(_limits) == [block]:
+            _give_up_control()  # of the thread that came first
+            _limits[block].restore_original_limits()
+            _give_up_control()  # of this one
+        _limits.pop(block, None)
 
 
 def _give_up_control() -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -312,3 +313,25 @@ def test_a_second_ctrl_c_raises_later_and_the_first_one_waits():
         signal.raise_signal(signal.SIGINT)
         is_reached = True
     assert is_reached
+
+
+def test_many_short_calls_ring_a_sleeping_timer_once(monkeypatch):
+    """Each further alarm would wake it for a tick when there is nothing to do."""
+    timer = pauses_module._Timer()
+    timer.thread, timer.is_asleep = threading.current_thread(), True
+    monkeypatch.setattr(pauses_module, "_timer", timer)
+    for _ in range(100):
+        pauses_module.call(pauses_module.new_control(), abs, -1)
+    assert timer.alarm.qsize() == 1
+
+
+def test_a_program_that_embeds_python_has_another_main_thread(monkeypatch):
+    """`threading` takes the one that imported it for the main thread."""
+    monkeypatch.setattr(threading, "main_thread", threading.current_thread)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(in_a_block).result() == []
+
+
+def in_a_block():
+    with pauses_module.held_interrupts() as interrupts:
+        return interrupts
