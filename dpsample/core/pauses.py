@@ -100,8 +100,8 @@ _local = threading.local()
 
 
 def _renew() -> None:
-    global _timer  # noqa: PLW0603 - a fork has no threads but its own
-    _timer = _Timer()
+    global _timer, _limit_lock  # a fork has no threads but its own
+    _timer, _limit_lock = _Timer(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -154,7 +154,11 @@ def uninterrupted() -> Iterator[None]:
     with held_interrupts() as interrupts:
         yield
     if interrupts:
-        signal.raise_signal(signal.SIGINT)
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):  # not by a signal: asyncio would count another Ctrl-C
+            handler(signal.SIGINT, None)
+        else:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

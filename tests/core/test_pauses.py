@@ -1,5 +1,6 @@
 """Pauses of compiled code: no draw depends on them, and every loop has them."""
 
+import asyncio
 import dataclasses
 import os
 import signal
@@ -20,6 +21,7 @@ from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.running.test_chains import run as run_chains
 from tests.running.test_chains import walk
 from tests.support.ctrl_c import moments
+from tests.support.processes import run_python
 from tests.support.tiers import one_in
 
 SAMPLERS = {kind.__name__: kind for kind in public_samplers()}
@@ -335,3 +337,40 @@ def test_a_program_that_embeds_python_has_another_main_thread(monkeypatch):
 def in_a_block():
     with pauses_module.held_interrupts() as interrupts:
         return interrupts
+
+
+@pytest.mark.skipif(os.name == "nt", reason="loops there have no handlers")
+def test_asyncio_counts_a_ctrl_c_that_waited_once():
+    """Programs take a second one for the wish to leave at once."""
+    seen, before = [], signal.getsignal(signal.SIGINT)
+
+    async def wait():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, seen.append, 1)
+        with pauses_module.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0.05)
+
+    try:
+        asyncio.run(wait())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_does_not_wait_for_a_thread_that_it_has_not():
+    output, _ = run_python(
+        "import os, signal, warnings\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from dpsample.core import pauses\n"
+        "warnings.simplefilter('ignore')\n"
+        "with ThreadPoolExecutor(1) as pool:\n"
+        "    pool.submit(pauses._limit_lock.acquire).result()\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        signal.alarm(5)\n"
+        "        with pauses.single_threaded_blas():\n"
+        "            os._exit(0)\n"
+        "    print(os.waitpid(child, 0)[1])\n"
+    )
+    assert output == "0\n"
