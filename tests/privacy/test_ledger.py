@@ -35,7 +35,7 @@ from dpsample.privacy import (
     gdp_from_budget,
     group_event,
 )
-from tests.support.public_facts import BUDGET, final, logistic_facts
+from tests.support.public_facts import BUDGET, final, linear_facts, logistic_facts
 from tests.support.tiers import usual
 
 TOTAL = Budget(epsilon=2.0, delta=1e-6)
@@ -49,7 +49,7 @@ def noisy_mean(**changes):
 
 def full():
     ledger = Ledger(budget=TOTAL)
-    ledger.add(final(), "slopes")
+    ledger.add(final(linear_facts()), "slopes")
     ledger.add(noisy_mean(seeded=True))
     ledger.add(GaussianEvent(0.1), label="count")
     ledger.add(noisy_mean(event=GaussianEvent(0.5), calibration="paper"), "printed")
