@@ -105,9 +105,10 @@ def rules(data: Dataset, problem: dps.Problem) -> list[str]:
 
 def loss_named(text: str) -> Loss:
     """Loss of ``name`` or ``name:parameter``."""
-    name, _, parameter = text.replace("-", "_").partition(":")
+    name, colon, parameter = text.partition(":")
+    name = name.replace("-", "_")
     check.one_of(sorted(BUILT_IN), loss=name)
-    if not parameter:
+    if not colon:
         return BUILT_IN[name]()
     if not fields(BUILT_IN[name]):
         check.fail("loss", f"{name} without a parameter", text)

@@ -14,6 +14,7 @@ import pytest
 import dpsample as dps
 from dpsample import cli
 from dpsample.cli import commands, demo, release, sample
+from dpsample.cli.records import loss_named
 from tests.support.tiers import one_in
 
 BOUNDS = """
@@ -133,10 +134,24 @@ def test_usage_errors_are_one_line_with_exit_code_2(case, capsys):
     assert_one_line(capsys, message)
 
 
+@pytest.mark.parametrize(
+    ("text", "loss"),
+    [
+        ("huber:5e-3", dps.losses.Huber(5e-3)),
+        ("smoothed-hinge:0.2", dps.losses.SmoothedHinge(0.2)),
+        ("squared", dps.losses.Squared()),
+    ],
+)
+def test_a_loss_has_a_name_and_perhaps_a_number(text, loss):
+    assert loss_named(text) == loss
+
+
 INPUT_ERRORS = {
     ("--loss", "cubic"): "loss must be one of",
     ("--loss", "hinge:2"): "hinge without a parameter",
     ("--loss", "huber:wide"): "of the form name:number",
+    ("--loss", "huber:"): "of the form name:number",
+    ("--loss", "huber:1-0"): "of the form name:number",
     ("--epsilon", "-1"): "epsilon must be",
     ("--delta", "2"): "delta must be",
     ("--radius", "0"): "radius must be",
