@@ -1,6 +1,7 @@
 """``dpsample verify`` and ``certificate``: what a file claims, and recomputed."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dpsample.privacy import Certificate, EventCertificate
 from dpsample.verbs.results import Fit, Release, load_answer
 
 AnyCertificate = Certificate | EventCertificate
+AnyAnswer = Release | Fit | AnyCertificate
 ANSWERS = (Release.FORMAT, Fit.FORMAT)
 CERTIFICATES: dict[str, type[AnyCertificate]] = {
     kind.FORMAT: kind for kind in (Certificate, EventCertificate)
@@ -20,12 +22,15 @@ CERTIFICATES: dict[str, type[AnyCertificate]] = {
 
 def run(file: Path, checker: str = "standard") -> int:
     """Print statement, checks and verdict; 0 if everything agrees, else 1."""
-    found = verified(file, checker)
-    if found is None:
+
+    def report(answer: AnyAnswer) -> str:
+        return "\n".join([*checked(answer, checker), state(certificate_of(answer))])
+
+    check.one_of(("standard", "ball"), checker=checker)
+    text = verified(file, report)
+    if text is None:
         return FAILED
-    answer, lines = found
-    screen.console().print("\n".join(lines))
-    screen.console().print(state(certificate_of(answer)))
+    screen.console().print(text)
     return 0
 
 
@@ -33,26 +38,28 @@ def show(file: Path, html: Path | None) -> int:
     """Print the certificate, or write a page for everybody; 1 if it does not verify."""
     if html is not None:
         screen.check_outputs(file, html=html)
-    found = verified(file)
-    if found is None:
+
+    def document(answer: AnyAnswer) -> str:
+        # The page of an answer verifies it, which may take long: not twice.
+        if html is None or not isinstance(answer, Release | Fit):
+            checked(answer)
+        return str(certificate_of(answer)) if html is None else answer.to_html()
+
+    text = verified(file, document)
+    if text is None:
         return FAILED
-    answer = found[0]
-    if html is None:
-        screen.console().print(str(certificate_of(answer)))
-    else:
-        files.write(html, answer.to_html().encode())
-        screen.console().print(f"wrote {html}")
+    if html is not None:
+        files.write(html, text.encode())
+        text = f"wrote {html}"
+    screen.console().print(text)
     return 0
 
 
-def verified(
-    file: Path, checker: str = "standard"
-) -> tuple[Release | Fit | AnyCertificate, list[str]] | None:
-    """Content of a file, and what was checked; None after saying what does not hold."""
+def verified(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
+    """Text about the content of a file; None after saying what does not hold."""
     content = parsed(file)
-    check.one_of(("standard", "ball"), checker=checker)
     try:
-        return checked(file, content, checker)
+        return report(read(file, content))
     # A file may hold anything: whatever fails on its content does not verify it.
     except Exception as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
@@ -60,7 +67,7 @@ def verified(
         return None
 
 
-def certificate_of(answer: Release | Fit | AnyCertificate) -> AnyCertificate:
+def certificate_of(answer: AnyAnswer) -> AnyCertificate:
     """Return the certificate of an answer, or the given one."""
     if isinstance(answer, Release | Fit):
         assert answer.certificate is not None  # it was read from a file
@@ -83,19 +90,22 @@ def parsed(file: Path) -> Json:
     return content  # type: ignore[no-any-return]
 
 
-def checked(
-    file: Path, content: Json, checker: Any
-) -> tuple[Release | Fit | AnyCertificate, list[str]]:
-    """Release or certificate, and what was checked, one a line."""
-    if content["format"] not in ANSWERS:
-        # Read again: a second key of a name, or odd digits, could be read in two ways.
-        kind = CERTIFICATES[content["format"]]
-        certificate = kind.from_json(file.read_text(encoding="utf-8-sig"))
-        return certificate, str(dps.verify(certificate, checker=checker)).splitlines()
-    answer = load_answer(file)
+def read(file: Path, content: Json) -> AnyAnswer:
+    """Answer or certificate of a file, by its format."""
+    if content["format"] in ANSWERS:
+        return load_answer(file)
+    # Read again: a second key of a name, or odd digits, could be read in two ways.
+    kind = CERTIFICATES[content["format"]]
+    return kind.from_json(file.read_text(encoding="utf-8-sig"))
+
+
+def checked(answer: AnyAnswer, checker: Any = "standard") -> list[str]:
+    """Return what was checked, one a line."""
+    if not isinstance(answer, Release | Fit):
+        return str(dps.verify(answer, checker=checker)).splitlines()
     lines = str(answer.verify(checker=checker)).splitlines()
     where = " in the domain" if isinstance(answer, Release) else ""
-    return answer, [*lines, f"theta: {answer.theta.size}{where}"]
+    return [*lines, f"theta: {answer.theta.size}{where}"]
 
 
 def state(certificate: AnyCertificate) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
-from dpsample.privacy import ball_checker
+from dpsample.privacy import ball_checker, verification
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
@@ -95,6 +95,23 @@ def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, caps
     file.write_text(file.read_text().replace('"seeded": false', '"seeded": true'))
     assert cli.main(["certificate", str(file), "--html", str(page)]) == 1
     assert "NOT verified" in capsys.readouterr().out and not page.exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--html", "page.html"]])
+def test_a_certificate_is_recomputed_once(answer, file, tmp_path, monkeypatch, options):
+    # Some take long: a plan of constant time, a chosen optimizer.
+    monkeypatch.chdir(tmp_path)
+    recomputed, seen = verification.recomputed, []
+
+    def counted(certificate):
+        seen.append(certificate.digest)
+        return recomputed(certificate)
+
+    monkeypatch.setattr(verification, "recomputed", counted)
+    assert cli.main(["certificate", str(file), *options]) == 0
+    file.write_text(answer.certificate.to_json())
+    assert cli.main(["certificate", str(file), *options]) == 0
+    assert seen == 2 * [answer.certificate.digest]
 
 
 EDITS = {
