@@ -246,9 +246,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             proof: Any = self.answer_.certificate  # of the fit, whatever is set now
             norm = partial(norms.norm, p=proof.facts.row_norm)
             rows = shortened(rows, proof.facts.row_bound, norm)
-        theta = self.answer_.theta
-        slopes = theta[:-1] if self.fit_intercept else theta
-        return np.asarray(rows @ slopes) + (theta[-1] if self.fit_intercept else 0.0)
+        slopes, intercept = self._split(self.answer_.theta)
+        margins: Array = np.asarray(rows @ slopes) + intercept
+        return margins
 
     def _draw(self, rows: Rows, response: Array, bound: float | None) -> None:
         """Set the private answer."""
@@ -343,9 +343,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         """Raw units of a margin, and the response where it is 0."""
         return 1.0, 0.0
 
+    def _split(self, theta: Array) -> tuple[Array, float]:
+        """Slopes and the intercept as they were fitted, whatever is set now."""
+        proof: Any = self.answer_.certificate
+        return (theta[:-1], theta[-1]) if proof.facts.intercept else (theta, 0.0)
+
     def _raw(self) -> Array:
         """Matrix from theta to slopes per unit of the raw columns and the intercept."""
-        slopes = self.answer_.theta.size - int(self.fit_intercept)
+        slopes = self._split(self.answer_.theta)[0].size
         matrix = np.eye(slopes + 1, self.answer_.theta.size)
         if self.encoding_ is not None:
             factors, shifts = self.encoding_.units()
@@ -382,7 +387,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         check.open_interval(0.0, 1.0, level=level)
         if not isinstance(self.answer_, Intervals):
             remedy = 'Fit with method="intervals".'
-            check.fail("method", "'intervals'", repr(self.method), remedy)
+            got = f"a {type(self.answer_).__name__}"
+            check.fail("method", "'intervals' at the last fit", got, remedy)
         matrix = self._raw()
         with np.errstate(invalid="ignore"):  # an infinite variance times 0
             variance = np.einsum("ij,jk,ik->i", matrix, self.answer_.covariance, matrix)

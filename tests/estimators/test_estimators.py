@@ -467,6 +467,33 @@ def test_a_malformed_sparse_matrix_is_refused_in_words_of_the_user():
         model.predict(rows)
 
 
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("declared", [{"bounds": (0, 10)}, {"row_bound": 15.0}])
+def test_parameters_that_are_set_after_a_fit_wait_for_the_next(declared, fit_intercept):
+    rng = np.random.default_rng(6)
+    X = rng.uniform(0, 10, (2_000, 2))
+    model = PrivateLogisticRegression(
+        fit_intercept=fit_intercept,
+        method="intervals",
+        epsilon=20.0,
+        classes=(False, True),
+        random_state=1,
+        **declared,
+    )
+    model.fit(X, X[:, 0] + rng.normal(size=2_000) > 5)
+    before = model.decision_function(X), model.conf_int()
+    model.set_params(fit_intercept=not fit_intercept, method="objective")
+    model.set_params(**dict.fromkeys(declared, 1.0), p=1.0, epsilon=0.1)
+    after = model.decision_function(X), model.conf_int()
+    assert before[1].shape == (3, 2)
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+    refitted = PrivateLogisticRegression(bounds=(0, 10), random_state=1)
+    refitted.fit(X, X[:, 0] > 5).set_params(method="intervals")
+    with pytest.raises(ValueError, match="'intervals' at the last fit, got a Fit"):
+        refitted.conf_int()
+
+
 @pytest.mark.parametrize("make", [np.array, sparse.csr_array])
 def test_rows_are_scaled_for_a_prediction_as_in_the_fit(make):
     rng = np.random.default_rng(5)
