@@ -269,6 +269,9 @@ class Store:
         A run that began elsewhere while there were no rows has taken this one's place.
         """
         number, own = self._run
+        if not self.path.is_file():  # Linux goes on writing to what nobody can open
+            gone = f"results cannot be kept in {self.path}: it was moved or deleted"
+            raise FileNotFoundError(gone)
         with self._connection:
             self._start()
             if (number, own) not in self._connection.execute(

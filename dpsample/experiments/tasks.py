@@ -5,7 +5,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -32,6 +39,10 @@ Kind = Literal["threads", "processes"]
 # Tasks that are sent for each worker, so that none is ever idle.
 AHEAD = 2
 POLL_SECONDS, PARENT_POLL_SECONDS = 0.2, 1.0
+LOST = (
+    "workers or their scheduler ended ({}), for want of memory perhaps; finished rows"
+    " are stored: go on with --resume, and with fewer jobs if it happens again"
+)
 
 
 class CellError(RuntimeError):
@@ -213,11 +224,13 @@ class Backend:
     def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
         distributed = required("distributed", "distributed")
         with distributed.Client(self.dask, set_as_default=False) as client:
-            # Workers come and go.
-            yield (
-                client.get_executor(),
-                lambda: AHEAD * max(1, sum(client.ncores().values())),
-            )
+            try:  # workers come and go
+                yield (
+                    client.get_executor(),
+                    lambda: AHEAD * max(1, sum(client.ncores().values())),
+                )
+            except distributed.KilledWorker as error:  # four, by one task
+                raise OSError(LOST.format("KilledWorker")) from error
 
 
 def _drive(
@@ -248,13 +261,16 @@ def _drive(
                 continue
             keep(future.result())
             pending.remove(future)
-    except BaseException:
+    except BaseException as error:
         running = [future for future in pending if not future.cancel()]
         if waits:
             wait(running)
         for future in running:
             if future.done() and future.exception() is None:
                 keep(future.result())
+        # Tasks are cancelled above and by a Dask client that lost its scheduler.
+        if isinstance(error, CancelledError | BrokenExecutor):
+            raise OSError(LOST.format(type(error).__name__)) from error
         raise
 
 

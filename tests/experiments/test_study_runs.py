@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -114,6 +114,36 @@ def test_a_killed_worker_changes_no_bit_of_a_study(tmp_path, serial, cluster):
 
     with Client(cluster) as client:
         assert len(client.nthreads()) == 1  # the other one finished all
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_an_error_of_the_user_and_keeps_the_rows(tmp_path, serial):
+    output, text = tmp_path / "other", TOY.replace("\n    rng =", DIES, 1)
+    with pytest.raises(OSError, match=r"^workers .* go on with --resume"):
+        run_toy(tmp_path, output, backend=PROCESSES, text=text)
+    kept = table(output)
+    assert 0 < len(kept) < NUM_ROWS and all(row in serial for row in kept)
+    left = run_toy(tmp_path, output, backend=PROCESSES, text=text, resume=True)
+    assert left == NUM_ROWS - len(kept) and table(output) == serial
+
+
+class Losing(ThreadPoolExecutor):
+    """Threads whose second task is lost, as by a client without its scheduler."""
+
+    def submit(self, function, *arguments):
+        future = super().submit(function, *arguments)
+        if arguments != (0,):
+            future = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        return future
+
+
+def test_a_scheduler_that_ends_is_an_error_of_the_user_and_keeps_the_rows():
+    kept = []
+    with Losing(1) as executor, pytest.raises(OSError, match=r"Cancelled.* --resume"):
+        tasks._drive(executor, lambda: 1, lambda i: [i], iter([0, 1]), kept.append)
+    assert kept == [[0]]
 
 
 @pytest.mark.slow

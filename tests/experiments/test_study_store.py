@@ -271,6 +271,19 @@ def test_only_a_run_makes_a_store(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rows_are_not_written_to_a_file_that_is_gone(tmp_path):
+    path, row = tmp_path / "s.sqlite", Row("{}", 0, 0.0, {"x": 1.0})
+    with opened(path, writing=True) as store:
+        store.begin({"code": "1"}, {}, "serial")
+        store.add([row])
+        path.rename(tmp_path / "elsewhere")
+        with pytest.raises(OSError, match=r"kept in .*s.sqlite.*moved or deleted"):
+            store.add([row])
+        (tmp_path / "elsewhere").rename(path)
+        store.add([row._replace(replicate=1)])
+        assert len(store.rows()) == 2
+
+
 def test_every_row_knows_the_versions_and_the_time_of_its_run(tmp_path):
     run_toy(tmp_path, tmp_path, quick=True)
     with opened(tmp_path / "quick" / "toy.sqlite") as store:
