@@ -45,7 +45,8 @@ def _run(given: list[str]) -> int:
     from dpsample.cli.screen import KeptError
 
     try:
-        code = app(given or ["--help"], prog_name="dpsample", standalone_mode=False)
+        shown = ["--help"] if given in ([], ["study"]) else []
+        code = app([*given, *shown], prog_name="dpsample", standalone_mode=False)
         screen.flush()
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -237,6 +237,13 @@ def test_help_lists_the_commands(capsys):
     assert all(name in out for name in ("demo", "release", "sample", "warm"))
 
 
+def test_a_group_of_commands_alone_lists_them(capsys):
+    assert cli.main(["study"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and out.startswith("Usage: dpsample study")
+    assert all(f"\n  {name} " in out for name in ("list", "run", "report"))
+
+
 def test_demo_prints_the_certificate_and_saves_a_picture(tmp_path, capsys):
     picture = tmp_path / "demo.png"
     assert cli.main(["demo", "--output", str(picture)]) == 0
