@@ -54,6 +54,8 @@ def _run(given: list[str]) -> int:
         screen.tell(f"error: {error}")
         return FAILED
     except Exception as error:
+        if screen.is_interrupt(error):
+            return INTERRUPTED
         message = _message(error)
         if message is None:
             raise

@@ -96,6 +96,13 @@ class KeptError(Exception):
     """Something failed after the draw; the message says where the draw is."""
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: compiled modules make it an ImportError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def check_outputs(*others: Path | None, **outputs: Path | None) -> None:
     """Refuse, before the draw, outputs that would fail after it or replace an input."""
     for name, path in outputs.items():

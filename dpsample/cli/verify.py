@@ -62,6 +62,8 @@ def verified(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
         return report(read(file, content))
     # A file may hold anything: whatever fails on its content does not verify it.
     except Exception as error:
+        if screen.is_interrupt(error):
+            raise
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         screen.console().print(" ".join(f"NOT verified: {kind}{error}".split()))
         return None

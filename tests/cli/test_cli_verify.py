@@ -114,6 +114,24 @@ def test_a_certificate_is_recomputed_once(answer, file, tmp_path, monkeypatch, o
     assert seen == 2 * [answer.certificate.digest]
 
 
+@pytest.mark.parametrize("command", ["verify", "certificate", "predict"])
+def test_ctrl_c_in_the_import_of_a_compiled_module_is_no_verdict(
+    file, capsys, monkeypatch, command
+):
+    # As pybind11 has it; found by signals to the command at random moments.
+    def interrupted(path):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+
+    for module in ("release", "verify"):
+        monkeypatch.setattr(f"dpsample.cli.{module}.load_answer", interrupted)
+    records = [str(file)] if command == "predict" else []
+    assert cli.main([command, str(file), *records]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 EDITS = {
     "k": lambda c: c["certificate"].update(k=2.0 * c["certificate"]["k"]),
     "epsilon": lambda c: c["certificate"]["budget"].update(epsilon=0.1),
