@@ -28,6 +28,8 @@ from dpsample.verbs import minimize, release, sandwich, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
 INPUT_TOLERANCE = 1e-6
+# What the event follows from, and no minimizer: to the digits of the event itself.
+NOISY = ("lipschitz", "noise_stddev", "first_noise_stddev", "last_noise_stddev")
 # Powers of two, and what follows from stated numbers by products and roots.
 EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
 
@@ -277,12 +279,12 @@ def _event_checks(stated: EventCertificate, again: EventCertificate) -> list[Che
     names, expected = ([n for n, _ in c.inputs] for c in (stated, again))
     if names != expected:
         verification.disagree("inputs", expected, names)
-    checks = []
+    checks, tolerance = [], verification.TOLERANCE
     for (name, value), (_, number) in zip(stated.inputs, again.inputs, strict=True):
         if name in EXACT and value != number:
             verification.disagree(f"inputs.{name}", number, value)
-        checks.append(_alike(f"inputs.{name}", value, number, INPUT_TOLERANCE))
-    tolerance = verification.TOLERANCE
+        digits = tolerance if name in NOISY else INPUT_TOLERANCE
+        checks.append(_alike(f"inputs.{name}", value, number, digits))
     return [
         *(line for line in checks if line is not None),
         *_events_alike(stated.event, again.event, tolerance),

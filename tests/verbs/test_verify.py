@@ -515,7 +515,7 @@ def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
 # ball arithmetic proves the changed numbers, unless loss distributions compose.
 STATED = "the inequality is proved for the stated number"
 HARMLESS = {
-    "facts": "all numbers follow again from them: another true certificate",
+    "facts": "all numbers follow again from them, to the digits that are compared",
     "max_work": "a public limit: no part of what is claimed",
     "confidence": "of a bound of the risk",
     "risk_bound": "a bound of the risk, right to nine digits",
@@ -535,7 +535,7 @@ HARMLESS = {
     "budget.relation": "the sensitivity is declared for the stated relation",
     "epsilon_proved": STATED,
     "event": STATED,
-    "inputs": "digits beyond the sixth, on which the event does not depend",
+    "inputs": "digits beyond the sixth, and beyond the ninth of those in `NOISY`",
     "mechanism": "a name of the user's own, or a digit on which no input depends",
 }
 
@@ -548,6 +548,25 @@ def harmless(path: tuple[Any, ...]) -> bool:
 def is_composed(content: Any) -> bool:
     event = json.dumps(content.get("event"))
     return "poisson_gaussian" in event or "allocated_gaussian" in event
+
+
+@pytest.mark.parametrize(
+    ("path", "share"),
+    [
+        (("facts", "row_bound"), 1.0 + 5e-7),  # more than the noise is for
+        (("inputs", "noise_stddev"), 1.0 - 5e-7),
+    ],
+)
+def test_noise_of_a_fit_agrees_to_the_digits_of_its_event(path, share):
+    content = json.loads(golden("steps/full").to_json())
+    names = [name for name, _ in content["inputs"]]
+    if path[0] == "inputs":
+        path = ("inputs", names.index(path[1]), 1)
+    at = content
+    for key in path:
+        at = at[key]
+    assert not refuses(json.dumps(content))
+    assert refuses(json.dumps(resealed(replaced(content, path, share * at))))
 
 
 PROVED = ("event", "budget", "epsilon_proved")
