@@ -365,6 +365,7 @@ class Problem:
         )
 
 
+@np.errstate(all="ignore")  # what floating point meets depends on the records
 def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
     """Home of records that `as_records` has looked at, with their bounds enforced."""
     if not cluster.is_dask(given):

@@ -115,3 +115,17 @@ def test_no_record_makes_numpy_warn_or_raise(verb_of):
     given.plan = None
     with np.errstate(all="raise"):
         assert verb_of(*args, seed=1).theta.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("entry", [0.1, 5e-324])
+def test_no_record_raises_where_rows_are_scaled(entry):
+    with np.errstate(all="raise"):
+        made = dps.Problem(
+            [[entry, 1e308], [0.5, 0.5]],
+            [1.0, -1.0],
+            loss=L.Logistic(),
+            domain=D.Ball(1.0),
+            row_bound=1.0,
+            clip_rows=True,
+        )
+    assert made.num_records == 2
