@@ -282,6 +282,8 @@ def test_bad_numbers_are_refused(fields, word):
         AcceleratedClippedSGD(**fields)
 
 
-def test_more_batches_than_records_are_refused():
+@pytest.mark.parametrize("calibration", ["exact", "paper"])
+def test_more_batches_than_records_are_refused(calibration):
+    method, facts = AcceleratedClippedSGD(num_steps=101), logistic(100, 2).facts
     with pytest.raises(ValueError, match="num_steps"):
-        AcceleratedClippedSGD(num_steps=101).recipe(logistic(100, 2).facts, BUDGET)
+        method.recipe(facts, BUDGET, calibration)

@@ -115,8 +115,7 @@ def acceleration(
 ) -> Acceleration:
     """Return the steps and the threshold that minimize bound plus clipping bias."""
     count = noise.num_records
-    if num_steps is not None and num_steps > count:
-        check.fail("num_steps", f"<= {count} records of the run", num_steps)
+    check_steps(num_steps, count)
     grid = np.unique(np.geomspace(1, count, NUM_CANDIDATES).astype(int))
     steps = [int(t) for t in grid] if num_steps is None else [num_steps]
     thresholds = [
@@ -132,6 +131,12 @@ def acceleration(
             bound = run.gap(distance**2) + 2.0 * distance * scales.bias(clip)
             choices.append((bound, run))
     return min(choices, key=lambda choice: choice[0])[1]
+
+
+def check_steps(num_steps: int | None, count: int) -> None:
+    """Refuse more steps than records, whose batches would be empty."""
+    if num_steps is not None and num_steps > count:
+        check.fail("num_steps", f"<= {count} records of the run", num_steps)
 
 
 def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
@@ -205,6 +210,7 @@ class Accelerated(HeavyTailed):
         T disjoint shuffled batches, which proves :math:`s C/(b\varsigma)`-GDP.
         """
         first, count, distance = block[:3]
+        check_steps(self.num_steps, count)
         root = math.inf  # epsilon n / sqrt(d log(1/delta))
         if budget is not None:
             log = math.log(1.0 / budget.delta)
