@@ -1,6 +1,8 @@
 """Localized clipped methods: schedule, solver, sensitivity, law, risk."""
 
+import inspect
 import math
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.optimizers import ClippedGD, LocalizedClippedGD
 from dpsample.optimizers.algorithms.localized_clipped_gd import minimizations, plan_of
-from dpsample.optimizers.loop.clipping import Block
+from dpsample.optimizers.loop.clipping import Block, HeavyTailedScales
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of, gdp_from_budget
 from dpsample.problem.problem import Problem
@@ -229,6 +231,21 @@ def test_bound_scales_as_stated():
     n, d, gdp = 100_000, 5, gdp_from_budget(1.0, 1e-6)
     rate = 3.27 / math.sqrt(n) + 16.0 * math.sqrt(d) / (gdp * n)
     assert LocalizedClippedGD().risk_bound(facts, BUDGET) <= 1.05 * 2.0 * rate
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 4.0])
+def test_the_documented_rate_is_that_of_the_bound(order):
+    """The docstring's exponents and constants, where clipping binds."""
+    n, dim, gdp, k = 2**40, 10_000, 1e-5, order
+    scales = HeavyTailedScales(dim, gdp, 2.0, math.inf, 1.0, k, 1.0, 2.0, None)
+    plan = plan_of(scales, Block(0, n, 1.0), 1e-6)
+    bound = plan.gap(1.0) + 2.0 * scales.bias(plan.clip)
+    doc = inspect.getdoc(LocalizedClippedGD.risk_bound).replace("\n", " ")
+    factor, constant = re.search(r"frac\{(\d?)k\}\{k-1\}.*?frac\{(\d+) ", doc).groups()
+    rate = int(factor or 1) * k / (k - 1.0)
+    rate *= (int(constant) * math.sqrt(dim) / (gdp * n)) ** ((k - 1.0) / k)
+    rms = scales.root_mean_square(plan.clip)
+    assert 0.9 < bound / (3.3 * rms / math.sqrt(n) + rate) < 1.01
 
 
 def test_printed_schedule_is_the_printed_one():

@@ -272,7 +272,7 @@ class LocalizedClippedGD(LocalizedRuns):
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
         r"""Bound of the mean excess population risk of calibration "exact".
 
-        About :math:`D (\frac{3.3 r_2}{\sqrt n} + \frac{k}{k-1} r_k (\frac{16 \sqrt
+        About :math:`D (\frac{3.3 r_2}{\sqrt n} + \frac{2k}{k-1} r_k (\frac{8 \sqrt
         d}{\mu n})^{(k-1)/k})`, evaluated on the phases as they are: on-average
         stability, noise, and the clipping bias times the domain's diameter (or twice
         the distance on an unbounded domain, where nothing is clipped or the bound is
