@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from dpsample.audits import clipping_instance
 from dpsample.datasets.growth import growth_constant
+from dpsample.experiments.papers import erratum
 from dpsample.privacy import gaussian_epsilon
 from dpsample.privacy.printed import xu
 from tests.support.errata import recompute
@@ -161,3 +162,10 @@ def test_e24_the_factor_sixteen_is_ample():
         for delta in (1e-3, 1e-9):
             gdp = epsilon / (4.0 * math.sqrt(math.log(1.0 / delta)))
             assert gaussian_epsilon(delta, gdp) < epsilon / 2.0
+    # Definition 3 allows every delta <= 1; near 1 the noise vanishes.
+    for delta, is_private in ((0.9, True), (0.99, True), (0.999, False)):
+        root = 4.0 * math.sqrt(math.log(1.0 / delta))
+        epsilons = np.linspace(0.01, 1.0, 100)
+        kept = [gaussian_epsilon(delta, e / root) <= e for e in epsilons]
+        assert all(kept) == is_private
+    assert "delta up to 0.99" in erratum("gradient-E24").true
