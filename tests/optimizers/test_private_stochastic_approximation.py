@@ -163,6 +163,17 @@ def test_measured_risk_in_balls_is_below_the_bound():
     assert np.mean(risks) <= method.risk_bound(problem.facts, BUDGET)
 
 
+def test_the_bound_in_balls_counts_noise_that_leaves_them():
+    """The clipping bias acts all the way to the output, which may be outside."""
+    facts = growing(10, seed=1)[1].facts
+    method = PrivateStochasticApproximation(order=2.0, moment=1e-3, clip=2e-3)
+    scales = method.scales(facts, BUDGET)
+    (plan,) = method._plans(facts, scales)
+    away = 2.0 * scales.distance + math.sqrt(facts.dim) * plan.stages[-1].stddev
+    least = plan.gap(scales.distance**2) + scales.bias(plan.clip) * away
+    assert method.risk_bound(facts, BUDGET) >= least
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_growth_makes_iterated_runs_better_than_one(method):

@@ -69,9 +69,12 @@ class LocalizationPlan(NamedTuple):
         total, far = 0.0, spread
         for stage in self.stages:
             total += 0.5 * far / (stage.eta * stage.size) + 2.0 * rms**2 * stage.eta
-            off = math.sqrt(self.scales.dim) * stage.stddev + stage.error
-            far = off**2
-        return total + rms * off
+            far = self.off(stage) ** 2
+        return total + rms * self.off(self.stages[-1])
+
+    def off(self, stage: Stage) -> float:
+        """Bound of the mean distance of a stage's output from its minimizer."""
+        return math.sqrt(self.scales.dim) * stage.stddev + stage.error
 
 
 def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> LocalizationPlan:
@@ -386,12 +389,14 @@ class PrivateStochasticApproximation(LocalizedRuns):
         """Bound of the mean excess population risk, without any growth.
 
         The sum of the runs' bounds: against the point of a run's ball that lies towards
-        the minimizer, which is no worse than where the run starts.
+        the minimizer, which is no worse than where the run starts. Noise may carry a
+        run's output out of its ball.
         """
         scales = self.scales(facts, budget)
         runs, plans = self._runs(facts, scales), self._plans(facts, scales)
         return sum(
-            plan.gap(run.distance**2) + 2.0 * run.distance * scales.bias(plan.clip)
+            plan.gap(run.distance**2)
+            + scales.bias(plan.clip) * (2.0 * run.distance + plan.off(plan.stages[-1]))
             for plan, run in zip(plans, runs, strict=True)
         )
 
