@@ -90,6 +90,11 @@ def test_the_fit_knows_the_wall_of_an_l_p_ball(p):
     exact = np.average(x**2, weights=weights)
     found = barrier_fit(linear([pressure, 0.0], D.Ball(1.0, p=p))).mass.covariance
     assert found[1, 1] == pytest.approx(exact, rel=0.2)
+    wall = (1.0 - np.abs(x) ** p) ** (1.0 / p)
+    above = (
+        np.average(wall**2, weights=weights) - np.average(wall, weights=weights) ** 2
+    )
+    assert found[0, 0] == pytest.approx(above + 1.0 / pressure**2, rel=0.2)
 
 
 def test_the_fit_is_no_wider_than_an_l_p_ball():

@@ -9,6 +9,7 @@ moves running times only, never the law of a draw.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
+THINNEST = 1e12  # times a metric may be thinner along a slope, in doubles
 
 MAX_DENSE = 800  # dimensions of a dense metric
 LEAST = 1e-6  # eigenvalue that a wide metric is given, against rounding errors
@@ -100,7 +102,8 @@ def _held_fit(target: Gibbs) -> BarrierFit:
     exp(-lambda |x_j|^p / p), of variance (p / lambda)^(2/p) Gamma(3/p) / Gamma(1/p),
     and the precision lambda (p - 1) |x_j|^(p - 2) elsewhere. For matrices lambda is a
     rough value. The uniform law has a variance of about s^(1 - 2/p) / (d + 2), with s
-    the dimension or the smaller side of the matrices.
+    the dimension or the smaller side of the matrices. <g, x> is a sum of d - 1 terms
+    lambda |x_j|^p / p, of variance 1/p each, and of an exponential above the wall.
     """
     gaussian, domain, dim = fit(target), target.problem.domain, target.dim
     assert isinstance(domain, Ball | SchattenBall)
@@ -118,7 +121,16 @@ def _held_fit(target: Gibbs) -> BarrierFit:
     within = (dim + 2.0) * side ** (2.0 / p - 1.0)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
     precision += np.eye(dim) * ((wall + within) / domain.radius**2)
-    return BarrierFit(gaussian.center, dense(np.linalg.cholesky(_inverse(precision))))
+    factor = np.linalg.cholesky(_inverse(precision))
+    along = slope[0] @ factor
+    size = float(np.linalg.norm(along))
+    if size > 0.0:  # a precision more, which a sum would lose beside a steep slope
+        thinner = min(
+            math.hypot(1.0, size / math.sqrt((dim - 1.0) / p + 1.0)), THINNEST
+        )
+        along /= size
+        factor += np.outer((1.0 / thinner - 1.0) * (factor @ along), along)
+    return BarrierFit(gaussian.center, dense(factor))
 
 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
