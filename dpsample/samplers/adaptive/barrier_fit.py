@@ -36,7 +36,7 @@ NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
-THINNEST = 1e12  # times a metric may be thinner along a slope, in doubles
+THINNEST = 1e6  # times a metric is thinner along a slope: its square has 12 digits
 
 MAX_DENSE = 800  # dimensions of a dense metric
 LEAST = 1e-6  # eigenvalue that a wide metric is given, against rounding errors
