@@ -443,3 +443,19 @@ def test_many_steps_are_above_and_close_to_long_doubles(rate, noise, num_steps):
         exact -= num_steps * law.infinite
         found = composition.delta(e)
         assert exact - 1e-14 <= found <= 1.15 * exact + 1e-14
+
+
+def test_windows_that_another_thread_adds_meanwhile_do_no_harm():
+    parts = (PureEvent(0.2), PureEvent(0.3))
+    interval = loss_distributions._interval(parts, "zero_out")
+    (order,) = loss_distributions._composed.__wrapped__(parts, "zero_out", interval)
+    alone = order.delta(0.1)
+
+    class Interrupted:
+        def __len__(self):
+            order._windows[len(order._windows) - 1000] = window
+            return 1
+
+    (window,) = order._windows.values()
+    order._windows[-1] = window._replace(masses=Interrupted())
+    assert order.delta(0.1) == alone

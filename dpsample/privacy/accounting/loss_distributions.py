@@ -179,7 +179,8 @@ class Composition:
                 self._means[k] = self._moments(self._tilt(k))[1]
             low, high = (k, high) if self._means[k] <= epsilon else (low, k)
         window = self._windows.get(low) or self._window(self._tilt(low))
-        if sum(len(kept.masses) for kept in self._windows.values()) > MOST_KEPT:
+        # A copy: other threads, which share what is composed, add windows meanwhile.
+        if sum(len(kept.masses) for kept in [*self._windows.values()]) > MOST_KEPT:
             self._windows.clear()
         self._windows[low] = window
         first, masses, level, tilt, up = window
