@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -177,8 +178,11 @@ class AttackRisk:
         rate = false_positive_rate
         check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
         rate, prior = float(rate), float(prior)
-        odds = rate / self._most(rate) * ((1.0 - prior) / prior)  # of a wrong answer
-        return 1.0 / (1.0 + odds)
+        right = Fraction(self._most(rate)) * Fraction(prior)
+        wrong = Fraction(rate) * (1 - Fraction(prior))
+        share = float(right / (right + wrong))
+        # Up, which is not 0 where doubles end.
+        return share if share >= right / (right + wrong) else math.nextafter(share, 1.0)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the bound of the true-positive rate over the false-positive rate.

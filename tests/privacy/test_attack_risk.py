@@ -148,6 +148,16 @@ def test_bounds_are_monotone_and_blind_without_information():
     assert risk_of(PureEvent(0.1)).predictive_value(1e-200, prior=1e-200) > 1.1e-200
 
 
+@pytest.mark.parametrize("prior", [5e-324, 1e-310, 0.1, 1.0 - 2.0**-53])
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-3, 1.0 - 2.0**-53])
+def test_right_answers_are_bounded_where_doubles_end(rate, prior):
+    risk = risk_of(GaussianEvent(1.0))
+    most = Fraction(float(risk.true_positive_rate(rate)))
+    odds = Fraction(rate) / most * (1 - Fraction(prior)) / Fraction(prior)
+    value = risk.predictive_value(rate, prior)
+    assert math.nextafter(value, 0.0) < 1 / (1 + odds) <= value
+
+
 def fine_share(risk, rate):
     hit = float(risk.true_positive_rate(rate))
     return hit / (hit + rate)
