@@ -87,7 +87,7 @@ class Remaining(NamedTuple):
     gdp : float
         Largest further gdp that keeps the whole ledger inside the budget.
     epsilon : float
-        Epsilon of that release alone, at the budget's delta.
+        Epsilon of that release alone, at the budget's delta; 0 if delta alone pays.
     """
 
     gdp: float
@@ -297,7 +297,8 @@ class Ledger:
         -------
         Remaining
             Its gdp, and its own epsilon at the budget's delta, both rounded down:
-            ``Budget(epsilon=remaining.epsilon, delta=budget.delta)`` calibrates it.
+            ``Budget(epsilon=remaining.epsilon, delta=budget.delta)`` calibrates it,
+            unless that epsilon is 0.
 
         Raises
         ------
