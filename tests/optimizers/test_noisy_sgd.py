@@ -169,6 +169,19 @@ def test_printed_constants_and_what_is_true_of_them():
     assert not fit.certificate.releasable and fit.certificate.epsilon_proved < 1.0
 
 
+def test_no_printed_bound_where_its_conditions_fail():
+    """Theorem 3.2 asks for beta up to epsilon n / (8 sqrt(d log(1/delta))) L/M."""
+    problem = logistic(1000, 3, domain=dps.domains.Ball(1.0))
+    limit = 1000.0 / (8.0 * math.sqrt(3 * math.log(1e6)))
+    for epsilon, is_stated in ((0.126 / limit, True), (0.124 / limit, False)):
+        budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+        found = NoisyGD().recipe(problem.facts, budget, "paper")  # beta = 1/4, usually
+        assert ("printed_risk_bound" in found.inputs) == is_stated
+    for own in (NoisyGD(num_steps=7), NoisyGD(step_size=0.1)):
+        found = own.recipe(problem.facts, BUDGET, "paper")
+        assert "printed_risk_bound" not in found.inputs
+
+
 def test_batches_with_replacement_are_not_offered_as_proved():
     problem = logistic(100, 2)
     method = NoisySGD(num_steps=3, batches="with_replacement", batch_size=10)

@@ -121,16 +121,19 @@ def test_defaults_minimize_the_bound():
     assert math.isfinite(stiff.risk_bound(facts, BUDGET))
 
 
-def test_printed_constants():
+@pytest.mark.parametrize("epsilon", [1.0, 0.05])  # 1/sqrt(n) rules, or the noise
+def test_printed_constants(epsilon):
     facts = kinked(dps.losses.Hinge(), 1000, 3, radius=2.0).facts
-    found = ProxGD().recipe(facts, BUDGET, "paper")
-    rate = max(math.sqrt(3 * math.log(1e6)) / 1000, 1.0 / math.sqrt(1000))
-    printed = 0.5 * min(
-        math.sqrt(1000) / 4.0, 1000 / 8.0 / math.sqrt(3 * math.log(1e6))
-    )
-    assert found.inputs["smoothing"] == pytest.approx(min(printed, 0.125 / rate))
+    budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+    found = ProxGD().recipe(facts, budget, "paper")
+    private = math.sqrt(3 * math.log(1e6)) / (1000 * epsilon)
+    rate = max(private, 1.0 / math.sqrt(1000))
+    printed = 0.5 * min(math.sqrt(1000) / 4.0, 1.0 / (8.0 * private))
+    assert found.inputs["smoothing"] == pytest.approx(printed)
     assert found.inputs["printed_risk_bound"] == pytest.approx(24.0 * 2.0 * rate)
     assert found.event is None
+    own = ProxGD(smoothing=printed).recipe(facts, budget, "paper")
+    assert "printed_risk_bound" not in own.inputs  # of which nothing is printed
 
 
 @pytest.mark.parametrize("replicates", [4, pytest.param(40, marks=pytest.mark.slow)])

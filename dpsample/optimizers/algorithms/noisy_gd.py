@@ -22,6 +22,7 @@ from dpsample.optimizers.loop.noisy_descent import (
     Scheme,
     best_step,
     printed_rate,
+    printed_smoothness,
     public_ridge,
     recipe_of,
     scales_of,
@@ -75,9 +76,13 @@ class ProjectedDescent(NoisyDescent):
             "step_size": size,
         }
         is_stated = math.isfinite(scales.radius) and not is_clipped
+        is_stated = is_stated and self.num_steps is None and self.step_size is None
         if calibration == "paper" and budget is not None and is_stated:
             unit = scales.radius * scales.lipschitz
-            inputs["printed_risk_bound"] = 10.0 * unit * printed_rate(scales, budget)
+            # The paper's beta is half of the usual one (BFTT-1).
+            if 0.5 * scales.smoothness <= printed_smoothness(scales, budget):
+                stated = 10.0 * unit * printed_rate(scales, budget)
+                inputs["printed_risk_bound"] = stated
         return recipe_of(plan, loop, inputs, bound)
 
     def _clipped(

@@ -17,6 +17,7 @@ from dpsample.optimizers.loop.noisy_descent import (
     DescentScales,
     best_step,
     printed_rate,
+    printed_smoothness,
     recipe_of,
     scales_of,
 )
@@ -95,11 +96,11 @@ class ProxGD(BatchedDescent):
         smoothing = self.smoothing
         inputs: dict[str, float | int | str] = {}
         if is_paper and budget is not None and math.isfinite(scales.radius):
-            rate = printed_rate(scales, budget)
-            unit = scales.lipschitz / scales.radius
-            smoothing = smoothing or 0.25 * unit / rate
-            scaled = 24.0 * scales.radius * scales.lipschitz * rate
-            inputs["printed_risk_bound"] = scaled
+            if {smoothing, self.num_steps, self.step_size} == {None}:
+                scaled = 24.0 * scales.radius * scales.lipschitz
+                scaled *= printed_rate(scales, budget)
+                inputs["printed_risk_bound"] = scaled
+            smoothing = smoothing or printed_smoothness(scales, budget)
         size = self._step_size(scales, plan, is_paper=is_paper)
         smoothing = smoothing or 2.0 / size
         scales = scales._replace(smoothness=smoothing)

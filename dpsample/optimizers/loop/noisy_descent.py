@@ -125,6 +125,13 @@ def printed_rate(scales: DescentScales, budget: Budget) -> float:
     return max(private, 1.0 / math.sqrt(n))
 
 
+def printed_smoothness(scales: DescentScales, budget: Budget) -> float:
+    """Largest beta of Bassily et al. (2019), Theorem 3.2, and that of Theorem 4.4."""
+    n = scales.num_records
+    private = math.sqrt(scales.dim * math.log(1.0 / budget.delta)) / budget.epsilon / n
+    return scales.lipschitz / scales.radius / max(4.0 / math.sqrt(n), 8.0 * private)
+
+
 def best_step(scales: DescentScales, num_steps: int, slope: float) -> float:
     """Minimizer of M^2/(2 eta T) + eta slope/2."""
     if not math.isfinite(scales.radius):
