@@ -46,6 +46,10 @@ def test_2_from_an_arbitrary_start_lemma_3_3_fails():
     assert excess(-M) > 2.5 * printed
     assert excess(-M) < (2.0 * M) ** 2 / (2.0 * eta * T) + eta * L**2 / 2.0
     assert excess(0.0) < printed
+    # One step from next to the minimizer of L |w| ends eta L behind it.
+    eta, near = 0.1, 1e-3
+    one_step = L * abs(near - eta * L)
+    assert one_step > 1.9 * (near**2 / (2.0 * eta) + eta * L**2 / 2.0)
 
 
 def test_3_stability_and_noise_have_a_factor_two_to_spare():
@@ -106,6 +110,26 @@ def test_6_a_gap_gives_a_distance_with_a_factor_two():
     assert 0.5 * distance**2 == pytest.approx(gap)
     assert distance == pytest.approx(math.sqrt(16.0 * M**2 / tau))
     assert distance > 1.4 * math.sqrt(8.0 * M**2 / tau)
+
+
+@pytest.mark.parametrize("minimizer", [-0.9, 0.0, 0.3])
+def test_6_half_of_the_steps_of_fact_4_6_are_enough(minimizer):
+    """Of M |v - a| + |v - w|^2 / 2 on [-M, M], the subgradient at a being the worst."""
+    M = 1.0
+    for w in (-1.0, 0.2, 1.0):
+        prox = minimizer + np.sign(w - minimizer) * max(abs(w - minimizer) - M, 0.0)
+        for worst in (-1.0, 1.0):
+            v, bound = -np.sign(prox + 1e-9) * M, math.inf
+            for t in range(1, 400):
+                slope = M * (np.sign(v - minimizer) or worst)
+                step = v - (slope + v - w) / t
+                v, last = np.clip(step, -M, M), abs(v - prox)
+                # The recursion, and what it sums up to.
+                assert abs(v - prox) ** 2 <= (1 - 1 / t) ** 2 * last**2 + (
+                    2.0 * M / t
+                ) ** 2 * (1.0 + 1e-12)
+                bound = 4.0 * M**2 / t
+                assert abs(v - prox) ** 2 <= bound * (1.0 + 1e-12)
 
 
 def test_7_objective_perturbation_fails_under_replace_one():

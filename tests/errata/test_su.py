@@ -28,6 +28,26 @@ def test_e2_the_weights_belong_to_twice_the_coefficient():
         # Of D(u, w_t) in the sum of weight^t (c D_t - (c + alpha) D_(t + 1)).
         left = weight * coefficient - (coefficient + alpha)
         assert (abs(left) < 1e-12) == telescopes
+        assert left < 1e-12  # so that what is left may be dropped
+
+
+@pytest.mark.parametrize("noise", [0.3, 5.0])
+def test_e2_noise_costs_its_square_over_the_convexity_of_a_step(noise):
+    """F = beta w^2 / 2 - w and Phi = w^2 / 2 on the line, noise of either sign."""
+    beta, alpha, start = 1.7, 0.4, 0.8
+
+    def both(w):
+        return 0.5 * beta * w**2 - w + 0.5 * alpha * w**2
+
+    ends = [
+        (beta * start - (beta * start - 1.0 + sign * noise)) / (beta + alpha)
+        for sign in (-1.0, 1.0)
+    ]
+    for u in (-1.0, 1.0 / (beta + alpha), 2.0):
+        gap = np.mean([both(w) for w in ends]) - both(u)
+        left = 0.5 * beta * (u - start) ** 2
+        left -= 0.5 * (beta + alpha) * np.mean([(u - w) ** 2 for w in ends])
+        assert gap <= noise**2 / (beta + alpha) + left + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -136,6 +156,21 @@ def test_e8_both_lemmas_fail_at_large_epsilon():
     assert printed / (2.0 / gdp_from_budget(1.0, 1e-6)) > 3.0
     # Lemma 1: T delta' + delta = 2 delta for delta' = delta / T.
     assert 7 * (1e-6 / 7) + 1e-6 == pytest.approx(2e-6)
+
+
+def test_e8_the_noise_of_algorithm_3_vanishes_at_delta_near_one():
+    """Theorem 6 is stated for every delta below 1; kappa = 1, the limit p = 2."""
+    for delta, lost, holds in (
+        (0.99, math.e, True),  # also without the factor e of kappa
+        (0.998, 1.0, True),
+        (0.999, 1.0, False),
+    ):
+        for epsilon in (0.25, 0.5, 0.99, 1.0):
+            gdp = epsilon * math.sqrt(lost) / (4.0 * math.sqrt(-math.log(delta)))
+            if holds:
+                assert gaussian_epsilon(delta, gdp) <= epsilon
+        assert (gaussian_epsilon(delta, gdp) <= 1.0) == holds
+    assert gaussian_epsilon(0.999, gdp) > 5.0
 
 
 def test_e9_truncation_removes_every_gradient_of_a_linear_loss():
