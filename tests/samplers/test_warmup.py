@@ -97,6 +97,34 @@ def test_the_fit_knows_the_wall_of_an_l_p_ball(p):
     assert found[0, 0] == pytest.approx(above + 1.0 / pressure**2, rel=0.2)
 
 
+def test_the_fit_knows_the_vertex_of_a_nuclear_ball():
+    """Mass at a matrix of rank 1: the other entries have widths 1/100 and 1/10000."""
+    pressure = 1e4
+    ball = D.SchattenBall(1.0, p=1.0, shape=(2, 2))
+    fit = barrier_fit(linear([pressure, 0.0, 0.0, 0.0], ball))
+    found = np.diag(fit.mass.covariance)
+    # The norm rises by (y^2 + z^2) / 2 along the wall, and by |w| off both.
+    assert (found[1:3] * pressure > 0.4).all() and (found[1:3] * pressure < 1.1).all()
+    assert found[3] == pytest.approx(2.0 / pressure**2, rel=0.1)
+
+
+@pytest.mark.parametrize("pressure", [1e6, 1e9])
+@pytest.mark.parametrize(
+    ("ball", "mean"),
+    [
+        (D.Ball(1.0, p=1.5), 11.0 / 1.5 + 1.0),
+        (D.Ball(1.0, p=4.0), 11.0 / 4.0 + 1.0),
+        (D.SchattenBall(1.0, p=1.0, shape=(3, 4)), 5.0 / 2.0 + 6.0 + 1.0),
+        (D.SchattenBall(1.0, p=2.0, shape=(3, 4)), 11.0 / 2.0 + 1.0),
+    ],
+)
+def test_the_center_is_no_higher_than_the_mass(ball, mean, pressure):
+    """Mean of <g, x> above its least value, if g has one large entry."""
+    slope = np.append(pressure, np.zeros(11))
+    rise = float(slope @ barrier_fit(linear(slope, ball)).center) + pressure
+    assert 0.5 * mean < rise < 2.0 * mean
+
+
 def test_the_fit_is_no_wider_than_an_l_p_ball():
     """Variances of the uniform law, which the Euclidean ball would make 3 times so."""
     p, dim = 1.5, 40

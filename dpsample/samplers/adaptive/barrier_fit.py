@@ -20,6 +20,7 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall, Simplex
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
+    RETREAT,
     Damping,
     averaged_derivatives,
     averaged_slopes,
@@ -97,40 +98,65 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
 def _held_fit(target: Gibbs) -> BarrierFit:
     """Gaussian fit, with the precisions of a round wall and of what it encloses.
 
-    Let lambda be half the range of <g, x> on a ball. With x in units of its radius, the
-    norm is about 1 + |x_j|^p / p near 0, so exp(-<g, x>) on the wall gives x_j the law
-    exp(-lambda |x_j|^p / p), of variance (p / lambda)^(2/p) Gamma(3/p) / Gamma(1/p),
-    and the precision lambda (p - 1) |x_j|^(p - 2) elsewhere. For matrices lambda is a
-    rough value. The uniform law has a variance of about s^(1 - 2/p) / (d + 2), with s
-    the dimension or the smaller side of the matrices. <g, x> is a sum of d - 1 terms
-    lambda |x_j|^p / p, of variance 1/p each, and of an exponential above the wall.
+    <g, x> is a sum of d - 1 terms, see `_round_wall`, of variance 1/p each, and of an
+    exponential above the wall; they have the mean of their variance, which is how far
+    up the center is. The uniform law has a variance of about s^(1 - 2/p) / (d + 2), in
+    units of the radius, with s the dimension or the smaller side of the matrices.
     """
     gaussian, domain, dim = fit(target), target.problem.domain, target.dim
     assert isinstance(domain, Ball | SchattenBall)
-    slope, p, side = target.gradient(gaussian.center)[None], domain.p, dim
-    wall = 0.5 * (domain.support(slope) + domain.support(-slope))
-    if isinstance(domain, SchattenBall):
-        side = min(domain.shape)
-    else:
-        offset = gaussian.center - domain.default_center(dim)
-        place = np.clip(np.abs(offset) / domain.radius, 1e-100, 1.0)
-        away = np.minimum(wall * ((p - 1.0) * place ** (p - 2.0)), wall**2)
-        share = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
-        near = (wall / p) ** (2.0 / p) * share
-        wall = np.minimum(near, away) if p < 2.0 else np.maximum(near, away)
+    slope, p = target.gradient(gaussian.center)[None], domain.p
+    center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
+    inwards = domain.interior_point(dim) - mode
+    climb = float(slope[0] @ inwards)
+    if RETREAT * climb > rise:  # the fit, off the boundary, is too far up
+        center = mode + rise / climb * inwards
+    side = min(domain.shape) if isinstance(domain, SchattenBall) else dim
     within = (dim + 2.0) * side ** (2.0 / p - 1.0)
+    pressure = 0.5 * (domain.support(slope) + domain.support(-slope))
+    offset = (center - domain.default_center(dim)) / domain.radius
+    wall = _round_wall(domain, offset, float(pressure[0])) + within * np.eye(dim)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
-    precision += np.eye(dim) * ((wall + within) / domain.radius**2)
-    factor = np.linalg.cholesky(_inverse(precision))
+    factor = np.linalg.cholesky(_inverse(precision + wall / domain.radius**2))
     along = slope[0] @ factor
     size = float(np.linalg.norm(along))
     if size > 0.0:  # a precision more, which a sum would lose beside a steep slope
-        thinner = min(
-            math.hypot(1.0, size / math.sqrt((dim - 1.0) / p + 1.0)), THINNEST
-        )
+        thinner = min(math.hypot(1.0, size / math.sqrt(rise)), THINNEST)
         along /= size
         factor += np.outer((1.0 / thinner - 1.0) * (factor @ along), along)
-    return BarrierFit(gaussian.center, dense(factor))
+    return BarrierFit(center, dense(factor))
+
+
+def _round_wall(domain: Ball | SchattenBall, offset: Array, pressure: float) -> Array:
+    """Precision of exp(-<g, x>) on the wall of a ball at an offset, both of its radius.
+
+    The pressure lambda is half the range of <g, x>. The norm is about 1 + |x_j|^p / p
+    near 0, which gives x_j the law exp(-lambda |x_j|^p / p), of variance (p / lambda)^
+    (2/p) Gamma(3/p) / Gamma(1/p), and the precision lambda (p - 1) |x_j|^(p - 2)
+    elsewhere. Entries of matrices, in the singular vectors of the offset, have the
+    precision lambda (s_i^(p - 1) + s_j^(p - 1)) / (s_i + s_j) for singular values s,
+    and near 0 the law exp(-lambda |X|^p / p), of variance l^(2/p - 1) lambda^(-2/p)
+    for a longer side l. From p = 2 on lambda is a rough value for all of them.
+    """
+    p, dim = domain.p, len(offset)
+    if isinstance(domain, Ball):
+        place = np.clip(np.abs(offset), 1e-100, 1.0)
+        away = np.minimum(pressure * ((p - 1.0) * place ** (p - 2.0)), pressure**2)
+        share = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
+        near = (pressure / p) ** (2.0 / p) * share
+        return np.diag(np.minimum(near, away) if p < 2.0 else np.maximum(near, away))
+    if p >= 2.0:
+        return pressure * np.eye(dim)
+    left, place, right = np.linalg.svd(offset.reshape(domain.shape))
+    rows, columns = (
+        np.clip(np.pad(place, (0, side - len(place))), 1e-100, 1.0)
+        for side in domain.shape
+    )
+    steep = np.add.outer(rows ** (p - 1.0), columns ** (p - 1.0))
+    away = pressure * (steep / np.add.outer(rows, columns))
+    near = max(domain.shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
+    axes = np.kron(left, right.T)
+    return np.asarray((axes * np.minimum(near, away).ravel()) @ axes.T)
 
 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
