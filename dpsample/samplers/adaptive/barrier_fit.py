@@ -105,20 +105,20 @@ def _held_fit(target: Gibbs) -> BarrierFit:
     """
     gaussian, domain, dim = fit(target), target.problem.domain, target.dim
     assert isinstance(domain, Ball | SchattenBall)
-    slope, p = target.gradient(gaussian.center)[None], domain.p
+    slope, p = target.gradient(gaussian.center), domain.p
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
     inwards = domain.interior_point(dim) - mode
-    climb = float(slope[0] @ inwards)
+    climb = float(slope @ inwards)
     if RETREAT * climb > rise:  # the fit, off the boundary, is too far up
         center = mode + rise / climb * inwards
     side = min(domain.shape) if isinstance(domain, SchattenBall) else dim
     within = (dim + 2.0) * side ** (2.0 / p - 1.0)
-    pressure = 0.5 * (domain.support(slope) + domain.support(-slope))
+    pressure = float(0.5 * (domain.support(slope) + domain.support(-slope)))
     offset = (center - domain.default_center(dim)) / domain.radius
-    wall = _round_wall(domain, offset, float(pressure[0])) + within * np.eye(dim)
+    wall = _round_wall(domain, offset, pressure) + within * np.eye(dim)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
     factor = np.linalg.cholesky(_inverse(precision + wall / domain.radius**2))
-    along = slope[0] @ factor
+    along = slope @ factor
     size = float(np.linalg.norm(along))
     if size > 0.0:  # a precision more, which a sum would lose beside a steep slope
         thinner = min(math.hypot(1.0, size / math.sqrt(rise)), THINNEST)
