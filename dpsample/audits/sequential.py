@@ -276,7 +276,7 @@ def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:
 
 
 def learned(
-    mechanism: Mechanism, first: Any, second: Any, seed: np.random.SeedSequence
+    mechanism: Mechanism, first: object, second: object, seed: np.random.SeedSequence
 ) -> Score:
     """Score of the outputs, from draws that are not bet on."""
     outputs = [

@@ -242,7 +242,7 @@ _entry_points: dict[tuple[object, ...], Callable[..., Any]] = {}
 _bound: dict[Kernel[..., Any], Callable[..., Any]] = {}
 
 
-def entry(kernel: Kernel[..., Any], *arguments: object) -> Callable[..., Any]:
+def entry(kernel: Kernel[..., Result], *arguments: object) -> Callable[..., Result]:
     """Machine code of a kernel for arguments of these types, called as it is.
 
     A dispatcher looks at every field of every tuple at every call: a tenth of a
@@ -270,11 +270,12 @@ def _kind(value: object) -> object:
         return type(value), getattr(value, ADDRESS, None)
 
 
-def call(kernel: Kernel[..., Any], *arguments: object) -> Any:
+def call(kernel: Kernel[..., Result], *arguments: object) -> Result:
     """Call the machine code of a kernel whose arguments always have the same types."""
     if kernel not in _bound:
         _bound[kernel] = entry(kernel, *arguments)
-    return _bound[kernel](*arguments)
+    result: Result = _bound[kernel](*arguments)
+    return result
 
 
 def refuse_print(name: str, function: object) -> None:

@@ -195,8 +195,10 @@ def _c_functions() -> tuple[list[int], object]:
         made: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
         return [each.address for each in made], made
 
-    def called(function: Callable[..., Any]) -> Callable[[int], Any]:
-        def call(address: int) -> Any:
+    def called(
+        function: Callable[..., np.unsignedinteger | np.float64],
+    ) -> Callable[[int], float]:
+        def call(address: int) -> float:
             with np.errstate(over="ignore"):  # the sums are modulo 2^32
                 return function(ctypes.c_void_p(address)).item()
 

@@ -130,11 +130,14 @@ class OnCluster:
         for results in _library("dask").compute(*tasks):
             yield from results
 
-    def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
+    def fold(
+        self, fold: Fold, function: Callable[..., Result], *args: object
+    ) -> Result:
         """As `Home.fold`, by a tree of tasks."""
         tasks = self._tasks("fold", fold, function, *args)
         begin = time.perf_counter()
-        result = folded(tasks, _library("dask").delayed(fold, pure=False)).compute()
+        lazy_fold = _library("dask").delayed(fold, pure=False)
+        result: Result = folded(tasks, lazy_fold).compute()
         self.pass_seconds = time.perf_counter() - begin
         return result
 

@@ -225,7 +225,9 @@ class Home(Protocol):
         A part is valid during its call only. Who stops early saves the rest.
         """
 
-    def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
+    def fold(
+        self, fold: Fold, function: Callable[..., Result], *args: object
+    ) -> Result:
         """Results of a pass, `folded`."""
 
     def windows(
@@ -246,7 +248,9 @@ class _Local:
         """As `Home.map`."""
         raise NotImplementedError
 
-    def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
+    def fold(
+        self, fold: Fold, function: Callable[..., Result], *args: object
+    ) -> Result:
         """As `Home.fold`."""
         begin = time.perf_counter()
         result = folded(self.map(function, *args), fold)

@@ -28,7 +28,7 @@ from dpsample.domains import (
 )
 from dpsample.losses import Loss
 from dpsample.problem import records
-from dpsample.problem.homes import Home, InMemory
+from dpsample.problem.homes import Fold, Home, InMemory, Result
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data, Work
 from dpsample.regularizers import (
@@ -408,13 +408,14 @@ class _Near:
     def pass_seconds(self) -> float:
         return self.home.pass_seconds
 
-    def map(self, function: Callable[..., Any], *args: object) -> Iterator[Any]:
+    def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
         return self.home.map(*self.start, function, *args)
 
     def fold(
-        self, fold: Callable[..., Any], function: Callable[..., Any], *args: object
-    ) -> Any:
-        return self.home.fold(fold, *self.start, function, *args)
+        self, fold: Fold, function: Callable[..., Result], *args: object
+    ) -> Result:
+        result: Result = self.home.fold(fold, *self.start, function, *args)
+        return result
 
     def windows(self, *args: int) -> Iterator[tuple[int, Data]]:
         """As `Home.windows`, with far responses."""
@@ -425,9 +426,9 @@ def near_part(
     part: Data,
     loss: Loss,
     margin_bound: float,
-    function: Callable[..., Any],
+    function: Callable[..., Result],
     *args: object,
-) -> Any:
+) -> Result:
     """Call a function of a part whose responses are near, see `Loss`."""
     near = loss.near_response(part.response, margin_bound)
     return function(part._replace(response=near), *args)

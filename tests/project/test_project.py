@@ -5,13 +5,13 @@ import os
 import re
 import shlex
 import tomllib
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
 import dpsample
+from benchmarks import house
 from dpsample import cli
 
 ROOT = Path(__file__).parents[2]
@@ -159,13 +159,43 @@ def test_every_public_name_resolves(name):
     assert getattr(dpsample, name) is not None
 
 
-def test_no_class_name_is_used_twice():
-    names = Counter(
-        name
-        for path in (ROOT / "dpsample").rglob("*.py")
-        for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE)
-    )
-    assert {name for name, count in names.items() if count > 1} == set()
+# Most that each measure may be: what a stranger has to find a way through.
+HOUSE = {
+    "top-level modules": 3,
+    "top-level folders": 20,
+    "files": 270,
+    "classes of one name": [],
+    "basenames used three times": [],
+    "definitions of Array": 1,
+    "Any in signatures": 200,
+}
+
+
+def test_the_house_stays_one_to_live_in():
+    measured, _ = house.measures(ROOT / "dpsample")
+    too_much = {n: measured[n] for n, most in HOUSE.items() if measured[n] > most}
+    assert too_much == {}
+
+
+def test_what_makes_the_house_worse_is_counted(tmp_path):
+    for room in ("first", "second", "third"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "__init__.py").touch()
+        (tmp_path / room / "plan.py").write_text(
+            "\nArray = Any\nclass Plan:\n    def run(self, *given: Any) -> Any: ...\n"
+        )
+    measured, vague = house.measures(tmp_path)
+    assert measured == {
+        "top-level modules": 0,
+        "top-level folders": 3,
+        "files": 6,
+        "lines": 12,
+        "classes of one name": ["Plan"],
+        "basenames used three times": ["plan"],
+        "definitions of Array": 3,
+        "Any in signatures": 6,
+    }
+    assert vague[0][1:] == (4, "run")
 
 
 def test_ci_is_executable_and_installs_what_the_readme_says():

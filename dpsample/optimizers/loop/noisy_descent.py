@@ -118,18 +118,22 @@ def printed_batch(num_records: int, num_steps: int, epsilon: float) -> int:
     return min(max(size, 1), num_records)
 
 
+def private_rate(scales: DescentScales, budget: Budget) -> float:
+    """Private term of the printed bounds, sqrt(d log(1/delta))/(epsilon n)."""
+    root = math.sqrt(scales.dim * math.log(1.0 / budget.delta))
+    return root / budget.epsilon / scales.num_records
+
+
 def printed_rate(scales: DescentScales, budget: Budget) -> float:
-    """max(sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)) of the printed bounds."""
-    n = scales.num_records
-    private = math.sqrt(scales.dim * math.log(1.0 / budget.delta)) / budget.epsilon / n
-    return max(private, 1.0 / math.sqrt(n))
+    """Return max(`private_rate`, 1/sqrt(n)) of the printed bounds."""
+    return max(private_rate(scales, budget), 1.0 / math.sqrt(scales.num_records))
 
 
 def printed_smoothness(scales: DescentScales, budget: Budget) -> float:
     """Largest beta of Bassily et al. (2019), Theorem 3.2, and that of Theorem 4.4."""
-    n = scales.num_records
-    private = math.sqrt(scales.dim * math.log(1.0 / budget.delta)) / budget.epsilon / n
-    return scales.lipschitz / scales.radius / max(4.0 / math.sqrt(n), 8.0 * private)
+    noise = 8.0 * private_rate(scales, budget)
+    rate = max(4.0 / math.sqrt(scales.num_records), noise)
+    return scales.lipschitz / scales.radius / rate
 
 
 def best_step(scales: DescentScales, num_steps: int, slope: float) -> float:

@@ -20,7 +20,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Domain
 from dpsample.losses import Loss
-from dpsample.problem.homes import InMemory
+from dpsample.problem.homes import Fold, InMemory, Result
 from dpsample.problem.records import Data, make_data, writable
 from dpsample.samplers.localized.mode import Mode
 from dpsample.targets.gibbs import (
@@ -212,14 +212,14 @@ def _scene(target: Gibbs, mode: Mode) -> Scene:
 
 
 def _on_columns(
-    part: Data, scene: Scene, function: Callable[..., Any], *args: object
-) -> Any:
+    part: Data, scene: Scene, function: Callable[..., Result], *args: object
+) -> Result:
     return function(RecordColumns(part, scene), *args)
 
 
 def over(
-    target: Gibbs, mode: Mode, function: Callable[..., Any], *args: object
-) -> Generator[Any]:
+    target: Gibbs, mode: Mode, function: Callable[..., Result], *args: object
+) -> Generator[Result]:
     """Results of ``function(columns, *args)`` of the chunks, in their order."""
     columns = of_one_chunk(target, mode)
     if columns is not None:
@@ -231,15 +231,17 @@ def over(
 def folded(
     target: Gibbs,
     mode: Mode,
-    fold: Callable[..., Any],
-    function: Callable[..., Any],
+    fold: Fold,
+    function: Callable[..., Result],
     *args: object,
-) -> Any:
+) -> Result:
     """Results of ``function(columns, *args)`` of the chunks, combined."""
     columns = of_one_chunk(target, mode)
     if columns is not None:
         return function(columns, *args)
-    return target.home.fold(fold, _on_columns, _scene(target, mode), function, *args)
+    scene = _scene(target, mode)
+    result: Result = target.home.fold(fold, _on_columns, scene, function, *args)
+    return result
 
 
 def _lengths(rows: Any) -> Array:

@@ -52,7 +52,7 @@ from scipy import linalg, special
 from dpsample.core import jit
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
-from dpsample.problem.homes import InMemory, add
+from dpsample.problem.homes import InMemory, Result, add
 from dpsample.problem.records import block_size, weighted_gram
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import (
@@ -278,7 +278,7 @@ class _Rounds:
         self.slabs: tuple[Half, ...] = ()  # those of the halves
         self.loss = Lost(math.inf, math.inf, 0.0)
 
-    def sums(self, function: Callable[..., tuple[Any, ...]], *args: object) -> Any:
+    def sums(self, function: Callable[..., Result], *args: object) -> Result:
         """Add up what ``function(columns, *args)`` returns."""
         return columns.folded(self.target, self.mode, add, function, *args)
 
