@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
+OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -364,7 +365,8 @@ def _dataset(
 def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
     """Say what is wrong with a file; pandas and Arrow name the line if they know it."""
     reason = " ".join(str(error).split()).rstrip(".")
-    check.fail("path", f"a {kind} table", f"{source}: {reason}")
+    remedy = OTHER_ENCODING if isinstance(error, UnicodeError) else ""
+    check.fail("path", f"a {kind} table", f"{source}: {reason}", remedy)
 
 
 def from_frame(

@@ -77,3 +77,6 @@ def test_encodings_are_told_and_read(tmp_path, encoding, end):
     filled = {"numeric": {"größe und": [0, 2]}, "ignore": [], "file": told}
     data = read_table(tmp_path / "t.csv", target="y", bounds=Schema.from_dict(filled))
     np.testing.assert_array_equal(data.features, [[0.0], [1.0]])
+    other = Schema.from_dict(filled | {"file": told | {"encoding": "ascii"}})
+    with pytest.raises(ValueError, match=r"Declare encoding .*dpsample bounds FILE"):
+        read_table(tmp_path / "t.csv", target="y", bounds=other)
