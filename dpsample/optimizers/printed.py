@@ -38,6 +38,7 @@ from dpsample.privacy import (
 from dpsample.privacy.accounting.events import ApproximateEvent, Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.gaussian import bisected
 from dpsample.problem.facts import PublicFacts, smoothness
 
 Paper = Literal["bassily", "su"]
@@ -171,12 +172,9 @@ def shuffled_event(
 
     if known > 50.0 or not is_proved(known):
         return batch
-    low, high = 0.0, known
-    while high - low > 1e-6 * high:
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if is_proved(middle) else (middle, high)
-    shuffled = ApproximateEvent(epsilon=high, delta=delta)
-    return shuffled if high < known else batch
+    least = bisected(is_proved, safe=known, unsafe=0.0, width=1e-6)
+    shuffled = ApproximateEvent(epsilon=least, delta=delta)
+    return shuffled if least < known else batch
 
 
 def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:

@@ -33,7 +33,7 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.privacy.accounting.normal_form import MOST_RHO, ideal, whole_steps
 from dpsample.privacy.accounting.renyi import sampled_delta
-from dpsample.privacy.curves.gaussian import gaussian_delta
+from dpsample.privacy.curves.gaussian import bisected, gaussian_delta
 from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
 from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
 from dpsample.problem.facts import RELATIONS
@@ -155,11 +155,8 @@ def smallest_epsilon(
     """
     if curve(0.0) <= delta:
         return 0.0
-    safe, unsafe = _feasible(curve, delta, distance), 0.0
-    while math.isfinite(safe) and (safe - unsafe) > 1e-13 * safe:
-        middle = 0.5 * (safe + unsafe)
-        safe, unsafe = (middle, unsafe) if curve(middle) <= delta else (safe, middle)
-    return safe
+    safe = _feasible(curve, delta, distance)
+    return bisected(lambda x: curve(x) <= delta, safe=safe, unsafe=0.0, width=1e-13)
 
 
 def _curve(event: Event, relation: str) -> Callable[[float], float]:

@@ -18,7 +18,7 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.sealed import load_json, parse, round_up
-from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
+from dpsample.privacy.curves.gaussian import bisected, gaussian_epsilon, gdp_from_budget
 from dpsample.problem.facts import RELATIONS
 
 Item = Certificate | EventCertificate | Event
@@ -419,9 +419,7 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         return Remaining(unsafe, budget.epsilon)
     if not is_safe(safe):
         return Remaining(0.0, 0.0)
-    while unsafe - safe > TOLERANCE * unsafe:
-        middle = 0.5 * (safe + unsafe)
-        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
+    safe = bisected(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
     # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
     return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
 

@@ -112,7 +112,7 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
     safe = max(float(gdp), 1.0)
     while not is_safe(safe):
         safe *= 2.0
-    return _bisect(is_safe, safe=safe, unsafe=0.0)
+    return bisected(is_safe, safe=safe, unsafe=0.0)
 
 
 @check.plain
@@ -171,7 +171,7 @@ def _largest_gdp(epsilon: float, delta: float) -> float:
             )
     while is_safe(unsafe):
         safe, unsafe = unsafe, 2.0 * unsafe
-    return _bisect(is_safe, safe=safe, unsafe=unsafe)
+    return bisected(is_safe, safe=safe, unsafe=unsafe)
 
 
 def _log_delta(epsilon: float, gdp: float) -> float:
@@ -220,13 +220,19 @@ def _quadrature() -> tuple[Array, Array]:
     return 0.5 * (nodes + 1.0), 0.5 * weights
 
 
-def _bisect(is_safe: Callable[[float], bool], *, safe: float, unsafe: float) -> float:
-    """Last float on the safe side of the border between ``safe`` and ``unsafe``."""
-    while True:
+def bisected(
+    is_safe: Callable[[float], bool], *, safe: float, unsafe: float, width: float = 0.0
+) -> float:
+    """Float >= 0 on the safe side of the border between ``safe`` and ``unsafe``.
+
+    The last one, or one within ``width``, relative to the larger end of the bracket.
+    """
+    while abs(safe - unsafe) > width * max(safe, unsafe):
         middle = 0.5 * (safe + unsafe)
         if middle in (safe, unsafe):
-            return safe
+            break
         safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
+    return safe
 
 
 @check.plain
