@@ -51,14 +51,9 @@ def run(paper: str | None, *, markdown: bool = False, as_json: bool = False) -> 
     elif markdown:
         print("\n".join(markdown_lines(rows)))
     else:
-        print_tables(rows)
-
-
-def print_tables(rows: Sequence[Claim]) -> None:
-    """One table for each paper."""
-    _print_words(HEAD, [(row.paper, cells(row)) for row in rows], SIDES)
-    for line in LEGEND:
-        screen.console().print(line)
+        _print_words(HEAD, [(row.paper, cells(row)) for row in rows], SIDES)
+        for line in LEGEND:
+            screen.console().print(line)
 
 
 def markdown_lines(rows: Sequence[Claim]) -> list[str]:

@@ -174,7 +174,8 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         file = max(candidates, key=lambda one: _num_numbers(columns, one))
     types = {name: _type(c.entries, file) for name, c in columns.items()}
     said = STORED if kind == "parquet" else GUESSED
-    text = HEAD.format(source=_printable(source), types=said)
+    printable = "".join(c if c.isprintable() else "?" for c in source)
+    text = HEAD.format(source=printable, types=said)
     declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
     if declared:
         text += "\n[file]\n"
@@ -225,10 +226,6 @@ def _type(column: Array | Sequence[Any], file: TextFormat) -> str:
         if 2 * sum(there) > len(there):
             return kind
     return "categorical"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _quoted(text: str) -> str:

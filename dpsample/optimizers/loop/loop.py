@@ -305,7 +305,7 @@ class Windows:
             is_partial = int(stop < self.last)
             local = batches._replace(first=0, last=stop - start, is_partial=is_partial)
             limits = {
-                name: np.ascontiguousarray(_some(getattr(estimator, name), start, stop))
+                name: np.ascontiguousarray(getattr(estimator, name)[start:stop])
                 for name in ("norms", "limits")
             }
             now = self.numbers._replace(
@@ -330,7 +330,3 @@ class Windows:
                 return outcome
             control[CURSOR] = 0.0
             pauses.heard()
-
-
-def _some(column: Array, start: int, stop: int) -> Array:
-    return column[start:stop] if column.size else column

@@ -125,7 +125,8 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
     rows: Any = as_rows(target.data) if is_sparse else None
     spread = np.sqrt(np.einsum("ij,ij->i", expansion.factor, expansion.factor))
     displaced = expansion.probes @ expansion.factor.T
-    cubes = np.array([_mean_cube(expansion.probes), _mean_cube(displaced)])
+    pair = expansion.probes, displaced
+    cubes = np.array([np.mean(np.linalg.norm(x, axis=1) ** 3) for x in pair])
     found = target.home.map(_sizes_of, expansion.factor, spread)
     sizes = np.concatenate(list(found))
     shares = spread * np.mean(np.abs(displaced / spread) ** 3, axis=0)
@@ -148,10 +149,6 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
         table=table,
         expected=float(2.0 * scale * costs[np.arange(len(kind)), kind].sum()),
     )
-
-
-def _mean_cube(displacements: Array) -> float:
-    return float(np.mean(np.linalg.norm(displacements, axis=1) ** 3))
 
 
 def _sizes_of(part: Data, factor: Array, spread: Array) -> Array:
