@@ -6,11 +6,10 @@ from decimal import Decimal
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.losses.loss import ROUNDING, Curvatures, Loss, prox_arguments
+from dpsample.losses.loss import ROUNDING, Curvatures, Loss
 from dpsample.numerics.stable import softplus_sigmoid, vexp
 
 
@@ -53,9 +52,8 @@ class Linear(Loss):
         """Return zeros: the loss is linear."""
         return np.zeros_like(lower), np.zeros_like(lower)
 
-    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+    def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Return u + step y."""
-        u, y, c = prox_arguments(margins, response, step)
         return np.asarray(u + c * y)
 
 
@@ -247,9 +245,8 @@ class Hinge(Loss):
         """Return the labels: y u = 1 at u = y."""
         return response
 
-    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+    def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Move towards the kink at y u = 1, by at most step."""
-        u, y, c = prox_arguments(margins, response, step)
         z = y * u
         return np.asarray(y * np.where(z >= 1.0, z, np.minimum(z + c, 1.0)))
 

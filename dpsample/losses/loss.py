@@ -131,20 +131,6 @@ def together(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
         check.fail(" and ".join(values), "of shapes that fit", f"shapes {shapes}")
 
 
-def prox_arguments(
-    margins: ArrayLike, response: ArrayLike, step: ArrayLike
-) -> list[Array]:
-    """Margins, responses and steps of a proximal map, after a look at them."""
-    arrays = together(margins=margins, response=response, step=step)
-    if (arrays[2] < 0.0).any():
-        check.fail("step", ">= 0", float(arrays[2].min()))
-    largest = max(float(np.abs(each).max(initial=0.0)) for each in arrays)
-    if largest > LARGEST:
-        what = "margins, response and step"
-        check.fail(what, f"at most {LARGEST:g} in absolute value", largest)
-    return arrays
-
-
 @dataclass(frozen=True, kw_only=True)
 class Loss:
     """Base of all losses: facts that hold for every record, and compiled pieces."""
@@ -337,12 +323,18 @@ class Loss:
         return self.largest_third_derivative
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
-        """Return argmin over v of phi(v, y) + (v - u)^2 / (2 step), elementwise.
+        """Return argmin over v of phi(v, y) + (v - u)^2 / (2 step), elementwise."""
+        arrays = together(margins=margins, response=response, step=step)
+        if (arrays[2] < 0.0).any():
+            check.fail("step", ">= 0", float(arrays[2].min()))
+        largest = max(float(np.abs(each).max(initial=0.0)) for each in arrays)
+        if largest > LARGEST:
+            what = "margins, response and step"
+            check.fail(what, f"at most {LARGEST:g} in absolute value", largest)
+        return np.asarray(self._prox(*arrays))
 
-        Bisection on the strictly increasing v - u + step phi'(v); losses with a closed
-        form override it.
-        """
-        u, y, c = prox_arguments(margins, response, step)
+    def _prox(self, u: Array, y: Array, c: Array) -> Array:
+        """Bisection on the increasing v - u + c phi'(v), without a closed form."""
         with np.errstate(over="ignore"):
             reach = c * np.maximum(np.abs(self.slope(u, y)), 1e-300)
         reach = np.minimum(reach, FARTHEST)
@@ -353,7 +345,7 @@ class Loss:
                 above = middle - u + c * self.slope(middle, y) > 0
             low, high = np.where(above, low, middle), np.where(above, middle, high)
             middle = 0.5 * (low + high)
-        return np.asarray(middle)
+        return middle
 
     def to_dict(self) -> Json:
         """Name and fields, as in a certificate."""

@@ -6,11 +6,10 @@ from decimal import Decimal
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.losses.loss import ROUNDING, Curvatures, Loss, prox_arguments
+from dpsample.losses.loss import ROUNDING, Curvatures, Loss
 
 # Responses farther than this many margins from 0 are brought nearer: beside them the
 # differences between losses would be lost to rounding.
@@ -55,9 +54,8 @@ class Absolute(_Kinked):
         residual = u - y
         return abs(residual), np.sign(residual)
 
-    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+    def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Soft threshold of the residual."""
-        u, y, c = prox_arguments(margins, response, step)
         residual = u - y
         shrunk = np.maximum(np.abs(residual) - c, 0.0)
         return np.asarray(y + np.sign(residual) * shrunk)
@@ -93,9 +91,8 @@ class Quantile(_Kinked):
         del margin_bound, response_bound
         return max(self.level, 1.0 - self.level)
 
-    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+    def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Move the residual towards 0 by level or 1 - level steps."""
-        u, y, c = prox_arguments(margins, response, step)
         residual = y - u
         high, low = c * self.level, c * (1.0 - self.level)
         moved = np.where(
@@ -193,9 +190,8 @@ class Squared(Loss):
         del upper, response
         return np.ones_like(lower), np.ones_like(lower)
 
-    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+    def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Weighted mean of margin and response."""
-        u, y, c = prox_arguments(margins, response, step)
         return np.asarray((u + c * y) / (1.0 + c))
 
 
