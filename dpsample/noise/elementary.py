@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
@@ -71,10 +70,8 @@ class Gaussian(Independent):
         """Draw an array of shape ``size``."""
         return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
 
-    @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: ArrayLike) -> Values:
-        """Return the normalized log density of the vectors on the last axis."""
-        points = check.vectors("z", z) / self.stddev
+    def _log_density(self, points: Array) -> Values:
+        points = points / self.stddev
         constant = 0.5 * math.log(2.0 * math.pi) + math.log(self.stddev)
         log: Values = -0.5 * (points**2).sum(axis=-1) - points.shape[-1] * constant
         return log
@@ -109,10 +106,8 @@ class Laplace(Independent):
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
 
-    @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: ArrayLike) -> Values:
-        """Return the normalized log density of the vectors on the last axis."""
-        points = np.abs(check.vectors("z", z)) / self.scale
+    def _log_density(self, points: Array) -> Values:
+        points = np.abs(points) / self.scale
         constant = points.shape[-1] * (math.log(2.0) + math.log(self.scale))
         log: Values = -points.sum(axis=-1) - constant
         return log

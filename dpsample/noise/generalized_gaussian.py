@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
@@ -64,10 +63,7 @@ class GeneralizedGaussian(Noise):
         """Gaussian coordinates for r = 2, and for a single one."""
         return Gaussian(self.sigma) if self.r == 2.0 or dim == 1 else None
 
-    @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: ArrayLike) -> Values:
-        """Return the normalized log density of the vectors on the last axis."""
-        points = check.vectors("z", z)
+    def _log_density(self, points: Array) -> Values:
         dim = points.shape[-1]
         log_volume = log_ball_volume(dim, self.r)
         ratio = norm(points, self.r) / self.sigma

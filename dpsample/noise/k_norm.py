@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
@@ -95,10 +94,7 @@ class KNorm(Noise):
             sides = np.atleast_1d(1.0 / self.domain.gauge(np.eye(dim)))
         return self.scale * float(sides.min())
 
-    @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: ArrayLike) -> Values:
-        """Return the normalized log density of the vectors on the last axis."""
-        points = check.vectors("z", z)
+    def _log_density(self, points: Array) -> Values:
         dim = points.shape[-1]
         constant = _log_volume(self.domain, dim) + math.lgamma(dim + 1.0)
         gauge = self.domain.gauge(points) / self.scale

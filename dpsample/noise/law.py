@@ -177,6 +177,10 @@ class Noise(Spec):
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
+        return self._log_density(check.vectors("z", z))
+
+    def _log_density(self, points: Array) -> Values:
+        """Log density at vectors that were looked at."""
         raise NotImplementedError
 
 
