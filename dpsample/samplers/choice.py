@@ -40,7 +40,10 @@ from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
-from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
+from dpsample.samplers.metropolis.laplace_independence import (
+    IndependencePlan,
+    LaplaceIndependence,
+)
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
@@ -58,6 +61,10 @@ MANY, MANY_RECORDS = 20, 10_000
 # from which they need no more work than other independent draws, or slices.
 WORTHWHILE, LIKELY = 0.5, 0.7
 NUM_PROBES = 100
+# Standard deviations at which tails of the fit are looked at, and the least rise of the
+# energy there, relative to the Gaussian's. In a tail that rises less, a chain is hardly
+# ever, and then it stays for long: its draws agree, and their variance is too small.
+FAR, LEAST_RISE = 5.0, 2.0 / 3.0
 OUTWARD = 1e-6  # of the way from an interior point: outside from a wall
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
@@ -111,7 +118,8 @@ def choose(target: Gibbs) -> SamplerChoice:
     is_long = target.problem.num_records >= max(MANY * rank, MANY_RECORDS)
     is_close = is_gaussian and is_smooth and is_long
     is_close = is_close and fit(target).share_inside >= MOSTLY
-    if is_close and FactorizedMetropolis().supports(target)[0]:
+    is_close = is_close and FactorizedMetropolis().supports(target)[0]
+    if is_close and reaches_tails(target, fit(target)):
         why = "close to a Gaussian: few records per draw"
         chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
         if chain is not None:
@@ -147,8 +155,25 @@ def choose(target: Gibbs) -> SamplerChoice:
 
 
 def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
-    """Chain of independent proposals from the Gaussian fit, if its trial passes."""
-    return mixing(LaplaceIndependence().prepare(target, rng), rng)
+    """Chain of independent proposals, if they reach the tails and its trial passes."""
+    prepared = LaplaceIndependence().prepare(target, rng)
+    return mixing(prepared, rng) if reaches_tails(target, prepared.plan) else None
+
+
+def reaches_tails(target: Gibbs, gaussian: GaussianFit | IndependencePlan) -> bool:
+    """Whether the energy rises far out on each axis of a Gaussian about as it does.
+
+    Trials cannot tell: they start from the Gaussian, and see what it proposes.
+    """
+    given, work = (target.numbers, target.pieces), target.new_work()
+    enough = LEAST_RISE * 0.5 * FAR**2
+    enough += target.calls.energy(*given, gaussian.center, work)
+    for move in FAR * gaussian.factor.T:
+        for point in (gaussian.center - move, gaussian.center + move):
+            if target._is_inside(point):
+                if target.calls.energy(*given, point, work) < enough:
+                    return False
+    return True
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:

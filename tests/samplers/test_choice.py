@@ -7,6 +7,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import samplers as S
+from dpsample.samplers import choice
 from dpsample.samplers.adaptive import warmup
 from dpsample.samplers.choice import choose, independence_acceptance
 from dpsample.samplers.gaussian_fit import fit
@@ -113,6 +114,55 @@ def steep_cone(domain):
         row_bound=1e4,
     )
     return dps.Gibbs(problem, k=1800.0, mu=1e-5)
+
+
+def lone_record(loss, *, num_records, response, size):
+    """One record pulls its coefficient, against a ridge that makes it standard normal.
+
+    Returns the target, and that coefficient's mean and variance by quadrature: the
+    others are independent of it.
+    """
+    rows = np.zeros((num_records, 8))
+    rows[0, 0] = size
+    rows[1:, 1:] = 0.01 * np.random.default_rng(0).standard_normal((num_records - 1, 7))
+    problem = dps.Problem(
+        rows,
+        np.full(num_records, response),
+        loss=loss,
+        domain=D.WholeSpace(),
+        row_bound=size,
+        response_bound=1.0,
+    )
+    k = 10.0 * num_records
+    grid = np.linspace(-8.0, 8.0, 100_001)
+    losses = loss._at(size * grid, np.full_like(grid, response))[0]
+    law = np.exp(-0.5 * grid**2 - 10.0 * losses)
+    law /= law.sum()
+    mean = law @ grid
+    return dps.Gibbs(problem, k=k, mu=1.0 / k), mean, law @ (grid - mean) ** 2
+
+
+def test_tails_that_the_gaussian_fit_does_not_reach(monkeypatch):
+    shape = {"num_records": 20, "response": 0.0, "size": 1.0}
+    target, mean, variance = lone_record(L.Quantile(level=0.8), **shape)
+
+    def relative():
+        draws = dps.sample(target, seed=1, progress=False)
+        assert draws.attrs["converged"]
+        errors = draws.posterior["theta"].values[:, :, 0] - mean
+        return float((errors**2).mean() / variance)
+
+    assert relative() == pytest.approx(1.0, abs=0.15)
+    monkeypatch.setattr(choice, "reaches_tails", lambda *given: True)
+    assert relative() < 0.75  # and nothing tells
+
+
+def test_few_records_per_draw_do_not_reach_such_tails_either(monkeypatch):
+    shape = {"num_records": 20_000, "response": 1.0, "size": 2.0}
+    target, *_ = lone_record(L.Logistic(), **shape)
+    assert not isinstance(choose(target).sampler, S.FactorizedMetropolis)
+    monkeypatch.setattr(choice, "reaches_tails", lambda *given: True)
+    assert isinstance(choose(target).sampler, S.FactorizedMetropolis)
 
 
 @pytest.mark.slow
