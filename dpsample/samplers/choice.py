@@ -40,15 +40,12 @@ from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
-from dpsample.samplers.metropolis.laplace_independence import (
-    IndependencePlan,
-    LaplaceIndependence,
-)
+from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import Gibbs, energies
 
 FLAT_DOMAINS = ("box", "polytope", "simplex")
 # Share of a Gaussian fit inside the domain from which it describes the target.
@@ -118,11 +115,10 @@ def choose(target: Gibbs) -> SamplerChoice:
     is_long = target.problem.num_records >= max(MANY * rank, MANY_RECORDS)
     is_close = is_gaussian and is_smooth and is_long
     is_close = is_close and fit(target).share_inside >= MOSTLY
-    is_close = is_close and FactorizedMetropolis().supports(target)[0]
-    if is_close and reaches_tails(target, fit(target)):
+    if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
         chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
-        if chain is not None:
+        if chain is not None and reaches_tails(target):
             return SamplerChoice(FactorizedMetropolis(), why, chain)
     chain = proposed(target, rng) if is_likely else None
     if chain is not None:
@@ -155,25 +151,21 @@ def choose(target: Gibbs) -> SamplerChoice:
 
 
 def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
-    """Chain of independent proposals, if they reach the tails and its trial passes."""
-    prepared = LaplaceIndependence().prepare(target, rng)
-    return mixing(prepared, rng) if reaches_tails(target, prepared.plan) else None
+    """Chain of independent proposals, if its trial passes and they reach the tails."""
+    chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
+    return chain if chain is not None and reaches_tails(target) else None
 
 
-def reaches_tails(target: Gibbs, gaussian: GaussianFit | IndependencePlan) -> bool:
-    """Whether the energy rises far out on each axis of a Gaussian about as it does.
+def reaches_tails(target: Gibbs) -> bool:
+    """Whether the energy rises far out on the axes of the Gaussian fit, as that does.
 
     Trials cannot tell: they start from the Gaussian, and see what it proposes.
     """
-    given, work = (target.numbers, target.pieces), target.new_work()
-    enough = LEAST_RISE * 0.5 * FAR**2
-    enough += target.calls.energy(*given, gaussian.center, work)
-    for move in FAR * gaussian.factor.T:
-        for point in (gaussian.center - move, gaussian.center + move):
-            if target._is_inside(point):
-                if target.calls.energy(*given, point, work) < enough:
-                    return False
-    return True
+    gaussian = fit(target)
+    moves = FAR * gaussian.factor.T
+    far = energies(target, gaussian.center + np.concatenate([moves, -moves]))
+    rises = far - target.energy(gaussian.center)  # infinite outside the domain
+    return bool((rises >= LEAST_RISE * 0.5 * FAR**2).all())
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
