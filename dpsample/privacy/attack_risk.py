@@ -118,7 +118,17 @@ class AttackRisk:
         best = int(np.argmin(values))
         ends = GRID[max(best - 1, 0)], GRID[min(best + 1, len(GRID) - 1)]
         found = minimize_scalar(bound, bounds=ends, method="bounded")
-        return max(rate, min(values[best], float(found.fun)))
+        is_better = float(found.fun) < values[best]
+        return self._bound(float(found.x if is_better else GRID[best]), rate)
+
+    def _bound(self, epsilon: float, rate: float) -> float:
+        """Both bounds at an epsilon: the smaller one, rounded up."""
+        growth = Fraction(1)
+        if epsilon > 0.0:  # exponentials are right to a digit less than this adds
+            growth = Fraction(math.exp(epsilon)) * (1 + Fraction(1, 2**50))
+        share, delta = Fraction(rate), Fraction(self._delta(max(epsilon, 0.0)))
+        direct, reverse = delta + growth * share, 1 - (1 - delta - share) / growth
+        return _up(max(share, min(direct, reverse, Fraction(1))))
 
     @property
     def advantage(self) -> float:
@@ -140,8 +150,8 @@ class AttackRisk:
         """
         check.open_interval(0.0, 1.0, prior=prior)
         odds = abs(math.log(prior) - math.log1p(-prior))
-        kept = 1.0 - self._delta(odds)
-        return min(prior, 1.0 - prior) * kept
+        kept, share = 1 - Fraction(self._delta(odds)), Fraction(float(prior))
+        return 0.0 - _up(-min(share, 1 - share) * kept)  # down
 
     def reconstruction(self, blind: ArrayLike) -> Values:
         """Return the largest chance of a right guess, ``blind`` without the answer.
@@ -180,9 +190,7 @@ class AttackRisk:
         rate, prior = float(rate), float(prior)
         right = Fraction(self._most(rate)) * Fraction(prior)
         wrong = Fraction(rate) * (1 - Fraction(prior))
-        share = float(right / (right + wrong))
-        # Up, which is not 0 where doubles end.
-        return share if share >= right / (right + wrong) else math.nextafter(share, 1.0)
+        return _up(right / (right + wrong))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the bound of the true-positive rate over the false-positive rate.
@@ -227,6 +235,12 @@ class AttackRisk:
             for name, word, share in rows
         ]
         return "\n".join([f"Attacks that ask {QUESTIONS[self.relation]}", *lines])
+
+
+def _up(value: Fraction) -> float:
+    """Round up, which is not 0 where doubles end."""
+    near = float(value)
+    return near if near >= value else math.nextafter(near, math.inf)
 
 
 def percent(share: float, *, up: bool) -> str:

@@ -20,7 +20,7 @@ from dpsample.privacy import (
     calibrate,
     gdp_from_budget,
 )
-from dpsample.privacy.attack_risk import percent
+from dpsample.privacy.attack_risk import GRID, percent
 from tests.support.public_facts import BUDGET, final, logistic_facts
 from tests.support.statistics import assert_frequency, rejected
 
@@ -156,6 +156,24 @@ def test_right_answers_are_bounded_where_doubles_end(rate, prior):
     odds = Fraction(rate) / most * (1 - Fraction(prior)) / Fraction(prior)
     value = risk.predictive_value(rate, prior)
     assert math.nextafter(value, 0.0) < 1 / (1 + odds) <= value
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-310, 0.1, 0.3, 0.7, 1.0 - 2.0**-53])
+@pytest.mark.parametrize("k", [1, 12, 27, 36])
+def test_true_positives_are_rounded_up(rate, k):
+    """A pure event is attained; at 5e-324 the nearest double is a third too small."""
+    risk, epsilon = risk_of(PureEvent(float(GRID[k]))), decimal.Decimal(float(GRID[k]))
+    with decimal.localcontext() as context:
+        context.prec = 60
+        given, growth = decimal.Decimal(rate), epsilon.exp()
+        exact = min(growth * given, 1 - (1 - given) / growth)
+        most = float(risk.true_positive_rate(rate))
+        assert exact <= decimal.Decimal(most)
+        assert most <= float(exact) * (1.0 + 1e-9) + 5e-324
+        for prior in (5e-324, 0.1, 0.5):
+            right = decimal.Decimal(prior) * exact
+            share = right / (right + (1 - decimal.Decimal(prior)) * given)
+            assert share <= decimal.Decimal(risk.predictive_value(rate, prior))
 
 
 def fine_share(risk, rate):
