@@ -468,6 +468,26 @@ def test_grids_are_powers_of_two_to_the_last_digit():
             dps.verify(replace(made, inputs=tuple(inputs.items()), digest=""))
 
 
+@pytest.mark.parametrize(
+    ("options", "edited"),
+    [
+        (LOGISTIC | {"robust": True}, "tilt_stddev"),
+        (LOGISTIC | {"robust": True}, "output_stddev"),
+        (LOGISTIC | {"robust": True}, "curvature_stddev"),
+        (LOGISTIC | {"robust": True}, "scores_stddev"),
+        (LOGISTIC | {"base": "noisy_gd"}, "noise_stddev"),
+    ],
+)
+def test_less_noise_in_the_seventh_digit_does_not_verify(options, edited):
+    asked = Sandwich(**options)
+    made = planned(asked, problem().facts, BUDGET, clip_rows=True).certificate
+    assert dps.verify(made).checks
+    inputs = dict(made.inputs)
+    inputs[edited] *= 1.0 - 5e-7
+    with pytest.raises(ValueError, match=f"inputs.{edited}"):
+        dps.verify(replace(made, inputs=tuple(inputs.items()), digest=""))
+
+
 def test_a_seed_is_not_releasable_and_repeats():
     first, second = (quietly(problem(), BUDGET, seed=5) for _ in range(2))
     assert np.array_equal(first.theta, second.theta)

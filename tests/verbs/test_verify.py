@@ -535,7 +535,7 @@ HARMLESS = {
     "budget.relation": "the sensitivity is declared for the stated relation",
     "epsilon_proved": STATED,
     "event": STATED,
-    "inputs": "digits beyond the sixth, and beyond the ninth of those in `NOISY`",
+    "inputs": "digits beyond the ninth; of risks and accuracies beyond the sixth",
     "mechanism": "a name of the user's own, or a digit on which no input depends",
 }
 
@@ -551,14 +551,32 @@ def is_composed(content: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("path", "share"),
+    ("kind", "path", "share"),
     [
-        (("facts", "row_bound"), 1.0 + 5e-7),  # more than the noise is for
-        (("inputs", "noise_stddev"), 1.0 - 5e-7),
+        (
+            "steps/full",
+            ("facts", "row_bound"),
+            1.0 + 5e-7,
+        ),  # more than the noise is for
+        ("steps/full", ("inputs", "noise_stddev"), 1.0 - 5e-7),
+        ("clipped/output", ("inputs", "step_size"), 1.0 + 5e-7),
+        ("frank_wolfe", ("inputs", "inverse_temperature"), 1.0 + 5e-7),
+        ("lasso", ("inputs", "score_sensitivity"), 1.0 + 5e-7),
+        ("mirror/gaussian", ("inputs", "noise_scale"), 1.0 - 5e-7),
+        ("normal_equations", ("inputs", "matrix_stddev"), 1.0 - 5e-7),
+        ("normal_equations", ("inputs", "vector_stddev"), 1.0 - 5e-7),
+        ("objective", ("inputs", "gap"), 1.0 + 5e-7),
+        ("objective", ("inputs", "output_stddev"), 1.0 - 5e-7),
+        ("objective", ("inputs", "ridge"), 1.0 - 5e-7),
+        ("objective", ("inputs", "tilt_stddev"), 1.0 - 5e-7),
+        ("proximal/catoni/full", ("inputs", "stddev"), 1.0 - 5e-7),
+        ("svrg", ("inputs", "gap"), 1.0 + 5e-7),
+        ("svrg", ("inputs", "output_stddev"), 1.0 - 5e-7),
+        ("truncated/disjoint", ("inputs", "threshold"), 1.0 + 5e-7),
     ],
 )
-def test_noise_of_a_fit_agrees_to_the_digits_of_its_event(path, share):
-    content = json.loads(golden("steps/full").to_json())
+def test_noise_of_a_fit_agrees_to_the_digits_of_its_event(kind, path, share):
+    content = json.loads(golden(kind).to_json())
     names = [name for name, _ in content["inputs"]]
     if path[0] == "inputs":
         path = ("inputs", names.index(path[1]), 1)
@@ -567,6 +585,16 @@ def test_noise_of_a_fit_agrees_to_the_digits_of_its_event(path, share):
         at = at[key]
     assert not refuses(json.dumps(content))
     assert refuses(json.dumps(resealed(replaced(content, path, share * at))))
+
+
+def test_an_accuracy_of_fewer_digits_has_the_noise_that_hides_it():
+    """On a polytope it follows from linear programs, which differ by platform."""
+    made = golden("objective")
+    for noise, is_refused in ((1.0 + 5e-8, False), (1.0, True), (1.0 - 5e-8, True)):
+        changes = {"gap": 1.0 + 1e-7, "output_stddev": noise}
+        inputs = [(name, value * changes.get(name, 1)) for name, value in made.inputs]
+        edited = dataclasses.replace(made, inputs=tuple(inputs), digest="")
+        assert refuses(edited.to_json()) == is_refused
 
 
 PROVED = ("event", "budget", "epsilon_proved")
