@@ -177,9 +177,24 @@ def test_no_printed_bound_where_its_conditions_fail():
         budget = dps.Budget(epsilon=epsilon, delta=1e-6)
         found = NoisyGD().recipe(problem.facts, budget, "paper")  # beta = 1/4, usually
         assert ("printed_risk_bound" in found.inputs) == is_stated
-    for own in (NoisyGD(num_steps=7), NoisyGD(step_size=0.1)):
+    for own in (
+        NoisyGD(num_steps=7),
+        NoisyGD(step_size=0.1),
+        NoisySGD(batches="poisson"),
+        NoisySGD(batches="poisson", batch_size=1),
+    ):
         found = own.recipe(problem.facts, BUDGET, "paper")
         assert "printed_risk_bound" not in found.inputs
+    # Algorithm 1 takes epsilon up to 1 and delta up to 1/n^2.
+    for epsilon, delta, is_stated in (
+        (1.0, 1e-6, True),
+        (1.01, 1e-6, False),
+        (1.0, 1.01e-6, False),
+    ):
+        budget = dps.Budget(epsilon=epsilon, delta=delta)
+        for method in (NoisyGD(), NoisySGD(), NoisySGD(batch_size=9), ProxGD()):
+            found = method.recipe(problem.facts, budget, "paper")
+            assert ("printed_risk_bound" in found.inputs) == is_stated
 
 
 def test_batches_with_replacement_are_not_offered_as_proved():

@@ -75,8 +75,7 @@ class ProjectedDescent(NoisyDescent):
             "lipschitz": scales.lipschitz,
             "step_size": size,
         }
-        is_stated = math.isfinite(scales.radius) and not is_clipped
-        is_stated = is_stated and self.num_steps is None and self.step_size is None
+        is_stated = self._is_printed(scales, budget, plan.scheme) and not is_clipped
         if calibration == "paper" and budget is not None and is_stated:
             unit = scales.radius * scales.lipschitz
             # The paper's beta is half of the usual one (BFTT-1).

@@ -96,7 +96,7 @@ class ProxGD(BatchedDescent):
         smoothing = self.smoothing
         inputs: dict[str, float | int | str] = {}
         if is_paper and budget is not None and math.isfinite(scales.radius):
-            if {smoothing, self.num_steps, self.step_size} == {None}:
+            if smoothing is None and self._is_printed(scales, budget, plan.scheme):
                 scaled = 24.0 * scales.radius * scales.lipschitz
                 scaled *= printed_rate(scales, budget)
                 inputs["printed_risk_bound"] = scaled

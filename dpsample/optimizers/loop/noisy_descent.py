@@ -348,6 +348,21 @@ class NoisyDescent(Optimizer):
         noise = make(scales, budget, scheme, num_steps, size)
         return DescentPlan(scheme, size, num_steps, noise, scheme != "with_replacement")
 
+    def _is_printed(
+        self, scales: DescentScales, budget: Budget | None, scheme: Scheme
+    ) -> bool:
+        """Whether Bassily et al. (2019), Theorem 3.2, is about this run.
+
+        Its algorithm takes epsilon <= 1 and delta <= 1/n^2. Batches of one size, or all
+        records, keep a gradient's mean square below L^2, as it asks; Poisson ones need
+        not.
+        """
+        if budget is None or scheme == "poisson" or math.isinf(scales.radius):
+            return False
+        is_small = budget.delta * scales.num_records**2 <= 1.0 + 1e-12
+        is_small = is_small and budget.epsilon <= 1.0
+        return is_small and self.num_steps is None and self.step_size is None
+
     def batch_scheme(self, *, is_paper: bool) -> Scheme:
         """Return which records a step reads: all."""
         del is_paper  # printed or not
