@@ -125,6 +125,26 @@ def test_the_center_is_no_higher_than_the_mass(ball, mean, pressure):
     assert 0.5 * mean < rise < 2.0 * mean
 
 
+@pytest.mark.parametrize("pressure", [1e9, 1e14, 1e17, 1e60, 1e160])
+@pytest.mark.parametrize(
+    ("ball", "dim"),
+    [
+        (D.Ball(1.0, p=1.0), 1),
+        (D.Ball(1.0, p=1.0 + 1e-9), 2),
+        (D.Ball(1.0, p=1.5), 12),
+        (D.SchattenBall(1.0, p=1.0, shape=(2, 2)), 4),
+        (D.SchattenBall(1.0, p=1.0, shape=(1, 4)), 4),
+        (D.SchattenBall(1.0, p=1.01, shape=(3, 4)), 12),
+    ],
+)
+@pytest.mark.parametrize("is_dense", [False, True])
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+def test_the_fit_is_finite_beside_the_steepest_slopes(ball, dim, pressure, is_dense):
+    slope = np.linspace(-1.0, 1.3, dim) if is_dense else np.eye(dim)[0]
+    fit = barrier_fit(linear(slope, ball, k=pressure))
+    assert ball.contains(fit.center) and np.isfinite(covariance(fit.mass)).all()
+
+
 def test_the_fit_is_no_wider_than_an_l_p_ball():
     """Variances of the uniform law, which the Euclidean ball would make 3 times so."""
     p, dim = 1.5, 40

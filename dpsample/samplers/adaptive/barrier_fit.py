@@ -38,6 +38,7 @@ KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
 THINNEST = 1e6  # times a metric is thinner along a slope: its square has 12 digits
+STEEPEST = 1e100  # pressure on a round wall, whose square is a number
 
 MAX_DENSE = 800  # dimensions of a dense metric
 LEAST = 1e-6  # eigenvalue that a wide metric is given, against rounding errors
@@ -61,7 +62,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     domain = target.problem.domain
     if target.dim > MAX_DENSE:
         return _wide_fit(target)
-    if isinstance(domain, Ball) and domain.p == 1.0:
+    if isinstance(domain, Ball) and domain.p == 1.0 and target.dim > 1:
         return _lifted_fit(target)
     if domain.name == "whole_space":
         gaussian = fit(target)
@@ -114,6 +115,7 @@ def _held_fit(target: Gibbs) -> BarrierFit:
     side = min(domain.shape) if isinstance(domain, SchattenBall) else dim
     within = (dim + 2.0) * side ** (2.0 / p - 1.0)
     pressure = float(0.5 * (domain.support(slope) + domain.support(-slope)))
+    pressure = min(pressure, STEEPEST)
     offset = (center - domain.default_center(dim)) / domain.radius
     wall = _round_wall(domain, offset, pressure) + within * np.eye(dim)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
@@ -172,6 +174,8 @@ def _barrier(domain: Domain, dim: int) -> Barrier | None:
         return None
     if domain.p == np.inf:
         return _box_barrier(body.lower, body.upper)
+    if domain.p == 1.0 and dim == 1:
+        return _box_barrier(body.center - body.radius, body.center + body.radius)
     return _round_barrier(body.center, body.radius) if domain.p == 2.0 else None
 
 
@@ -232,7 +236,12 @@ def _inverse(precision: Array) -> Array:
     except linalg.LinAlgError:
         return clipped_inverse(precision)
     inverse = linalg.cho_solve(factor, np.eye(len(precision)))
-    return np.asarray(0.5 * (inverse + inverse.T))
+    inverse = np.asarray(0.5 * (inverse + inverse.T))
+    try:
+        np.linalg.cholesky(inverse)
+    except linalg.LinAlgError:  # its least eigenvalues are lost beside the largest
+        return clipped_inverse(precision)
+    return inverse
 
 
 def _rounded(ball: Ball, point: Array, covariance: Array) -> tuple[Array, Array | None]:
