@@ -40,7 +40,10 @@ from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
-from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
+from dpsample.samplers.metropolis.laplace_independence import (
+    IndependencePlan,
+    LaplaceIndependence,
+)
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
@@ -118,7 +121,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
         chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
-        if chain is not None and reaches_tails(target):
+        if chain is not None and reaches_tails(target, fit(target)):
             return SamplerChoice(FactorizedMetropolis(), why, chain)
     chain = proposed(target, rng) if is_likely else None
     if chain is not None:
@@ -152,16 +155,16 @@ def choose(target: Gibbs) -> SamplerChoice:
 
 def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
     """Chain of independent proposals, if its trial passes and they reach the tails."""
-    chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
-    return chain if chain is not None and reaches_tails(target) else None
+    prepared = LaplaceIndependence().prepare(target, rng)
+    chain = mixing(prepared, rng)
+    return chain if chain and reaches_tails(target, prepared.plan) else None
 
 
-def reaches_tails(target: Gibbs) -> bool:
-    """Whether the energy rises far out on the axes of the Gaussian fit, as that does.
+def reaches_tails(target: Gibbs, gaussian: GaussianFit | IndependencePlan) -> bool:
+    """Whether the energy rises far out on the axes of a Gaussian about as that does.
 
     Trials cannot tell: they start from the Gaussian, and see what it proposes.
     """
-    gaussian = fit(target)
     moves = FAR * gaussian.factor.T
     far = energies(target, gaussian.center + np.concatenate([moves, -moves]))
     rises = far - target.energy(gaussian.center)  # infinite outside the domain
