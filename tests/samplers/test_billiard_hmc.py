@@ -420,7 +420,7 @@ def chain_of(
 
 def margins(case, starts, chain, run=None):
     if chain.plan.has_kicks:
-        assert restart_rule(chain) == 1  # the memory is the slope
+        assert restart_rule(chain, starts) == 1  # the memory is the slope
     draws = fast_draws(chain, starts, np.random.default_rng(3), 3, run=run)
     moved = (draws[:, 0] != starts).any(axis=1).mean()
     assert moved > 0.2 or (IS_FRESH and moved > 0.02)

@@ -218,7 +218,7 @@ def stationary(name, domain, loss):
 
 def moved(prepared, starts, rng, num_draws):
     """Starts, or as many as the time allows, and the draws of a chain from each."""
-    if restart_rule(prepared) is not None:
+    if restart_rule(prepared, starts) is not None:
         return starts, fast_draws(prepared, starts, rng, num_draws)
     starts = starts[:FEW]
     draws = np.full((len(starts), num_draws, starts.shape[1]), np.nan)
@@ -229,15 +229,15 @@ def moved(prepared, starts, rng, num_draws):
     return starts, draws
 
 
-def restart_rule(prepared):
-    """How a used state is made fresh at another position, if a loop can do it.
+def restart_rule(prepared, starts):
+    """How a used state is made fresh at another of the starts, if a loop can do it.
 
     A fresh state's memory is the same everywhere or the slope there; all else in a
     state holds nothing that survives, or is marked as stale by the memory.
     """
     if not isinstance(prepared, PreparedChain):
         return None
-    points = [prepared.dispersed(np.random.default_rng(i)) for i in range(3)]
+    points = starts[:3]  # which differ: dispersed starts of a mode on a wall need not
     memories = [prepared.init(x).memory for x in points]
     if all(np.array_equal(memory, memories[0]) for memory in memories):
         return 0
@@ -254,7 +254,7 @@ def fast_draws(prepared, starts, rng, num_draws, *, run=None, numbers=None):
     numbers = prepared.target.numbers if numbers is None else numbers
     state, pieces = prepared.init(), prepared.target.pieces
     memory, knows_energy = state.memory.copy(), not np.isnan(state.energy[0])
-    is_slope = restart_rule(prepared) == 1
+    is_slope = restart_rule(prepared, starts) == 1
     weigh = entry(gibbs.energy_gradient, numbers, pieces, slope, state.work, slope)
     head, tail = (numbers, pieces, prepared.plan, state, rng), prepared.num_steps
     advance = entry(run, *head, tail, draws[0], stats)
