@@ -237,7 +237,9 @@ def restart_rule(prepared, starts):
     """
     if not isinstance(prepared, PreparedChain):
         return None
-    points = starts[:3]  # which differ: dispersed starts of a mode on a wall need not
+    # Those that are dispersed may all be a mode on a wall, or the starts one point.
+    points = [prepared.dispersed(np.random.default_rng(i)) for i in range(3)]
+    points += list(starts[:3])
     memories = [prepared.init(x).memory for x in points]
     if all(np.array_equal(memory, memories[0]) for memory in memories):
         return 0
