@@ -35,7 +35,15 @@ from numba.core.runtime import rtsys
 
 PACKAGE = Path(__file__).parents[1]
 # Plain Python above every kernel: to edit them leaves compiled code as it is.
-WITHOUT_KERNELS = ("audits", "cli", "diagnostics", "experiments")
+WITHOUT_KERNELS = (
+    "audits",
+    "cli",
+    "diagnostics",
+    "estimators",
+    "experiments",
+    "running",
+    "verbs",
+)
 STALE_AFTER_DAYS = 14.0
 # Modules of Numba that make a cache for a jitted function, and for a C function.
 USERS: tuple[Any, ...] = (dispatcher, ccallback)
