@@ -70,8 +70,9 @@ class Facets(NamedTuple):
     noise: Array
 
     def distances(self, point: Array) -> tuple[Array, Array]:
-        """Distances of a point from the facets, and the largest rounding errors that
-        the test of membership can make in them.
+        """Distances of a point from the facets, and bounds of their rounding errors.
+
+        The errors are those of a test of membership, which adds products in any order.
         """
         slack = _slack(self.matrix, self.bounds, point)
         terms = np.abs(self.matrix) @ np.abs(point)
@@ -254,8 +255,8 @@ def _equalities(facets: Facets, rows: Ints) -> tuple[Ints, Array]:
 def _sign(facets: Facets, center: Array, rows: Ints, weights: Array) -> int | None:
     """Sign of a combination <y, b> of inequalities with A'y = 0 and y > 0.
 
-    Every point has <y, b - A x> = <y, b>. It is computed in rationals, or bounded within
-    the largest offset from the center if bounds have errors or the rows are many.
+    Every point has <y, b - A x> = <y, b>. It is computed in rationals. If bounds have
+    errors or the rows are many, it is bounded within the largest offset of the center.
     """
     matrix, bounds = facets.matrix[rows], facets.bounds[rows]
     if not facets.noise[rows].any():
@@ -305,7 +306,12 @@ def is_bounded(matrix: Array) -> bool:
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
-    # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0.
+    # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
+    # 1e-9, so each coordinate is measured in a unit between its small and large entries.
+    entries = np.where(unit == 0.0, np.nan, np.abs(unit))
+    small, large = np.nanmin(entries, axis=0), np.nanmax(entries, axis=0)
+    if (small < large / THIN).any():
+        unit = unit / np.sqrt(small * large)
     count = len(matrix)
     signs: dict[str, Array] = {"A_ub": -np.eye(count), "b_ub": np.zeros(count)}
     answer = _solve(np.ones(count), A_eq=unit.T, b_eq=-unit.sum(axis=0), **signs)
