@@ -170,6 +170,11 @@ class Regularizer(Spec):
         """Lower and upper bound of the Hessian in l2."""
         raise NotImplementedError
 
+    def describe(self, domain: Domain, dim: int) -> str:
+        """Return the representation, with a center that the domain leaves open."""
+        del domain, dim  # the entropy has none
+        return repr(self)
+
     def value(self, theta: ArrayLike, default_center: ArrayLike | None = None) -> float:
         """Value at theta; the default center is the origin."""
         point, params = self._point(theta, default_center)
@@ -332,6 +337,16 @@ class _Squared(Regularizer):
         params = self.params(dim, domain.default_center(dim))
         return 0.5 * params.scale * self._largest(domain, params) ** 2
 
+    def describe(self, domain: Domain, dim: int) -> str:
+        """Return the representation, with a center that the domain leaves open.
+
+        Other domains than polytopes have one center, and a polytope has many.
+        """
+        if self.center is not None or domain.name != "polytope":
+            return repr(self)
+        center = domain.default_center(dim).tolist()
+        return repr(self).replace("center=None", f"center={center}")
+
     def _largest(self, domain: Domain, params: RegularizerParams) -> float:
         """Largest norm of ``theta - center`` over the domain."""
         return domain.max_norm(params.exponent, params.center, len(params.center))
@@ -362,7 +377,8 @@ class SquaredNorm(_Squared):
     p : float, default 2.0
         Norm in [1, inf] in which the function is 1-strongly convex.
     center : array_like, optional
-        Minimizer; by default the center of the domain.
+        Minimizer; by default the center of the domain. A polytope may have many: the
+        representations of targets, mechanisms and certificates show the one in use.
     variant : {"optimized", "printed"}
         Constants for p = 1: the smallest of this form, or those of the paper.
 

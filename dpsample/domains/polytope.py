@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -286,6 +286,58 @@ def _check_rows(name: str, rows: Array) -> None:
         check.fail(f"every row of {name}", wanted, got, remedy)
 
 
+def _listed(rows: Ints) -> str:
+    """Numbers of rows in words."""
+    *most, last = [str(i) for i in rows]
+    return f"Row {last}" if not most else f"Rows {', '.join(most)} and {last}"
+
+
+def _refuse(found: bounds.Obstacle, rows: Ints) -> NoReturn:
+    """Refuse the inequalities that leave no interior, by their numbers."""
+    listed = _listed(rows)
+    got = "inequalities that no point satisfies strictly"
+    solved = "give it as A_eq theta = b_eq, or call Polytope.reduced."
+    if found.is_contradiction:
+        remedy = f"{listed} of A contradict one another. Correct the inequalities."
+    elif found.sign == 0:
+        remedy = f"{listed} of A force an equality: {solved}"
+    elif found.is_rounding:
+        got = (
+            "inequalities that doubles cannot tell from equalities: the rounding error "
+            f"of a distance there is {found.resolution:.2g}"
+        )
+        remedy = f"{listed} of A force an equality, up to rounding errors: {solved}"
+    else:
+        got = (
+            "inequalities of which the best point that linear programs found misses "
+            f"some by {found.missed:.2g}"
+        )
+        remedy = f"{listed} of A are suspect. Correct or scale the inequalities."
+    check.fail("A theta <= b", "a set with interior points", got, remedy)
+
+
+def _independent(rows: Array, values: Array) -> Ints:
+    """Rows of equalities that imply all others; refuse those that contradict them."""
+    from scipy.linalg import qr
+
+    if len(rows) == 0:
+        return np.arange(0)
+    sizes = np.linalg.norm(rows, axis=1)
+    unit, level = rows / sizes[:, None], values / sizes
+    _, triangle, order = qr(unit.T, mode="economic", pivoting=True)
+    sides = np.abs(np.diag(triangle))
+    chosen: Ints = np.sort(order[: int((sides > DEPENDENT * sides[0]).sum())])
+    point = np.linalg.lstsq(unit[chosen], level[chosen], rcond=None)[0]
+    missed = float(np.abs(unit @ point - level).max())
+    if missed > TOLERANCE * (1.0 + float(np.abs(level).max())):
+        remedy = "No point satisfies all equalities."
+        check.fail("A_eq theta = b_eq", "consistent", f"{missed:.3g}", remedy)
+    if len(chosen) == rows.shape[1]:
+        got = f"the single point {point.tolist()}"
+        check.fail("A theta <= b", "a set of dimension >= 1", got)
+    return chosen
+
+
 @dataclass(frozen=True, eq=False)
 class Polytope(Domain):
     r"""Polytope ``A theta <= b``, ``A_eq theta = b_eq``, with points inside.
@@ -351,23 +403,7 @@ class Polytope(Domain):
         object.__setattr__(self, "A", frozen(rows))
         object.__setattr__(self, "b", frozen(limits))
         self._check_equalities(rows.shape[1])
-        if self.A_eq is not None:
-            _ = self.free  # refuses what leaves no point inside
-        elif self._chebyshev is None:
-            remedy = "Correct the inequalities."
-            pair = bounds.opposite_rows(self.A, self.b)
-            if pair is not None:
-                remedy = (
-                    f"Rows {pair[0]} and {pair[1]} of A force an equality: give it as "
-                    "A_eq theta = b_eq."
-                )
-            elif bounds.inradius(self.A, self.b) > -bounds.SMALLEST_RADIUS:
-                remedy = (
-                    "They force an equality: give it as A_eq theta = b_eq, and leave "
-                    "out the inequalities that it makes idle."
-                )
-            got = "inequalities that no point satisfies strictly"
-            check.fail("A theta <= b", "a set with interior points", got, remedy)
+        _ = self._chebyshev  # refuses what leaves no point inside
 
     def _check_equalities(self, dim: int) -> None:
         if self.A_eq is None or self.b_eq is None:
@@ -399,6 +435,71 @@ class Polytope(Domain):
         object.__setattr__(self, "A_eq", frozen(rows))
         object.__setattr__(self, "b_eq", frozen(values))
 
+    @classmethod
+    def reduced(
+        cls,
+        A: ArrayLike,
+        b: ArrayLike,
+        A_eq: ArrayLike | None = None,
+        b_eq: ArrayLike | None = None,
+    ) -> Polytope:
+        """Polytope whose implied equalities are found and solved (facial reduction).
+
+        Inequalities that hold with equality only, up to rounding errors, become rows of
+        ``A_eq``, of which those that others imply are left out.
+
+        Parameters
+        ----------
+        A, b, A_eq, b_eq : array_like
+            As of `Polytope`; rows of equalities may depend on one another.
+
+        Returns
+        -------
+        Polytope
+            The same set, with points inside on its equalities.
+
+        Raises
+        ------
+        ValueError
+            If the set is empty or a single point, or an argument is not valid.
+
+        Guarantee
+        ---------
+        Each round finds all inequalities that no point near the best one satisfies
+        strictly, by one linear program, and the result passes the checks of `Polytope`.
+
+        Examples
+        --------
+        >>> square = [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
+        >>> flat = Polytope.reduced(square, [1.0, 1.0, 2.0, -2.0])
+        >>> flat.affine_dim(2), flat.A_eq.tolist(), flat.b_eq.tolist()
+        (1, [[0.0, 1.0]], [2.0])
+        """
+        rows = check.array("A", A, shape=(None, None))
+        limits = check.array("b", b, shape=(len(rows),))
+        dim, rest = rows.shape[1], np.arange(len(rows))
+        equal, level = np.zeros((0, dim)), np.zeros(0)
+        if A_eq is not None:
+            equal = check.array("A_eq", A_eq, shape=(None, dim))
+            level = check.array("b_eq", b_eq, shape=(len(equal),))
+        for name, given in (("A", rows), ("A_eq", equal)):
+            _check_rows(name, given)
+        while True:
+            chosen = _independent(equal, level)
+            body = object.__new__(cls)
+            vars(body).update(A=rows[rest], b=limits[rest], A_eq=None, b_eq=None)
+            if len(chosen):
+                vars(body).update(A_eq=equal[chosen], b_eq=level[chosen])
+            found, numbers = body._find_center()
+            if not isinstance(found, bounds.Obstacle):
+                return cls(body.A, body.b, body.A_eq, body.b_eq)
+            forced = rest[numbers[found.rows]]
+            if not found.is_rounding:
+                _refuse(found, forced)
+            equal = np.vstack([equal, rows[forced]])
+            level = np.append(level, limits[forced])
+            rest = np.setdiff1d(rest, forced)
+
     def to_dict(self) -> Json:
         """Return the fields and the name; no equalities are left out."""
         return {k: v for k, v in super().to_dict().items() if v is not None}
@@ -420,28 +521,60 @@ class Polytope(Domain):
 
     @cached_property
     def _free(self) -> Polytope:
+        rows, limits, *_ = self._free_rows()
+        free = object.__new__(Polytope)
+        vars(free).update(A=frozen(rows), b=frozen(limits), A_eq=None, b_eq=None)
+        vars(free)["_chebyshev"] = self._center_found()
+        return free
+
+    def _find_center(self) -> tuple[Array | bounds.Obstacle, Ints]:
+        """Center of the free coordinates or an obstacle, and the rows it numbers."""
+        if self.A_eq is None:
+            return bounds.find_center(self.A, self.b), np.arange(len(self.b))
+        rows, limits, noise, numbers = self._free_rows()
+        return bounds.find_center(rows, limits, noise), numbers
+
+    def _center_found(self) -> Array:
+        found, numbers = self._find_center()
+        if isinstance(found, bounds.Obstacle):
+            _refuse(found, numbers[found.rows])
+        return found
+
+    def _free_rows(self) -> tuple[Array, Array, Array, Ints]:
+        """Inequalities in v, the rounding errors of their bounds, and their numbers."""
         _, point, basis = self._solved
         rows, limits = self.A @ basis, self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)
         is_idle = np.linalg.norm(rows, axis=1) <= DEPENDENT * sizes
-        scale = TOLERANCE * (1.0 + np.abs(point).max()) * sizes
-        for i in np.flatnonzero(is_idle & (limits < -scale)):
-            got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
-            check.fail("A theta <= b", "feasible on the equalities", got)
         if is_idle.all():
             got = "rows that the equalities imply"
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
-        rows, limits = rows[~is_idle], limits[~is_idle]
+        kept = np.flatnonzero(~is_idle)
+        reach = min(1.0, float(np.abs(limits[kept] / sizes[kept]).max()))
+        scale = TOLERANCE * (reach + np.abs(point).max()) * sizes
+        for i in np.flatnonzero(is_idle & (limits < -scale)):
+            got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
+            check.fail("A theta <= b", "feasible on the equalities", got)
+        terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
+        noise = EPSILON * len(point) * terms
         # Steps of a row's size that keep all digits.
-        unit = np.ldexp(1.0, -np.frexp(np.abs(rows).max(axis=1))[1])
-        return Polytope(rows * unit[:, None], limits * unit)
+        unit = np.ldexp(1.0, -np.frexp(np.abs(rows[kept]).max(axis=1))[1])
+        rows = rows[kept] * unit[:, None]
+        return rows, limits[kept] * unit, noise[kept] * unit, kept
 
     @cached_property
-    def _chebyshev(self) -> Array | None:
-        if self.A_eq is not None:
-            _, point, basis = self._solved
-            return np.asarray(point + basis @ self.free.default_center(basis.shape[1]))
-        return bounds.chebyshev_center(self.A, self.b)
+    def _chebyshev(self) -> Array:
+        if self.A_eq is None:
+            return self._center_found()
+        _, point, basis = self._solved
+        return np.asarray(point + basis @ self.free.default_center(basis.shape[1]))
+
+    @cached_property
+    def _reach(self) -> float:
+        """Distance to the farthest facet from the center, or 1 if that is less."""
+        free = self.free
+        slack = free.b - free.A @ free.default_center(free.A.shape[1])
+        return min(1.0, float((slack / np.linalg.norm(free.A, axis=1)).max()))
 
     @property
     def box(self) -> tuple[Array, Array] | None:
@@ -517,7 +650,7 @@ class Polytope(Domain):
             matrix=np.vstack([across, self.free.A @ basis.T]),
             bounds=np.concatenate([across @ point, self.free.b]),
             num_rows=len(across),
-            tolerance=TOLERANCE * (1.0 + float(np.abs(center).max())),
+            tolerance=TOLERANCE * (self._reach + float(np.abs(center).max())),
         )
 
     def support(self, directions: Directions) -> Values:

@@ -2,60 +2,124 @@
 
 A solver's optimum carries its tolerance. Its dual solution does not: for every y >= 0,
 ``<v, x> <= <y, b> + <v - A'y, x>`` on ``A x <= b``; a box bounds the last term.
+
+The tolerance is also absolute. So a program is solved again in units of what the last
+solution missed (iterative refinement), until a point is inside in double arithmetic, or
+those units are rounding errors. The entries of A and b are taken as exact.
 """
 
 import math
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.numerics.exact import two_product
 
-# Of an inscribed ball, relative to the largest offset: less is rounding.
+# Radius of an inscribed ball, relative to the largest offset, from which one program
+# gives the center. A smaller one may be the solver's tolerance.
 SMALLEST_RADIUS = 1e-9
+# A refinement begins in units of this share of the largest offset, and sees so many of
+# its units far. Its solver errs by at most the last number of them.
+FIRST_UNIT = 1e-5
+REACH = 1e6
+SOLVER_ERROR = 1e-6
+MAX_ROUNDS = 25
+# Relative error of the radius at which a refinement ends.
+RADIUS_ERROR = 1e-3
+MAX_NEWTON_STEPS = 100
+# Distances from facets that are within so many rounding errors of 0 count as 0.
+ROUNDINGS = 64.0
+# Most rational multiply-adds with which a combination of inequalities is verified.
+MAX_EXACT_WORK = 200_000
+# Ratio of distances from facets at which a body is thin. A program over a thin body is
+# solved in coordinates in which the body is round.
+THIN = 1e6
+# Programs by which a direction is bounded over a thin body.
+MAX_DUALS = 6
 
 
-def _solve(cost: Array, **constraints: Any) -> Any:
+class Obstacle(NamedTuple):
+    """Inequalities between which no point strictly inside was found."""
+
+    rows: Ints
+    missed: float  # by the point that misses the worst of all inequalities least
+    resolution: float  # rounding errors of what is missed
+    # Sign of a combination of the inequalities that leaves no other width: they
+    # contradict one another if it is negative, and are equalities if it is 0.
+    sign: int | None  # None if there is no proof
+
+    @property
+    def is_contradiction(self) -> bool:
+        """Whether no point satisfies the inequalities, by more than rounding errors."""
+        return self.sign == -1 and not self.is_rounding
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether a point satisfies all inequalities up to rounding errors."""
+        return self.missed <= ROUNDINGS * self.resolution
+
+
+class Facets(NamedTuple):
+    """Inequalities, the lengths of their rows, and the uncertainty of their bounds."""
+
+    matrix: Array
+    bounds: Array
+    sizes: Array
+    noise: Array
+
+    def distances(self, point: Array) -> tuple[Array, Array]:
+        """Distances of a point from the facets, and bounds of their rounding errors.
+
+        The errors are those of a test of membership, which adds products in any order.
+        """
+        slack = _slack(self.matrix, self.bounds, point)
+        terms = np.abs(self.matrix) @ np.abs(point)
+        counts = np.count_nonzero(self.matrix, axis=1) + 1
+        errors = 2.0**-53 * counts * terms + self.noise
+        return slack / self.sizes, errors / self.sizes
+
+    def are_passed(self, point: Array) -> bool:
+        """Whether a point is inside all facets, whatever the rounding errors."""
+        distances, errors = self.distances(point)
+        return bool((distances > errors).all())
+
+
+def _solve(cost: Array, *, bounds: Any = (None, None), **constraints: Any) -> Any:
     from scipy.optimize import linprog
 
-    return linprog(cost, bounds=(None, None), method="highs", **constraints)
+    return linprog(cost, bounds=bounds, method="highs", **constraints)
 
 
-def chebyshev_center(matrix: Array, bounds: Array) -> Array | None:
-    """Center of a largest ball inside, or None if no point satisfies all strictly."""
-    center, radius = _inscribed(matrix, bounds)
-    if center is None or radius <= SMALLEST_RADIUS:
-        return None
-    return center if (matrix @ center < bounds).all() else None
+def find_center(
+    matrix: Array, bounds: Array, noise: Array | None = None
+) -> Array | Obstacle:
+    """Return a point that is strictly inside in double arithmetic, or an `Obstacle`.
 
-
-def inradius(matrix: Array, bounds: Array) -> float:
-    """Radius of a largest ball inside, relative to the largest offset.
-
-    It is 0 where inequalities force an equality, negative where no point is inside.
+    It is the center of a largest ball inside. If that ball is smaller than 1e-9 of the
+    largest offset, it is the analytic center of what is near that ball. ``noise`` is
+    the uncertainty of the bounds.
     """
-    return _inscribed(matrix, bounds)[1]
-
-
-def opposite_rows(matrix: Array, bounds: Array) -> tuple[int, int] | None:
-    """Two inequalities that are one equality, or None."""
     sizes = np.linalg.norm(matrix, axis=1)
-    rows = np.column_stack([matrix, bounds]) / sizes[:, None]
-    scale = 1.0 + float(np.abs(rows[:, -1]).max())
-    for i in range(len(rows)):
-        gaps = np.abs(rows[i + 1 :] + rows[i]).max(axis=1)
-        for j in np.flatnonzero(gaps <= SMALLEST_RADIUS * scale):
-            return i, i + 1 + int(j)
-    return None
-
-
-def _inscribed(matrix: Array, bounds: Array) -> tuple[Array | None, float]:
-    sizes = np.linalg.norm(matrix, axis=1)
-    dim = matrix.shape[1]
+    noise = np.zeros(len(bounds)) if noise is None else noise
+    facets = Facets(matrix, bounds, sizes, noise)
     # No ball in a bounded set is larger than the largest offset. Unbounded sets may
     # hold balls of any size: one of that size will do.
-    unit = np.abs(bounds / sizes).max() or 1.0
+    unit = float(np.abs(bounds / sizes).max()) or 1.0
+    center, radius = _largest_ball(facets, unit)
+    if radius > SMALLEST_RADIUS and facets.are_passed(center):
+        return center
+    center = _refined(facets, center, unit)
+    if facets.are_passed(center):
+        return _centered(facets, center, unit)
+    return _obstacle(facets, center)
+
+
+def _largest_ball(facets: Facets, unit: float) -> tuple[Array, float]:
+    """Center of a largest ball, and its radius in units of ``unit``."""
+    matrix, bounds, sizes, _ = facets
+    dim = matrix.shape[1]
     columns = np.column_stack([matrix / sizes[:, None], np.ones(len(sizes))])
     cap = np.zeros((1, dim + 1))
     cap[0, dim] = 1.0
@@ -65,9 +129,176 @@ def _inscribed(matrix: Array, bounds: Array) -> tuple[Array | None, float]:
         b_ub=np.append(bounds / sizes / unit, 1.0),
     )
     if answer.x is None:
-        return None, -math.inf
+        return np.zeros(dim), -math.inf
     center = unit * np.array(answer.x[:dim], dtype=np.float64)
     return center, float(answer.x[dim])
+
+
+def _refined(facets: Facets, center: Array, unit: float) -> Array:
+    """Return the center of a largest ball, from programs in smaller and smaller units.
+
+    A program is about the move and the gain of the least distance, so that 0 solves it.
+    """
+    dim, step = len(center), FIRST_UNIT * unit
+    rows = np.column_stack(
+        [facets.matrix / facets.sizes[:, None], np.ones(len(facets.sizes))]
+    )
+    limits = np.full((dim + 1, 2), [-REACH, REACH])
+    limits[dim, 0] = 0.0
+    distances, errors = facets.distances(center)
+    for _ in range(MAX_ROUNDS):
+        low = distances.min()
+        rest = (distances - low) / step
+        near = rest <= 2.0 * math.sqrt(dim) * REACH
+        cost = np.append(np.zeros(dim), -1.0)
+        answer = _solve(cost, bounds=limits, A_ub=rows[near], b_ub=rest[near])
+        if answer.x is None:
+            break
+        moved = center + step * answer.x[:dim]
+        after, after_errors = facets.distances(moved)
+        has_gained = after.min() > low
+        error = max(low + step * answer.x[dim] - after.min(), SOLVER_ERROR * step)
+        if has_gained:
+            center, distances, errors = moved, after, after_errors
+        if has_gained and np.abs(answer.x).max() >= 0.99 * REACH:
+            step = min(10.0 * step, FIRST_UNIT * unit)
+        elif error <= max(
+            RADIUS_ERROR * abs(distances.min()), errors[distances.argmin()]
+        ):
+            break
+        else:
+            step *= min(max(error / step, 1e-4), 0.1)
+    return center
+
+
+def _centered(facets: Facets, center: Array, unit: float) -> Array:
+    """Return the analytic center of the body within four units of a point inside.
+
+    Newton's method on distances relative to themselves: a thin body is not special.
+    """
+    dim = len(center)
+    eye, sides = np.eye(dim), np.full(2 * dim, 4.0 * unit)
+    rows = np.vstack([facets.matrix / facets.sizes[:, None], eye, -eye])
+    distances = np.append(facets.distances(center)[0], sides)
+    best, start = center, center
+    for _ in range(MAX_NEWTON_STEPS):
+        shares = rows / distances[:, None]
+        move = -np.linalg.lstsq(shares, np.ones(len(rows)), rcond=None)[0]
+        decrement = float(np.linalg.norm(shares @ move))
+        center = best + move / (1.0 + decrement)
+        inside, errors = facets.distances(center)
+        walls = np.concatenate(
+            [sides[:dim] - (center - start), sides[dim:] + (center - start)]
+        )
+        if not ((inside > errors).all() and (walls > 0.0).all()):
+            break
+        best, distances = center, np.append(inside, walls)
+        if decrement <= RADIUS_ERROR:
+            break
+    return best
+
+
+def _obstacle(facets: Facets, center: Array) -> Obstacle:
+    """Return the inequalities that leave no interior, from a point that is best."""
+    distances, errors = facets.distances(center)
+    low = float(distances.min())
+    if low < -ROUNDINGS * errors[distances.argmin()]:
+        rows, weights = _contradiction(facets, distances)
+    else:
+        is_close = distances <= ROUNDINGS * errors + max(-low, 0.0)
+        rows, weights = _equalities(facets, np.flatnonzero(is_close))
+    resolution = float(errors[rows].max())
+    return Obstacle(
+        rows, max(-low, 0.0), resolution, _sign(facets, center, rows, weights)
+    )
+
+
+def _contradiction(facets: Facets, distances: Array) -> tuple[Ints, Array]:
+    """Few inequalities of which a combination is below 0, and the combination."""
+    unit = facets.matrix / facets.sizes[:, None]
+    # min <y, distances> over A'y = 0, sum y = 1, y >= 0: the dual of `_largest_ball`.
+    answer = _solve(
+        np.minimum(distances / abs(distances.min()), REACH),
+        bounds=(0.0, None),
+        A_eq=np.vstack([unit.T, np.ones(len(unit))]),
+        b_eq=np.append(np.zeros(unit.shape[1]), 1.0),
+    )
+    if answer.x is None:
+        rows = np.flatnonzero(distances <= 0.5 * distances.min())
+        return rows, np.ones(len(rows))
+    rows = np.flatnonzero(answer.x > SOLVER_ERROR)
+    return rows, answer.x[rows] / facets.sizes[rows]
+
+
+def _equalities(facets: Facets, rows: Ints) -> tuple[Ints, Array]:
+    """Return all of some facets through a point off which no direction leads inwards.
+
+    In the program max sum u over <a_i, z> + u_i <= 0, 0 <= u_i <= 1, a solution has
+    u_i = 0 or 1, and its dual solution is at least 1 where u_i = 0.
+    """
+    unit = facets.matrix[rows] / facets.sizes[rows, None]
+    count, dim = unit.shape
+    answer = _solve(
+        np.concatenate([np.zeros(dim), -np.ones(count)]),
+        bounds=[(None, None)] * dim + [(0.0, 1.0)] * count,
+        A_ub=np.hstack([unit, np.eye(count)]),
+        b_ub=np.zeros(count),
+    )
+    weights = np.ones(count)
+    held = np.ones(count, dtype=bool)
+    if answer.x is not None and (answer.x[dim:] < 0.5).any():
+        held = answer.x[dim:] < 0.5
+        weights = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
+    return rows[held], weights[held] / facets.sizes[rows[held]]
+
+
+def _sign(facets: Facets, center: Array, rows: Ints, weights: Array) -> int | None:
+    """Sign of a combination <y, b> of inequalities with A'y = 0 and y > 0.
+
+    Every point has <y, b - A x> = <y, b>. It is computed in rationals. If bounds have
+    errors or the rows are many, it is bounded within the largest offset of the center.
+    """
+    matrix, bounds = facets.matrix[rows], facets.bounds[rows]
+    if not facets.noise[rows].any():
+        y = _combination(matrix, weights)
+        if y is not None:
+            terms = (a * Fraction(x) for a, x in zip(y, bounds.tolist(), strict=True))
+            total = sum(terms, Fraction(0))
+            return (total > 0) - (total < 0)
+    distances, errors = facets.distances(center)
+    weights = weights * facets.sizes[rows]
+    unit = matrix / facets.sizes[rows, None]
+    reach = float(np.abs(facets.bounds / facets.sizes).max()) + np.linalg.norm(center)
+    rest = float(np.linalg.norm(unit.T @ weights)) * reach
+    error = rest + ROUNDINGS * float(weights @ errors[rows])
+    return -1 if float(weights @ distances[rows]) < -error else None
+
+
+def _combination(matrix: Array, weights: Array) -> list[Fraction] | None:
+    """Positive y near the weights with A'y = 0 exactly, or None."""
+    count, dim = matrix.shape
+    if count * count * dim > MAX_EXACT_WORK:
+        return None
+    rows = [[Fraction(x) for x in column] for column in matrix.T.tolist()]
+    pivots: list[int] = []
+    for column in np.argsort(-weights, kind="stable").tolist():
+        rank = len(pivots)
+        found = [i for i in range(rank, dim) if rows[i][column] != 0]
+        if not found:
+            continue
+        rows[rank], rows[found[0]] = rows[found[0]], rows[rank]
+        top = rows[rank]
+        top[:] = [x / top[column] for x in top]
+        for i in range(dim):
+            factor = rows[i][column]
+            if i != rank and factor != 0:
+                rows[i][:] = [x - factor * t for x, t in zip(rows[i], top, strict=True)]
+        pivots.append(column)
+    y = [Fraction(w) for w in weights.tolist()]
+    free = [j for j in range(count) if j not in pivots]
+    for row, column in zip(rows, pivots, strict=False):
+        y[column] = -sum((row[j] * y[j] for j in free), Fraction(0))
+    return y if all(a > 0 for a in y) else None
 
 
 def is_bounded(matrix: Array) -> bool:
@@ -75,7 +306,12 @@ def is_bounded(matrix: Array) -> bool:
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
-    # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0.
+    # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
+    # 1e-9, so each coordinate is measured in a unit between its small and large entries.
+    entries = np.where(unit == 0.0, np.nan, np.abs(unit))
+    small, large = np.nanmin(entries, axis=0), np.nanmax(entries, axis=0)
+    if (small < large / THIN).any():
+        unit = unit / np.sqrt(small * large)
     count = len(matrix)
     signs: dict[str, Array] = {"A_ub": -np.eye(count), "b_ub": np.zeros(count)}
     answer = _solve(np.ones(count), A_eq=unit.T, b_eq=-unit.sum(axis=0), **signs)
@@ -89,26 +325,89 @@ def _slack(matrix: Array, bounds: Array, center: Array) -> Array:
     return np.array([math.fsum(row.tolist()) for row in terms])
 
 
-def _dual(matrix: Array, slack: Array, direction: Array) -> Array | None:
+class Frame(NamedTuple):
+    """Unit rows, distances from the facets, and a factor of what makes a body round.
+
+    The body is ``rows z <= limits`` around its center. In ``w = factor z`` the rows are
+    nearly orthonormal after division by the limits. The factor is empty if the limits
+    are of like sizes, or the rows do not span the space.
+    """
+
+    rows: Array
+    limits: Array
+    sizes: Array
+    slack: Array
+    factor: Array
+
+    @classmethod
+    def around(cls, matrix: Array, bounds: Array, center: Array) -> "Frame":
+        """Frame of a body with a point inside."""
+        sizes = np.linalg.norm(matrix, axis=1)
+        slack = _slack(matrix, bounds, center)
+        rows, limits = matrix / sizes[:, None], slack / sizes
+        factor = np.zeros((0, 0))
+        if limits.max() > THIN * limits.min() and len(rows) >= len(center):
+            whole = np.linalg.qr(rows / limits[:, None], mode="r")
+            sides = np.abs(np.diag(whole))
+            factor = whole if sides.min() > 0.0 else factor
+        return cls(rows, limits, sizes, slack, factor)
+
+
+def _dual(frame: Frame, direction: Array) -> Array | None:
     """Multipliers y >= 0 of max <v, z> over A z <= slack, or None if unbounded.
 
-    The solver's tolerances are absolute: it sees a program in units of the data.
+    The solver's tolerances are absolute: it sees a program in units of the data. Of a
+    thin body it finds what bounds the long sides first. The rest is a direction, too.
     """
-    sizes = np.linalg.norm(matrix, axis=1)
     length = np.linalg.norm(direction)
-    if length == 0.0:
-        return np.zeros(len(slack))
-    rows, limits, unit = matrix / sizes[:, None], slack / sizes, direction / length
-    answer = _solve(-unit, A_ub=rows, b_ub=limits / limits.max())
-    if answer.status != 0:
+    total, rest = np.zeros(len(frame.slack)), direction
+    for _ in range(MAX_DUALS if frame.factor.size else 1):
+        size = np.linalg.norm(rest)
+        if size <= 2.0**-50 * length:
+            break
+        y = _unit_dual(frame, rest / size)
+        if y is None:
+            return None if not total.any() else total / frame.sizes
+        total = total + size * y
+        rest = direction - frame.rows.T @ total
+    return np.asarray(total / frame.sizes)
+
+
+def _unit_dual(frame: Frame, unit: Array) -> Array | None:
+    """Multipliers of the unit rows for a unit vector."""
+    rows = frame.rows
+    if frame.factor.size:
+        y = _dual_of_round(frame, unit)
+    else:
+        y = _multipliers(rows, frame.limits / frame.limits.max(), unit)
+    if y is None:
         return None
-    y: Array = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
     active = np.flatnonzero(y)
     if len(active):
         polished = np.linalg.lstsq(rows[active].T, unit, rcond=None)[0]
         if (polished >= 0.0).all():
             y[active] = polished
-    return np.asarray(y * length / sizes)
+    return y
+
+
+def _multipliers(rows: Array, limits: Array, direction: Array) -> Array | None:
+    """Dual solution of max <v, z> over rows z <= limits, or None if unbounded."""
+    answer = _solve(-direction, A_ub=rows, b_ub=limits)
+    if answer.status != 0:
+        return None
+    y: Array = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
+    return y
+
+
+def _dual_of_round(frame: Frame, direction: Array) -> Array | None:
+    """Dual solution in the coordinates in which the body is round."""
+    from scipy.linalg import solve_triangular
+
+    given = np.column_stack([(frame.rows / frame.limits[:, None]).T, direction])
+    round_rows = solve_triangular(frame.factor, given, trans="T").T
+    length = float(np.linalg.norm(round_rows[-1]))
+    y = _multipliers(round_rows[:-1], np.ones(len(frame.rows)), round_rows[-1] / length)
+    return None if y is None else y * length / frame.limits
 
 
 def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array]:
@@ -118,16 +417,16 @@ def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array
     most ``<y, slack> + ||r||_1 M``; the largest of these inequalities bounds M.
     """
     dim = len(center)
-    slack = _slack(matrix, bounds, center)
+    frame = Frame.around(matrix, bounds, center)
     reach = np.full((2, dim), np.inf)
     leak = np.zeros((2, dim))
     for side, sign in enumerate((-1.0, 1.0)):
         for j in range(dim):
             direction = np.zeros(dim)
             direction[j] = sign
-            y = _dual(matrix, slack, direction)
+            y = _dual(frame, direction)
             if y is not None:
-                reach[side, j] = y @ slack
+                reach[side, j] = y @ frame.slack
                 leak[side, j] = np.abs(direction - matrix.T @ y).sum()
     if np.isfinite(reach).all() and leak.max() < 0.5:
         reach = reach + leak * (reach.max() / (1.0 - leak.max()))
@@ -147,12 +446,12 @@ def support_value(
     """Upper bound of <v, x>, exact up to rounding."""
     size = math.ldexp(0.5, math.frexp(np.abs(v).max())[1])  # squares of v / size exist
     v = v / size
-    slack = _slack(matrix, bounds, center)
-    y = _dual(matrix, slack, v)
+    frame = Frame.around(matrix, bounds, center)
+    y = _dual(frame, v)
     if y is None:
         return math.inf
     rest = v - matrix.T @ y
     width = np.where(rest > 0.0, box[1] - center, center - box[0])
     with np.errstate(invalid="ignore"):
         leak = np.where(rest == 0.0, 0.0, np.abs(rest) * width).sum()
-    return size * float(v @ center + y @ slack + leak)
+    return size * float(v @ center + y @ frame.slack + leak)

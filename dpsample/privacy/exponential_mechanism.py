@@ -114,11 +114,12 @@ class ExponentialMechanism(MechanismTerms):
 
     def __repr__(self) -> str:
         """Numbers a reader wants first."""
+        domain, dim = self.facts.domain, self.facts.dim
         return (
             f"ExponentialMechanism(k={self.k:.6g}, mu={self.mu:.6g}, "
             f"gdp={self.gdp:.6g}, delta_exact={self.delta_exact:.6g}, "
             f"gamma={self.gamma:.6g}, risk_bound={self.risk_bound:.6g}, "
-            f"regularizer={self.regularizer!r})"
+            f"regularizer={self.regularizer.describe(domain, dim)})"
         )
 
 

@@ -36,6 +36,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
+from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, rough_mode
@@ -82,6 +83,8 @@ MAX_STAY = 20
 MIXED, EFFECTIVE = 1.05, 0.1
 PROPOSED = "close to a Gaussian: independent proposals"
 SLICES = "kinks or steep walls: slices along learned axes"
+# Maximum number of multiply-adds of a sweep whose chords are computed anew.
+MAX_CHORD_WORK = 1_000_000
 # Sweeps of the trial run of the slice sampler, and effective draws per sweep that may
 # be hoped for before it.
 NUM_SWEEPS, HOPED = 100, 0.5
@@ -107,7 +110,8 @@ def choose(target: Gibbs) -> SamplerChoice:
     is_flat = target.problem.domain.name in FLAT_DOMAINS
     if is_flat and conditional_of(target) == QUADRATIC:
         why = "a quadratic energy on a flat-sided domain"
-        chain = mixing(CoordinateHitAndRun().prepare(target, rng), rng)
+        prepared = CoordinateHitAndRun().prepare(target, rng)
+        chain = mixing(prepared, rng) if sweeps_shortly(prepared) else None
         if chain is not None:
             return SamplerChoice(CoordinateHitAndRun(), why, chain)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
@@ -151,6 +155,13 @@ def choose(target: Gibbs) -> SamplerChoice:
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
     return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
+
+
+def sweeps_shortly(prepared: PreparedChain) -> bool:
+    """Whether a sweep follows its slacks, or computes few of them for each chord."""
+    body = prepared.target.numbers.body
+    work = body.matrix.size * len(body.center)
+    return prepared.plan.room.kind != CHORD or work <= MAX_CHORD_WORK
 
 
 def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:

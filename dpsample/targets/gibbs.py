@@ -385,7 +385,11 @@ class Gibbs:
 
     def __repr__(self) -> str:
         """Problem and parameters."""
-        return f"Gibbs({self.problem!r}, k={self.k:.6g}, mu={self.mu:.6g})"
+        numbers = f"k={self.k:.6g}, mu={self.mu:.6g}"
+        described = self.regularizer.describe(self.problem.domain, self.dim)
+        if described != repr(self.regularizer):  # the domain leaves the center open
+            numbers += f", regularizer={described}"
+        return f"Gibbs({self.problem!r}, {numbers})"
 
 
 class _Near:

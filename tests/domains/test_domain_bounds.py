@@ -262,7 +262,7 @@ REFUSED = {
     ),
     "A theta <= b must be a set with interior points, got inequalities that no point "
     "satisfies strictly. Rows 0 and 1 of A force an equality: give it as A_eq theta = "
-    "b_eq.": (lambda: Polytope([[1.0], [-1.0]], [1.0, -1.0])),
+    "b_eq, or call Polytope.reduced.": (lambda: Polytope([[1.0], [-1.0]], [1.0, -1.0])),
     "A must be of shape (any, 3), got shape (1, 2).": lambda: Polytope(
         [[1.0, 0.0]], [1.0]
     ).body(3),

@@ -115,5 +115,5 @@ def test_what_leaves_no_room_is_refused(b, equalities, words):
 
 
 def test_three_inequalities_that_force_a_point_name_the_remedy():
-    with pytest.raises(ValueError, match="They force an equality"):
+    with pytest.raises(ValueError, match="Rows 0, 1 and 2 of A force an equality"):
         Polytope([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], np.zeros(3))

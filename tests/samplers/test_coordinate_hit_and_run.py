@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.stats import norm
+from scipy.stats import expon, norm
 
 import dpsample as dps
 from dpsample.samplers import CoordinateHitAndRun
@@ -223,3 +223,46 @@ def test_losses_that_need_no_record_touch_none():
         stats = draw(prepared, prepared.init(), np.random.default_rng(12), 20)[1]
         assert ((stats[:, 4] == 0.0) == is_free).all()
         assert (stats[:, 1] == 1.0).all()
+
+
+def steep(domain, k):
+    """A linear energy of slope k / 2, and its gradient in units of k."""
+    slope = np.array([0.3, 0.4])
+    rows, minus = np.tile(slope, (2, 1)), -np.ones(2)
+    problem = dps.Problem(rows, minus, loss=L.Linear(), domain=domain, row_bound=1.0)
+    return dps.Gibbs(problem, k=k, mu=0.0), slope
+
+
+CORNER = np.vstack([np.eye(2), -np.eye(2)])
+STEEP = {
+    "polytope by columns": D.Polytope(CORNER, np.ones(4)),
+    "polytope": D.Polytope(
+        np.vstack([CORNER, [[0.3, 0.3], [0.2, 0.3], [0.3, 0.1]]]), np.ones(7)
+    ),
+    "far polytope": D.Polytope(CORNER, np.array([5.0, 5.0, -3.0, -3.0])),
+    "ball": D.Ball(1.0),
+    "far ball": D.Ball(1.0, center=[3e4, 3e4]),
+}
+
+
+@usual("polytope", "far ball")
+@pytest.mark.parametrize("k", [1e9, 1e11, 1e13])
+@pytest.mark.parametrize("name", STEEP)
+def test_steep_energies_keep_the_law_of_the_distance_from_the_wall(name, k):
+    """A margin of 1e-12 was three times as wide as the layer that holds the draws."""
+    if name == "far ball":
+        k = k / 1e5  # distances of points of size 1e4 have fewer digits
+    target, slope = steep(STEEP[name], k)
+    prepared = prepared_for(target)
+    draws, _ = draw(prepared, prepared.init(), np.random.default_rng(6), 4000)
+    assert all(target.problem.domain.contains(theta) for theta in draws)
+    if "ball" in name:
+        draws = draws[::8] - STEEP[name].default_center(2)
+        distances = (0.5 * k * (1.0 - np.linalg.norm(draws, axis=1)))[:, None]
+    else:
+        wall = 3.0 if name == "far polytope" else -1.0
+        distances = k * slope * (draws - wall)
+    for column in distances.T:
+        assert_law(column, expon.cdf)
+    with rejected():
+        assert_law(distances[:, 0] + 2e-12 * k * slope[0] + 0.5, expon.cdf)

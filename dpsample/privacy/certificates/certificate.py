@@ -198,6 +198,7 @@ class Certificate(Sealed, MechanismTerms):
             sampler = "an exact draw (no sampler yet)"
         limit = "" if self.max_work is None else f"; max_work = {self.max_work:g}"
         sensitivity = f"G = {self.lipschitz:.6g}, G_Delta = {self.diff_lipschitz:.6g}"
+        described = self.regularizer.describe(facts.domain, facts.dim)
         return [
             ("guarantee", self.statement),
             ("releasable", yes_unless(obstacles)),
@@ -207,7 +208,7 @@ class Certificate(Sealed, MechanismTerms):
             ("risk bound", self.risk_statement),
             ("attacks", str(self.attack_risk)),
             *facts.rows(),
-            ("regularizer", f"{self.regularizer!r}, range {self.range_bound:.6g}"),
+            ("regularizer", f"{described}, range {self.range_bound:.6g}"),
             ("sensitivity", sensitivity),
             ("theorems", "\n".join(registry().words(self.theorems))),
             ("assumptions", "\n".join(registry().words(self.assumptions))),

@@ -110,11 +110,13 @@ def step(target, pieces, plan, state, rng):
     state.counts[chain.RECORDS] += evaluations * target.data.num_records
     if code != OK:
         return code
-    t = line.move_inside(target, pieces, state, t)
+    kept = line.move_inside(target, pieces, state, t)
     for i in range(margins.shape[0]):
-        margins[i] += t * rates[i]
+        margins[i] += kept * rates[i]
     state.energy[0] = value
-    return OK
+    if kept != t:
+        state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
+    return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
 
 
 run = compile_run(step)

@@ -4,7 +4,8 @@
 A coordinate changes the slacks b - A theta of a polytope by a multiple of a column, and
 the norm of a ball by one term: a chord costs the nonzeros of one column, or nothing.
 Polytopes and balls are shrunk by `MARGIN`, which covers the rounding errors of what is
-kept: draws never leave the domain itself.
+kept: draws never leave the domain itself. Where this would change the law, chords come
+from the domain instead.
 """
 
 from typing import NamedTuple
@@ -15,10 +16,13 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
 from dpsample.numerics.vectors import copy_into
+from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
 
 FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
 MARGIN = 1e-12
+# Total variation by which the margin may change the law.
+MAX_LOSS = 1e-4
 # A slack is kept above this, so that its product with HUGE is no obstacle.
 TINY, HUGE = 1e-200, 1e300
 INFINITY_BITS = 0x7FF0000000000000
@@ -152,9 +156,15 @@ def ball_change(before, after, radius, p):
 
 @kernel(counts_references=False)
 def settle(room, theta, slacks, j, t):
-    """Move coordinate j by t; slacks follow, except those of FACETS."""
-    before = theta[j] - room.center[j]
-    theta[j] = min(max(theta[j] + t, room.lower[j]), room.upper[j])
+    """Move coordinate j by t, or less where rounding leads out; return the move.
+
+    The slacks follow, except those of FACETS.
+    """
+    before, start = theta[j] - room.center[j], theta[j]
+    moved = theta[j] + t
+    theta[j] = min(max(moved, room.lower[j]), room.upper[j])
+    if theta[j] != moved:
+        t = theta[j] - start
     if room.kind == BALL:
         after = theta[j] - room.center[j]
         slacks[0] += ball_change(before, after, room.radius, room.p)
@@ -162,6 +172,19 @@ def settle(room, theta, slacks, j, t):
         for m in range(room.starts[j], room.starts[j + 1]):
             i = room.rows[m]
             slacks[i] = max(slacks[i] - t * room.values[m], TINY)
+    return t
+
+
+def _may_shrink(target: Gibbs, shares: list[tuple[Array, float]]) -> bool:
+    """Whether the law on a shrunk domain is close to that on the domain itself.
+
+    The shrunk domain holds the images of all points under a contraction by a share s
+    towards a point c. By convexity they have at least (1 - s)^d exp(-s (V(c) - min V))
+    of the mass. ``shares`` has pairs of c and s, of which one must suffice.
+    """
+    least = target.energy(rough_mode(target))
+    losses = [s * (target.dim + target.energy(c) - least) for c, s in shares]
+    return any(loss <= MAX_LOSS for loss in losses)
 
 
 def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
@@ -191,11 +214,14 @@ def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
         body = domain.body(dim)
         return room._replace(kind=BOX, lower=body.lower, upper=body.upper)
     if isinstance(domain, Polytope):
-        return _with_facets(room, domain, center, stddevs)
+        return _with_facets(room, target, center, stddevs)
     if isinstance(domain, Ball) or (
         isinstance(domain, SchattenBall) and domain.p == 2.0
     ):
         middle = domain.default_center(dim)
+        is_far = 2.0**-50 * np.abs(middle).max() > MARGIN * domain.radius
+        if is_far or not _may_shrink(target, [(middle, MARGIN)]):
+            return room
         radius = domain.radius * (1.0 - MARGIN)
         if np.isinf(domain.p):
             return room._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
@@ -203,13 +229,23 @@ def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
     return room
 
 
-def _with_facets(room: Room, domain: Polytope, center: Array, stddevs: Array) -> Room:
+def _with_facets(room: Room, target: Gibbs, center: Array, stddevs: Array) -> Room:
+    domain = target.problem.domain
+    assert isinstance(domain, Polytope)
     rows, limits = np.array(domain.A), np.array(domain.b)
     reach = np.abs(center) + FAR * stddevs
     if domain.is_bounded:
         eye = np.eye(len(center))
         reach = np.maximum(np.abs(domain.support(eye)), np.abs(domain.support(-eye)))
-    limits = limits - MARGIN * (np.abs(limits) + np.abs(rows) @ reach)
+    lost = MARGIN * (np.abs(limits) + np.abs(rows) @ reach)
+    shares = []
+    for point in (domain.interior_point(target.dim), center):
+        slack = limits - rows @ point
+        if (slack > 0.0).all():
+            shares.append((point, float((lost / slack).max())))
+    if not _may_shrink(target, shares):
+        return room
+    limits = limits - lost
     columns = np.ascontiguousarray(rows.T)
     if np.mean(rows != 0.0) <= SPARSE_SHARE:
         where, facet = np.nonzero(columns)

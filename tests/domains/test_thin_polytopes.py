@@ -1,0 +1,198 @@
+"""Thin, far, tiny and badly scaled polytopes; inequalities that leave no interior."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpsample.domains import Polytope, polytope_bounds
+
+
+def rotation(dim):
+    return np.linalg.qr(np.random.default_rng(0).standard_normal((dim, dim)))[0]
+
+
+def rows_of(half, *, is_rotated=False, shift=0.0, scales=None):
+    """Inequalities of a box around a point, maybe rotated, and scaled by rows."""
+    half = np.asarray(half, dtype=float)
+    axes = rotation(len(half)) if is_rotated else np.eye(len(half))
+    rows = np.vstack([axes.T, -axes.T])
+    limits = np.append(half, half) + rows @ np.full(len(half), shift)
+    scales = np.ones(len(rows)) if scales is None else np.asarray(scales)
+    return rows * scales[:, None], limits * scales
+
+
+STRIP = [1.0, 1e-9]
+BODIES = {
+    "fluxes": ([[1, 0], [-1, 0], [0, 1], [0, -1]], [1e9, 0, 1, 0]),
+    "strip": rows_of(STRIP),
+    "long strip": rows_of([1e6, 1e-6]),
+    "rotated long strip": rows_of([1e6, 1e-6], is_rotated=True),
+    "far cube": rows_of([0.5] * 3, shift=1e8),
+    "far rotated cube": rows_of([0.5] * 3, shift=1e8, is_rotated=True),
+    "scaled cube": rows_of(
+        [1.0] * 3,
+        shift=1.0,
+        is_rotated=True,
+        scales=10.0 ** np.array([12, -12, 3, -7, -12, 12]),
+    ),
+    "scaled strip": rows_of(STRIP, is_rotated=True, scales=[1e12, 1e-12, 1e-12, 1e12]),
+    "five sides": rows_of([1, 1e-9, 1e-5, 1e3, 1e-9], is_rotated=True),
+    "needle": ([[1, 1e-9], [-1, 1e-9], [0, -1]], [0, 0, 1]),
+    "few doubles wide": ([[1], [-1]], [1e8 + 1e-7, -1e8]),
+    **{
+        f"rotated strip of {w}": rows_of([1.0, w], is_rotated=True)
+        for w in (1e-7, 1e-9, 1e-11, 1e-13)
+    },
+}
+
+
+def exact_slacks(body, point):
+    point = [Fraction(x) for x in point.tolist()]
+    return [
+        Fraction(limit) - sum(Fraction(a) * x for a, x in zip(row, point, strict=True))
+        for row, limit in zip(body.A.tolist(), body.b.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_with_an_interior_have_a_point_strictly_inside(name):
+    body = Polytope(*BODIES[name])
+    center = body.default_center(body.A.shape[1])
+    assert body.is_bounded and body.contains(center)
+    assert min(exact_slacks(body, center)) > 0
+
+
+@pytest.mark.parametrize(
+    "half", [[1.0, 1e-7], STRIP, [1e6, 1e-6], [1.0, 1e-9, 1e-5, 1e3, 1e-9]]
+)
+def test_supports_of_rotated_thin_boxes_are_those_of_the_box(half):
+    rows, limits = rows_of(half, is_rotated=True)
+    body, axes = Polytope(rows, limits), rotation(len(half))
+    along = np.random.default_rng(1).standard_normal((5, len(half)))
+    for v in np.vstack([along, np.eye(len(half)), axes.T]):
+        exact = float(np.abs(v @ axes) @ half)
+        rounding = 1e-15 * np.abs(v).sum() * max(half)
+        value = float(body.support(v))
+        assert exact * (1.0 - 1e-14) - rounding <= value
+        assert value <= exact * (1.0 + 1e-6) + 10.0 * rounding
+
+
+def flat(*equal, extra=0):
+    """Cube of which some coordinates are fixed, with rows of other sizes."""
+    rows, limits = rows_of([1.0] * 4)
+    for j in equal:
+        rows[4 + j] *= 4.0  # keeps digits
+        limits[j], limits[4 + j] = 0.25, -1.0
+    return rows, limits - extra
+
+
+REFUSED = {
+    "Rows 1 and 5 of A force an equality": flat(1),
+    "Rows 0, 2, 3, 4, 6 and 7 of A force an equality": flat(0, 2, 3),
+    "Rows 0, 1 and 2 of A force an equality": (
+        [[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]],
+        np.zeros(3),
+    ),
+    "Rows 1 and 4 of A contradict one another. Correct the inequalities": (
+        np.vstack([np.eye(3), -np.eye(3)]),
+        [1.0, 0.0, 2.0, 1.0, -1e-12, 3.0],
+    ),
+    "Rows 0, 1 and 2 of A contradict": (
+        [[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]],
+        [-1e-10, 0.0, 0.0],
+    ),
+    "rounding error of a distance there is 2.2e-08. Rows 0 and 1": (
+        [[1.0], [-1.0]],
+        [1e8 + 1.5e-8, -1e8],
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_leaves_no_interior_is_refused_with_all_rows_that_do(words):
+    with pytest.raises(ValueError, match="a set with interior points") as caught:
+        Polytope(*REFUSED[words])
+    assert words in str(caught.value)
+
+
+def test_strips_are_refused_exactly_where_they_are_flat():
+    """The sign of a width is that of fractions; widths of few doubles are open."""
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        row = rng.standard_normal(2)
+        place, size = 10.0 ** rng.uniform(-6, 6), 2.0 ** rng.integers(-8, 9)
+        gap = rng.choice([0.0, -1.0, 1.0]) * 10.0 ** rng.uniform(-13, 0) * place
+        rows = np.vstack([row, -size * row, np.eye(2), -np.eye(2)])
+        limits = np.append([place + gap, -size * place], np.full(4, 1e8))
+        width = Fraction(limits[0]) + Fraction(limits[1]) / Fraction(size)
+        try:
+            found = polytope_bounds.find_center(rows, limits)
+        except ValueError:
+            found = None
+        if isinstance(found, np.ndarray):
+            assert width > 0
+        else:
+            assert found.rows.tolist() == [0, 1]
+            assert found.sign == (width > 0) - (width < 0)
+            assert width <= Fraction(4e-15) * Fraction(place)
+
+
+def hidden(dim, rank, seed):
+    """A rotated cube in a subspace of which the equalities are pairs or triples."""
+    rng = np.random.default_rng(seed)
+    axes = np.round(4.0 * rng.standard_normal((dim, dim))) / 4.0
+    cube = np.vstack([np.eye(dim), -np.eye(dim)])
+    held = axes[:rank]
+    pairs = np.vstack([held[0], -4.0 * held[0], held[1:], -held[1:].sum(axis=0)])
+    order = rng.permutation(len(cube) + len(pairs))
+    rows = np.vstack([cube, pairs])[order]
+    limits = np.append(np.full(len(cube), 1.0), np.zeros(len(pairs)))[order]
+    return rows, limits, np.flatnonzero(order >= len(cube)), held
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_implied_equalities_are_named_at_once_and_solved_on_request(seed):
+    rows, limits, forced, held = hidden(6, 3, seed)
+    with pytest.raises(ValueError, match="force an equality") as caught:
+        Polytope(rows, limits)
+    assert all(f" {i}" in str(caught.value) for i in forced)
+    body = Polytope.reduced(rows, limits)
+    assert (body.affine_dim(6), len(body.A)) == (3, 12)
+    point = body.project(np.random.default_rng(seed).standard_normal(6))
+    np.testing.assert_allclose(held @ point, 0.0, atol=1e-12)
+    assert body.contains(body.default_center(6))
+    again = Polytope(body.A, body.b, body.A_eq, body.b_eq)
+    assert again == body
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (rows_of([0.0, 0.0]), "got the single point"),
+        (([[1.0], [-1.0]], [-1.0, -1.0]), "Rows 0 and 1 of A contradict"),
+        ((*rows_of([1.0] * 3), [[1, 1, 0], [2, 2, 0]], [0.0, 1.0]), "No point satisf"),
+    ],
+)
+def test_what_no_equalities_can_mend_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        Polytope.reduced(*given)
+
+
+def test_dependent_equalities_and_full_bodies_are_reduced_to_themselves():
+    rows, limits = rows_of([1.0] * 3)
+    body = Polytope.reduced(rows, limits, [[1, 1, 0], [2, 2, 0]], [0.5, 1.0])
+    assert body.A_eq.shape == (1, 3) and body.affine_dim(3) == 2
+    assert Polytope.reduced(rows, limits) == Polytope(rows, limits)
+
+
+def test_tiny_bodies_on_equalities_hold_them_to_their_own_size():
+    rows, limits = rows_of([1e-12] * 3)
+    body = Polytope(rows, limits, [[1.0, 1.0, 1.0]], [0.0])
+    assert body.contains([1e-13, -1e-13, 0.0])
+    assert not body.contains([1e-13, 1e-13, 1e-13])
+    with pytest.raises(ValueError, match="feasible on the equalities, got row 6"):
+        rows, limits = np.vstack([rows, [[1.0, 1.0, 1.0]]]), np.append(limits, -1e-13)
+        Polytope(rows, limits, [[1.0, 1.0, 1.0]], [0.0])
