@@ -122,7 +122,7 @@ class _Picture:
     @property
     def has_numbers(self) -> bool:
         """Whether the horizontal axis is one of numbers, not of names."""
-        return all(value == place for value, place in self.places.items())
+        return all(map(_is_number, self.places))
 
 
 def _chosen(by: Sequence[str], line: TheoryComparison) -> str:
@@ -150,11 +150,15 @@ def _has_theory(line: TheoryComparison) -> bool:
 def _places(values: Sequence[Any]) -> dict[object, float]:
     """Where values are on the axis: names and infinity have one place each."""
     distinct = list(dict.fromkeys(values))
-    is_plain = all(
-        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
-        for v in distinct
-    )
+    is_plain = all(map(_is_number, distinct))
     return {v: float(v if is_plain else k) for k, v in enumerate(distinct)}
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is its own place: True and False are names."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _canvas(picture: _Picture) -> Canvas:

@@ -8,7 +8,7 @@ import pytest
 
 from dpsample.experiments import Figure, Metric
 from dpsample.experiments.findings import results, summary
-from dpsample.experiments.report import draw, write
+from dpsample.experiments.report import draw, shown, write
 from dpsample.experiments.summaries import comparisons, estimates
 from dpsample.experiments.tasks import Row
 from tests.experiments.test_study_store import environment as environment
@@ -204,3 +204,12 @@ def test_one_replicate_is_drawn_without_a_band(tmp_path):
     declared = study(Metric("x"), figures=(Figure(x="n", y="x"),))
     found = estimates(declared, rows(declared, lambda n, rng: [n]), quick=False)
     assert len(draw(declared, comparisons(found, {}), tmp_path)) == 2
+
+
+def test_false_and_true_are_names_on_the_axis(tmp_path):
+    figure = Figure(x="n", y="x")
+    declared = study(Metric("x"), grid={"n": (False, True)}, figures=(figure,))
+    found = estimates(declared, rows(declared, lambda n, rng: [n + 1.0]), quick=False)
+    draw(declared, comparisons(found, {}), tmp_path)
+    text = (tmp_path / "s-1.svg").read_text()
+    assert all(f">{shown(name)}</text>" in text for name in (False, True))

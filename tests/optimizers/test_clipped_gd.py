@@ -256,3 +256,45 @@ def test_what_is_not_proved_is_refused():
     rows = np.ones((3, 1)) * 0.5
     with pytest.raises(ValueError, match="step_size must be given"):
         ClippedGD(num_steps=3, clip=1.0).recipe(linear(rows, np.ones(3)).facts, BUDGET)
+
+
+def test_the_refused_steps_are_those_whose_sensitivity_overflows():
+    problem = logistic(300, 3)  # smoothness 1 / 4
+
+    def recipe(step_size, num_steps):
+        method = ClippedGD(
+            num_steps=num_steps, clip=0.3, step_size=step_size, ridge=0.5
+        )
+        return method.recipe(problem.facts, BUDGET)
+
+    # Longer than 2 / (smoothness + 2 ridge) = 1.6, and yet a contraction by 0.725.
+    assert recipe(2.3, 10_000).phases[0].output_stddev < 1.0
+    assert recipe(2.8, 10).phases[0].output_stddev < np.inf  # expands, a few times
+    with pytest.raises(ValueError, match="finite sensitivity") as refusal:
+        recipe(2.8, 10_000)
+    assert "Above 2 / (smoothness + ridge) = 2.66667 every step multiplies" in str(
+        refusal.value
+    )
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+def test_steps_contract_up_to_two_over_smoothness_and_ridge(ridge):
+    smoothness, limit = 1.0, 2.0 / (1.0 + ridge)
+
+    def growth(step_size):
+        few, many = (
+            descent_sensitivity(
+                record_bound=1.0,
+                num_records=1,
+                step_size=step_size,
+                smoothness=smoothness,
+                ridge=ridge,
+                num_steps=steps,
+            )
+            for steps in (400, 401)
+        )
+        return (many - few) / step_size  # rho^400
+
+    within = growth(0.99 * limit)
+    assert within < 0.02 if ridge else within == pytest.approx(1.0, rel=1e-9)
+    assert growth(1.01 * limit) > 50.0

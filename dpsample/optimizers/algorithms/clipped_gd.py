@@ -68,7 +68,8 @@ class ClippedGD(Optimizer):
     ------
     ValueError
         If a number is out of its range; in `recipe`, if the loss is not smooth (except
-        with ``step_size`` and ``noise="steps"``) or steps are too long to contract.
+        with ``step_size`` and ``noise="steps"``) or, with noise on the output, if
+        num_steps steps above 2/(lambda + alpha) make the sensitivity overflow.
 
     Guarantee
     ---------
@@ -156,16 +157,20 @@ class ClippedGD(Optimizer):
     ) -> tuple[float, Event]:
         """Noise of the last iterate and its event."""
         check.positive(clip=clip, remedy="Clip, or bound the domain.")
+        smoothness = clipped_smoothness(facts, clip)
         moved = SHIFTS[budget.relation] * descent_sensitivity(
             record_bound=clip,
             num_records=facts.num_records,
             step_size=size,
-            smoothness=clipped_smoothness(facts, clip),
+            smoothness=smoothness,
             ridge=self.ridge,
             num_steps=self.num_steps,
         )
         if not math.isfinite(moved):
-            remedy = "Steps above 2 / (smoothness + 2 ridge) do not contract."
+            remedy = (
+                f"Above 2 / (smoothness + ridge) = {2.0 / (smoothness + self.ridge):g} "
+                "every step multiplies the sensitivity: take shorter or fewer steps."
+            )
             check.fail(
                 "step_size", "small enough for a finite sensitivity", size, remedy
             )

@@ -1,24 +1,54 @@
 # mypy: allow-untyped-defs
-"""Exact draws of Gaussians, also times a squared l_q norm, on convex sets.
+r"""Exact draws of Gaussians, also times a squared l_q norm, on convex sets.
 
-`gaussian_in_ball` draws the coordinate along the axis through the mean first, then the
-rest (see `draw_axis`). `gaussian_in_box` is a product of truncated normals. `draw_lp`
-is for e^{-(kappa / 2) S^(2/q)} times a Gaussian, on A <= bound, with S = sum |u_i|^q
-and A = sum |u_i|^r. It rejects from e^{-b S - c A} times the Gaussian, a product of
-one-dimensional densities, with b = (kappa / q) S0^(2/q - 1) the slope of a tangent:
-S^(2/q) is convex in S. Any S0 > 0 and c >= 0 are exact; the best ones solve E S = S0
-and, if the constraint is active, E A = bound (otherwise c = 0), found by fixed
-quadrature.
+`gaussian_in_ball` draws the distance from the axis through the mean first, then the
+point on that chord (see below). `gaussian_in_box` is a product of truncated normals.
+`draw_lp` is for e^{-(kappa / 2) S^(2/q)} times a Gaussian, on A <= bound, with S = sum
+|u_i|^q and A = sum |u_i|^r. It rejects from e^{-b S - c A} times the Gaussian, a
+product of one-dimensional densities, with b = (kappa / q) S0^(2/q - 1) the slope of a
+tangent: S^(2/q) is convex in S. Any S0 > 0 and c >= 0 are exact; the best ones solve
+E S = S0 and, if the constraint is active, E A = bound (otherwise c = 0), found by
+fixed quadrature.
 
-**Along the axis of a ball** units are the Gaussian's standard deviation, R the radius,
-A the distance of the mean from the center, a = (dim - 1) / 2. The coordinate w along
-the axis is written as w = R - z, which keeps its distance z from the near pole to full
-precision. Its density on [0, 2 R] is log-concave,
+**Balls.** Units are the Gaussian's standard deviation, R the radius, A the distance of
+the mean from the center, n = dim - 2. Points at distance y from the axis have a
+coordinate w along it with |w| <= q = sqrt(R^2 - y^2), and
 
-    log density = -z^2 / 2 + (R - A) z + log P(a, z (2 R - z) / 2) + constant,
+.. math:: \log p(y) = h(y) = n \log y - y^2 / 2 + \log M(q) + \text{constant},
+          \quad M(q) = \int_{-q}^{q} e^{-(w - A)^2 / 2} dw.
 
-P the regularized incomplete gamma function. Given z, half the squared distance from
-the axis is a Gamma(a, 1) variable restricted to [0, z (2 R - z) / 2].
+Given y, w is a normal about A, truncated to the chord. Nothing cancels, however
+concentrated the law is:
+
+- the mean is A - q = y^2 / (R + q) - (R - A) above the end of the chord, and R - A is
+  computed from the squares in twice the working precision;
+- a mean above the end leaves the depth q - w, a normal's tail, to be drawn relative to
+  the end;
+- for A > R the factor e^{-(A - q)^2 / 2} is taken out of M, and what it adds to
+  -y^2 / 2 is -A (R - q) + constant, by y^2 = (R - q) (R + q);
+- h is only used as a difference from its value at the mode, each term by itself.
+
+h is concave: M is log-concave in y, as a marginal of a log-concave density, and n >= 0.
+With H(q) = M'(q) / M(q), the sum of the hazards at both ends of the chord,
+
+.. math:: h'(y) = n / y - y G(y),  \quad  G = 1 + H(q) / q,
+
+and G increases in y: log M is concave in q, so that H decreases in q, and 1 / q does.
+
+**Rejection constant.** The envelope is a plateau [m - l, m + r] and exponential tails
+along the tangents of h at its ends. A plateau must be h(m) + g high, g = max(h'(m) r,
+-h'(m) l, 0). Ends are found by bisection with drops h(m) - h = delta in [0.4, 2]. By
+concavity the side of a plateau of width r has mass >= r (1 - e^-delta) / delta, and the
+slope of the tangent at its end is >= delta / r, so that the acceptance probability is
+
+.. math:: \ge \min_{0.4 \le \delta \le 2} \frac{(1 - e^{-\delta}) / \delta}
+          {e^g + e^{-\delta} / \delta}.
+
+For n = 0 the mode is m = 0 and g = 0. Otherwise m satisfies |h'(m)| m <= e sqrt(n), e =
+0.1. To its left -h'' >= n / y^2 >= n / m^2. To its right -h'' >= G(y) >= G(m) = n / m^2
+- h'(m) / m >= 0.9 n / m^2. With U = sqrt(n) times a side's width over m, therefore,
+2 >= delta >= 0.45 U^2 - e U, U < 2.23 and g <= e U < 0.23. The acceptance is above 0.28
+for all dim >= 2, R and A.
 """
 
 import math
@@ -26,14 +56,18 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.numerics.stable import log_gamma_factor, log_gammainc
+from dpsample.numerics.stable import vexp
 from dpsample.samplers.log_concave import (
     ENVELOPE_SIZE,
     draw_from_envelope,
     factor_envelope,
     factor_moments,
+    log_mills,
+    log_rising_mass,
     normal_between,
     power,
+    tail_excess,
+    truncated_normal,
 )
 
 MAX_NEWTON = 25
@@ -43,6 +77,16 @@ _SERIES_BELOW = 1e-3
 _TOLERANCE = 0.2
 _FLOOR = 1e-290
 MAX_STEPS = 60
+# A slope at the mode of this many square roots of n over the mode is none: the proved
+# acceptance rests on it.
+_SLOPE_ERROR = 0.1
+# Deviations between a mean and the end of a chord up to which erfc keeps its digits.
+_NEAR = 6.0
+# A drop in log density by this leaves less than the rounding errors.
+_NEGLIGIBLE = 40.0
+_ROOT_HALF = math.sqrt(0.5)
+_ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
 @kernel(counts_references=False)
@@ -161,15 +205,36 @@ def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
 
 
 @kernel(counts_references=False)
+def _length(mean, center):
+    """||mean - center||_2, without overflow or underflow of squares."""
+    square = 0.0
+    for j in range(mean.shape[0]):
+        square += (mean[j] - center[j]) ** 2
+    if 1e-280 < square < 1e280:
+        return math.sqrt(square)
+    largest = 0.0
+    for j in range(mean.shape[0]):
+        size = abs(mean[j] - center[j])
+        largest = size if not size <= largest else largest  # NaN stays
+    if not 0.0 < largest < np.inf:
+        return largest
+    square = 0.0
+    for j in range(mean.shape[0]):
+        square += ((mean[j] - center[j]) / largest) ** 2
+    return largest * math.sqrt(square)
+
+
+@kernel(counts_references=False)
 def _scaled_into_ball(center, radius, out):
     """Undo a rounding error that put the draw outside the ball."""
-    total = 0.0
-    for j in range(out.shape[0]):
-        total += (out[j] - center[j]) ** 2
-    norm = math.sqrt(total)
-    if norm > radius:
+    pull = 1e-15
+    norm = _length(out, center)
+    while norm > radius:
+        shrink = radius / norm * (1.0 - pull)
         for j in range(out.shape[0]):
-            out[j] = center[j] + (out[j] - center[j]) * (radius / norm * (1.0 - 1e-15))
+            out[j] = center[j] + (out[j] - center[j]) * shrink
+        pull = min(4.0 * pull, 1.0)  # about a far center the first may be rounded away
+        norm = _length(out, center)
     return 1.0 if norm == norm else np.nan
 
 
@@ -188,11 +253,38 @@ def _plain(rng, mean, stddev, center, radius, out):
 
 
 @kernel(counts_references=False)
-def _axis(mean, center, square, j):
-    """Entry j of the unit vector from center to mean; the first axis if they agree."""
-    if square > 0.0:
-        return (mean[j] - center[j]) / math.sqrt(square)
-    return 1.0 if j == 0 else 0.0
+def _exact_square(x):
+    """x^2 as a sum of two doubles (Veltkamp's splitting, Dekker's product)."""
+    big = 134217729.0 * x
+    high = big - (big - x)
+    low = x - high
+    square = x * x
+    return square, ((high * high - square) + 2.0 * high * low) + low * low
+
+
+@kernel(counts_references=False)
+def _depth(mean, stddev, center, radius, length):
+    """Return radius - ||mean - center||_2; ``length`` is the norm, rounded.
+
+    Next to the sphere the norm's rounding would be all that is left. There the norm's
+    square is summed again in pairs of doubles, and the error of the norm taken off.
+    """
+    depth = radius - length
+    is_near = abs(depth) < 1e-3 * radius and radius > 1e3 * stddev
+    if not (is_near and 1e-100 < length < 1e100):
+        return depth
+    square, rest = _exact_square(length)
+    total, rest = -square, -rest
+    for j in range(mean.shape[0]):
+        gap = mean[j] - center[j]
+        back = gap - mean[j]
+        lost = (mean[j] - (gap - back)) - (center[j] + back)  # of the difference
+        square, error = _exact_square(gap)
+        after = total + square
+        back = after - total
+        rest += (total - (after - back)) + (square - back) + error + 2.0 * gap * lost
+        total = after
+    return depth - (total + rest) / (2.0 * length)
 
 
 @kernel(counts_references=False)
@@ -201,37 +293,54 @@ def gaussian_in_ball(rng, mean, stddev, center, radius, out):
 
     Exact for any mean, O(dim). Returns 1.0, or NaN on failure (out is then NaN).
     """
-    dim = mean.shape[0]
-    square = 0.0
-    for j in range(dim):
-        square += (mean[j] - center[j]) ** 2
-    scaled, distance = radius / stddev, math.sqrt(square) / stddev
-    if not (scaled > 0.0 and distance < np.inf):
+    dim, length = mean.shape[0], _length(mean, center)
+    scaled, distance = radius / stddev, length / stddev
+    if not (0.0 < scaled < np.inf and distance < np.inf):
         out[:] = np.nan
         return np.nan
     # Mean plus one standard deviation of the squared distance: P(inside) >= 1 / 2.
     spread = math.sqrt(2.0 * dim + 4.0 * distance * distance)
-    if dim + distance * distance + spread <= scaled * scaled:
+    if dim + spread <= (scaled - distance) * (scaled + distance):
         return _plain(rng, mean, stddev, center, radius, out)
     if dim == 1:
         low, high = center[0] - radius, center[0] + radius
         out[0] = normal_between(rng, mean[0], stddev, low, high)
         return _scaled_into_ball(center, radius, out)
-    half = 0.5 * (dim - 1)
-    z = draw_axis(rng, half, scaled, distance)
-    across = math.sqrt(2.0 * truncated_gamma(rng, half, 0.5 * z * (2.0 * scaled - z)))
-    along, total = 0.0, 0.0
-    for j in range(dim):
-        out[j] = rng.standard_normal()
-        along += _axis(mean, center, square, j) * out[j]
-    for j in range(dim):
-        out[j] -= along * _axis(mean, center, square, j)
-        total += out[j] * out[j]
-    for j in range(dim):
-        step = (scaled - z) * _axis(mean, center, square, j)
-        step += across / math.sqrt(total) * out[j]
-        out[j] = center[j] + stddev * step
+    depth = _depth(mean, stddev, center, radius, length) / stddev
+    ball = (scaled, distance, depth)
+    across = draw_across(rng, dim - 2.0, ball)
+    half, above = half_chord(ball, across)
+    if above > 0.0:
+        along = half - tail_excess(rng, above, 2.0 * half)
+    else:
+        along = distance + truncated_normal(rng, -half - distance, -above)
+    _place(rng, stddev * along, stddev * across, mean, center, length, out)
     return _scaled_into_ball(center, radius, out)
+
+
+@kernel(counts_references=False)
+def _place(rng, along, across, mean, center, length, out):
+    """Fill out with a point so far along the axis and across it, in any direction.
+
+    The direction is that of the reflection of (0, g), g normal, by which the first
+    coordinate axis becomes the ball's: it is orthogonal to it without cancellation.
+    """
+    dim, square, inner = mean.shape[0], 0.0, 0.0
+    scale = 1.0 / length if length > 0.0 else 0.0
+    first = (mean[0] - center[0]) / length if length > 0.0 else 1.0
+    while square == 0.0:
+        inner = 0.0
+        for j in range(1, dim):
+            out[j] = rng.standard_normal()
+            square += out[j] * out[j]
+            inner += out[j] * (mean[j] - center[j]) * scale
+    inner /= 1.0 + abs(first)
+    across /= math.sqrt(square)
+    sign = 1.0 if first >= 0.0 else -1.0
+    out[0] = center[0] + (along * first - across * inner * (first + sign))
+    for j in range(1, dim):
+        axis = (mean[j] - center[j]) * scale
+        out[j] = center[j] + (along * axis + across * (out[j] - inner * axis))
 
 
 @kernel(counts_references=False)
@@ -342,79 +451,152 @@ def draw_lp(
 
 
 @kernel(counts_references=False)
-def _log_density(a, radius, shift, z):
-    """Log density at z and its first two derivatives; shift = R - A."""
-    room = 0.5 * z * (2.0 * radius - z)
-    log_p = log_gammainc(a, room)
-    hazard = math.exp(math.log(a / room) + log_gamma_factor(a, room) - log_p)
-    w = radius - z
-    value = (shift - 0.5 * z) * z + log_p
-    first = shift - z + w * hazard
-    second = -1.0 - hazard + w * w * hazard * ((a - 1.0) / room - 1.0 - hazard)
-    return value, first, second
+def half_chord(ball, across):
+    """Half length q of the chord at this distance from the axis, and A - q."""
+    radius, _, depth = ball
+    half = math.sqrt(radius - across) * math.sqrt(radius + across)
+    return half, across * (across / (radius + half)) - depth
 
 
 @kernel(counts_references=False)
-def _mode(a, radius, distance):
-    """Approximate mode, by Newton's method inside a bracket.
+def _thin_chord(distance, half):
+    """Integrate e^{A u - u^2 / 2} over [-q, q], for A q <= 1 / 4 and q <= A.
 
-    The start is the near end of R - A and of the root of w (2 a / (R^2 - w^2)) = A - w
-    without the last w, which is the mode when the truncation is strong.
+    Eight Gauss-Legendre nodes leave a relative error below 1e-16.
     """
-    product = distance * radius
-    root = math.sqrt(a * a + product * product)
-    z = max(radius - distance, radius * (a + a * a / (root + product)) / (a + root))
-    low, high = 0.0, 2.0 * radius
-    if not 0.0 < z < high:
-        z = radius
-    for _ in range(MAX_STEPS):
-        _, first, second = _log_density(a, radius, radius - distance, z)
-        if first > 0.0:
-            low = z
+    total = 0.0
+    for k in range(_NODES.shape[0]):
+        u = half * _NODES[k]
+        total += _WEIGHTS[k] * vexp(u * (distance - 0.5 * u))
+    return half * total
+
+
+@kernel(counts_references=False)
+def _chord(ball, across):
+    """q, A - q, log of the normal's mass on the chord, its hazards at both ends.
+
+    If the mean is outside the ball, the mass is that divided by e^{-(A - q)^2 / 2}.
+    """
+    distance, depth = ball[1], ball[2]
+    half, above = half_chord(ball, across)
+    drop, square = 2.0 * distance * half, 0.5 * above * above
+    if above > 0.0 and (drop < 0.5 or above > _NEAR):
+        if drop < 0.5:
+            log_mass = math.log(_thin_chord(distance, half))
+            log_mass -= half * (distance - 0.5 * half)
+        elif drop < _NEGLIGIBLE:
+            log_mass = log_rising_mass(above, 1.0, 2.0 * half)
         else:
-            high = z
-        step = -first / second if second < 0.0 else 0.0
-        if not abs(first * step) > 1e-3:
+            log_mass = log_mills(above)
+        near = math.exp(-log_mass)
+        log_mass -= square if depth >= 0.0 else 0.0
+    else:
+        end = _ROOT_HALF * (half + distance)
+        if above > 0.0:
+            rest = math.erfc(end) if drop < _NEGLIGIBLE else 0.0
+            mass = math.erfc(_ROOT_HALF * above) - rest
+        else:
+            mass = math.erf(-_ROOT_HALF * above) + math.erf(end)
+        log_mass = math.log(_ROOT_HALF_PI * mass) + (0.0 if depth >= 0.0 else square)
+        near = math.exp(-square) / (_ROOT_HALF_PI * mass)
+    far = near * math.exp(-drop) if drop < _NEGLIGIBLE else 0.0
+    return half, above, log_mass, near, far
+
+
+@kernel(counts_references=False)
+def _slopes(order, ball, across, chord):
+    """First and second derivative of the log density; the second may be rounded."""
+    half, above, _, near, far = chord
+    hazard = near + far
+    bend = above * near - (half + ball[1]) * far - hazard * hazard
+    lead = order / across if order > 0.0 else 0.0
+    ratio = across / half
+    first = lead - across - ratio * hazard
+    second = (
+        -1.0 + ratio * ratio * min(bend, 0.0) - hazard / half * (1.0 + ratio * ratio)
+    )
+    return first, second - lead / across if order > 0.0 else second
+
+
+@kernel(counts_references=False)
+def _drop(order, ball, mode, top, across, chord):
+    """How far h is below its value at the mode, without cancellation."""
+    step = across - mode
+    rate = 0.5 if ball[2] >= 0.0 else ball[1] / (chord[0] + top[0])
+    rise = rate * step * (across + mode) + (top[2] - chord[2])
+    return rise - order * math.log1p(step / mode) if order > 0.0 else rise
+
+
+@kernel(counts_references=False)
+def _mode(order, ball):
+    """Mode of the log density, its chord and both derivatives there."""
+    radius, distance, _ = ball
+    if order == 0.0:
+        chord = _chord(ball, 0.0)
+        first, second = _slopes(order, ball, 0.0, chord)
+        return 0.0, chord, first, second
+    root = math.hypot(order, 2.0 * distance * radius)
+    # Where order / across^2 equals A / q, 1 and 1 / q^2, which are parts of G; here
+    # (R / across)^2.
+    parts = 0.5 * (1.0 + root / order), radius * radius / order, 1.0 + 1.0 / order
+    most = max(parts[0], parts[1], parts[2])
+    share = 0.0
+    for part in parts:
+        share += (part / most) ** 4
+    across = radius / math.sqrt(most * math.sqrt(math.sqrt(share)))
+    low, high = 0.0, radius
+    for _ in range(MAX_STEPS):
+        chord = _chord(ball, across)
+        first, second = _slopes(order, ball, across, chord)
+        if (first * across) ** 2 <= _SLOPE_ERROR**2 * order:
             break
-        proposal = z + step
+        low, high = (across, high) if first > 0.0 else (low, across)
+        # Newton's step for log(order / across^2) = log G, in log across or, where q is
+        # shorter, in log q: there the equation is nearly linear.
+        slope = order / across
+        rate = (slope - first) / across  # G
+        bend = max(-second - slope / across - rate, 0.0)  # across G'
+        step = math.log(slope / (rate * across)) / (2.0 + bend / rate)
+        if chord[0] < across:
+            half = chord[0] * math.exp(-step * (across / chord[0]) ** 2)
+            proposal = math.sqrt(max(radius - half, 0.0)) * math.sqrt(radius + half)
+        else:
+            proposal = across * math.exp(step)
         if not low < proposal < high:
-            proposal = math.sqrt(low * high) if low > 0.0 else 0.1 * high
-        z = proposal
-    return z
+            proposal = math.sqrt(low) * math.sqrt(high) if low > 0.0 else 0.5 * high
+        across = proposal
+    return across, chord, first, second
 
 
 @kernel(counts_references=False)
-def _side(a, radius, shift, mode, top, start, sign):
+def _side(order, ball, mode, top, second, sign):
     """Width, drop of the log density and slope there; slope 0 means no tail."""
-    room = mode if sign < 0.0 else 2.0 * radius - mode
-    width = start
-    reached, drop, slope = np.nan, np.nan, np.nan
+    room = mode if sign < 0.0 else ball[0] - mode
+    low, high = 0.0, room
+    width = min(1.3 / math.sqrt(-second), 0.85 * room)
+    drop, slope = 0.0, 0.0
     for _ in range(MAX_STEPS):
-        if width >= room:
-            width = 0.5 * (room + (width / (1.0 + width / room)))
-        reached = width
-        value, first, _ = _log_density(a, radius, shift, mode + sign * reached)
-        drop, slope = top - value, -sign * first
+        if not low < width < high:
+            width = 0.5 * (low + high)
+        at = mode + sign * width
+        chord = _chord(ball, at)
+        slope = -sign * _slopes(order, ball, at, chord)[0]
+        drop = _drop(order, ball, mode, top, at, chord)
         if 0.4 <= drop <= 2.0 and slope > 0.0:
-            break
-        if drop > 0.0:
-            width *= drop ** (-1.0 / max(slope * width / drop, 1.0))
-        else:
-            width *= 4.0
-        if room - width < 1e-9 * room:
-            return room, 0.0, 0.0
-    return reached, drop, slope
+            return width, drop, slope
+        low, high = (low, width) if drop > 1.0 else (width, high)
+        width *= drop**-0.5 if drop > 0.0 else 4.0
+    return room, 0.0, 0.0
 
 
 @kernel(counts_references=False)
-def draw_axis(rng, a, radius, distance):
-    """Draw z = R - w by rejection from a plateau and two tangent tails."""
-    shift = radius - distance
-    mode = _mode(a, radius, distance)
-    top, first, second = _log_density(a, radius, shift, mode)
-    start = 1.4 / math.sqrt(-second) if second < 0.0 else 0.5 * radius
-    left, left_drop, left_slope = _side(a, radius, shift, mode, top, start, -1.0)
-    right, right_drop, right_slope = _side(a, radius, shift, mode, top, start, 1.0)
+def draw_across(rng, order, ball):
+    """Draw the distance from the axis by rejection from a plateau and two tails."""
+    mode, top, first, second = _mode(order, ball)
+    left, left_drop, left_slope = 0.0, 0.0, 0.0
+    if order > 0.0:
+        left, left_drop, left_slope = _side(order, ball, mode, top, second, -1.0)
+    right, right_drop, right_slope = _side(order, ball, mode, top, second, 1.0)
     # The density may still rise beyond an inexact mode, by its slope times the width.
     gap = max(first * right, -first * left, 0.0)
     plateau = (left + right) * math.exp(gap)
@@ -426,40 +608,19 @@ def draw_axis(rng, a, radius, distance):
     for _ in range(MAX_TRIES):
         u = total * rng.random()
         if u < plateau:
-            z = mode - left + (left + right) * rng.random()
-            bound = top + gap
+            across = mode - left + (left + right) * rng.random()
+            bound = -gap
         elif u < plateau + left_mass:
             step = rng.standard_exponential()
-            z = mode - (left + step / left_slope)
-            bound = top - left_drop - step
+            across = mode - (left + step / left_slope)
+            bound = left_drop + step
         else:
             step = rng.standard_exponential()
-            z = mode + (right + step / right_slope)
-            bound = top - right_drop - step
-        if 0.0 < z < 2.0 * radius:
-            value = _log_density(a, radius, shift, z)[0]
-            if rng.standard_exponential() >= bound - value:
-                return z
-    return np.nan
-
-
-@kernel(counts_references=False)
-def truncated_gamma(rng, a, upper):
-    """Draw Gamma(a, 1) restricted to [0, upper], for a >= 0.5.
-
-    If upper is below the bulk, log of the variable has an increasing concave log
-    density, and the tangent at the end is an envelope; otherwise plain rejection.
-    """
-    rate = a - upper
-    if rate > 0.5 * math.sqrt(a):
-        for _ in range(MAX_TRIES):
-            u = -rng.standard_exponential() / rate
-            # a u - upper (e^u - 1) - rate u = -upper (e^u - 1 - u)
-            if rng.standard_exponential() >= upper * (math.expm1(u) - u):
-                return upper * math.exp(u)
-        return np.nan
-    for _ in range(MAX_TRIES):
-        x = rng.standard_gamma(a)
-        if x <= upper:
-            return x
+            across = mode + (right + step / right_slope)
+            bound = right_drop + step
+        if 0.0 < across < ball[0]:
+            chord = _chord(ball, across)
+            drop = _drop(order, ball, mode, top, across, chord)
+            if rng.standard_exponential() >= drop - bound:
+                return across
     return np.nan
