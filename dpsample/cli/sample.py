@@ -47,6 +47,7 @@ class SampleOptions(RecordOptions):
     chains: int
     threads: int | None
     target_ess: float | None
+    max_seconds: float | None
     checkpoint: Path | None
     output: Path | None
     seed: int
@@ -73,6 +74,7 @@ def run(options: SampleOptions) -> int:
             num_chains=options.chains,
             threads=options.threads,
             target_ess=options.target_ess,
+            max_seconds=options.max_seconds,
             checkpoint=options.checkpoint,
             seed=options.seed,
         )
