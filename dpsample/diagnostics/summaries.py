@@ -20,11 +20,11 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
 from dpsample.numerics.mixing import nested_r_hats, normal_scores, sizes_of_means
-from dpsample.running.convergence import are_many_and_short
+from dpsample.running.convergence import are_many_and_short, sizes_of_starts
 
 if TYPE_CHECKING:
     import pandas as pd
-    from xarray import DataTree
+    from xarray import DataArray, DataTree
 
 # Fewer draws in a chain have no effective sample size: halves need two each.
 MIN_DRAWS = 4
@@ -33,6 +33,8 @@ CI_PROB = 0.89
 # The tail ESS is the smaller of those of this quantile and of its mirror image.
 TAIL_PROB = 0.05
 MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
+# Effective sizes, and the errors that they decide.
+SIZES = {"ess_bulk": "mcse_mean", "ess_square": "mcse_sd", "ess_tail": ""}
 WIDTH = 84
 CAN = (
     "This can show that draws contradict one another or the target. It cannot show "
@@ -102,13 +104,14 @@ def read(draws: DataTree) -> ChainDraws:
         if stats is None
         else {str(n): np.asarray(v.values) for n, v in stats.data_vars.items()},
         attributes={str(name): value for name, value in draws.attrs.items()},
-        superchains=_superchains(theta.coords.get("superchain"), len(values)),
+        superchains=superchains(theta),
     )
 
 
-def _superchains(given: Any, num_chains: int) -> Ints | None:
-    """Superchains of a tree's coordinate, if each has two chains or more."""
-    if given is None or np.shape(given.values) != (num_chains,):
+def superchains(theta: DataArray) -> Ints | None:
+    """Superchain of each chain, from the coordinate, if each has two chains or more."""
+    given = theta.coords.get("superchain")
+    if given is None or given.dims != ("chain",):
         return None
     _, groups, sizes = np.unique(given.values, return_inverse=True, return_counts=True)
     return groups if len(sizes) > 1 and sizes.min() > 1 else None
@@ -198,6 +201,12 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
         is_short = are_many_and_short(*theta.shape[:2])
         known = _of_chain_means(moved) if is_short else _of_chains(moved)
         known["r_hat"] = r_hat(moved, superchains)
+        if is_short and superchains is not None:
+            for size, error in SIZES.items():
+                found = sizes_of_starts(known[size], known["r_hat"], superchains)
+                if error:
+                    known[error] = known[error] * np.sqrt(known[size] / found)
+                known[size] = found
     columns = {}
     for name in MIXING:
         columns[name] = np.full(theta.shape[2], np.nan)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import call, kernel
 from dpsample.numerics.ranked import lagged_sum, rank_quantiles
 
@@ -185,7 +185,7 @@ def wanted_thinning(shares: Array, work: float = math.inf) -> int:
     return thinning
 
 
-def nested_r_hats(series: Array, groups: Array) -> tuple[Array, Array]:
+def nested_r_hats(series: Array, groups: Ints) -> tuple[Array, Array]:
     """Nested R-hat of each column of (chain, draw, column), and its noise.
 
     Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari, Gelman (2024), equations 4 to

@@ -84,6 +84,25 @@ def are_many_and_short(num_chains: int, num_draws: int) -> bool:
     return num_chains >= MANY_CHAINS and num_draws < MANY_DRAWS
 
 
+def largest_nested(groups: Ints) -> float:
+    """Return the largest nested R-hat of superchains that forgot their starts."""
+    return math.sqrt(LARGEST_R_HAT**2 + len(np.unique(groups)) / len(groups))
+
+
+def sizes_of_starts(sizes: Array, r_hats: Array, groups: Ints) -> Array:
+    """Effective sizes, which are those of the starts where chains remember them.
+
+    The means of K superchains with B / W = R^2 - 1 are worth K (W + B) / B draws.
+    """
+    excess = np.maximum(r_hats**2 - 1.0, 1e-300)
+    with np.errstate(invalid="ignore"):
+        starts = len(np.unique(groups)) * np.where(
+            np.isfinite(excess), 1.0 + 1.0 / excess, 1.0
+        )
+        remembers = ~(r_hats <= largest_nested(groups))
+    return np.where(remembers, np.fmin(sizes, starts), sizes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
     """Facts about a run that decide which remedies make sense for it."""
@@ -160,8 +179,9 @@ class Convergence:
         the means of chains.
         """
         size = {"length": draws.shape[1], "num_draws": draws.shape[0] * draws.shape[1]}
-        is_nested = groups is not None and are_many_and_short(*draws.shape[:2])
-        is_short = draws.shape[1] < SHORTEST_RUN and not is_nested
+        are_many = are_many_and_short(*draws.shape[:2])
+        is_nested = groups is not None and are_many
+        is_short = draws.shape[1] < SHORTEST_RUN and not are_many
         moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) != 0.0)
         if is_short or not moving.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
@@ -270,7 +290,8 @@ def effective_size(draws: Array) -> float:
 def _judged(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
     """R-hats, effective sizes and noise of coefficients, then of squares.
 
-    R-hats are nested if there are ``groups``; otherwise they have no noise.
+    R-hats are nested if there are ``groups``; otherwise they have no noise, and are NaN
+    for fewer than 4 draws in each of many chains.
     """
     if groups is None and not are_many_and_short(*draws.shape[:2]):
         r_hat, ess = (both.ravel() for both in verdicts(draws))
@@ -278,9 +299,11 @@ def _judged(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
     scores = normal_scores(with_squares(draws))
     if groups is not None:
         r_hat, noise = nested_r_hats(scores, groups)
-        return r_hat, sizes_of_means(scores), noise
-    r_hat = verdicts(draws)[0].ravel()
-    return r_hat, sizes_of_means(scores), np.full(r_hat.shape, math.nan)
+        return r_hat, sizes_of_starts(sizes_of_means(scores), r_hat, groups), noise
+    unknown = np.full(scores.shape[2], math.nan)
+    is_short = draws.shape[1] < SHORTEST_RUN
+    r_hat = unknown if is_short else verdicts(draws)[0].ravel()
+    return r_hat, sizes_of_means(scores), unknown
 
 
 class TrialRun:

@@ -267,7 +267,7 @@ class PreparedChain:
             return self.disperse(rng)
         if self.scatter is None:
             return self.start.copy()
-        noise = rng.standard_normal(self.scatter.shape[1])
+        noise = rng.standard_normal((self.scatter.shape[1],))
         return reflected(self.target, self.start, self.scatter, noise)
 
     def runner(self) -> Runner:

@@ -447,7 +447,8 @@ def _limit_attributes(
 def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
     """Tree that says which chains have the same start, for nested R-hat."""
     posterior = tree.children["posterior"]
-    tree["posterior"] = posterior.assign_coords(superchain=("chain", groups))
+    own = posterior.to_dataset(inherit=False)
+    posterior.dataset = own.assign_coords(superchain=("chain", groups))
     return tree
 
 

@@ -129,8 +129,8 @@ def many_short(offset, *, length=5):
     groups = np.arange(512) % 8
     starts = np.random.default_rng(2).normal(size=(8, 3))
     found = planted.tree(draws + offset * starts[groups][:, None])
-    posterior = found.children["posterior"]
-    found["posterior"] = posterior.assign_coords(superchain=("chain", groups))
+    own = found["posterior"].to_dataset(inherit=False)
+    found["posterior"].dataset = own.assign_coords(superchain=("chain", groups))
     return found
 
 

@@ -174,8 +174,10 @@ def test_many_short_chains_that_remember_their_starts_are_blamed(length):
     with pytest.warns(RuntimeWarning, match="nested R-hat .* Do that"):
         verdict.warn("Do that.")
     stuck = draws[groups][:, :1].repeat(length, axis=1)  # all chains at their starts
-    with pytest.warns(RuntimeWarning, match="nested R-hat inf"):
-        Convergence.of(stuck, NAMES, groups).warn("")
+    verdict = Convergence.of(stuck, NAMES, groups)
+    assert verdict.ess < 8.1  # points
+    with pytest.warns(RuntimeWarning, match="nested R-hat"):
+        verdict.warn("")
 
 
 def test_starts_of_their_own_are_not_nested_for_that_would_see_nothing():
@@ -219,6 +221,15 @@ def test_sample_judges_many_short_chains_by_what_they_forgot():
         slow = dps.samplers.RandomWalk(step_size=0.02)
         tree = dps.sample(TARGET, sampler=slow, num_warmup=0, **options)
     assert tree.attrs["converged"] == 0
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_chains_of_one_start_have_no_nested_r_hat_and_a_size(length):
+    draws, _ = many_short(length=length)
+    verdict = Convergence.of(draws, NAMES)
+    assert not verdict.is_nested and not verdict.has_converged
+    assert 300.0 < verdict.ess < 1000.0
+    assert np.isnan(verdict.r_hat) == (length == 2)
 
 
 REMEDIES = [

@@ -27,7 +27,6 @@ FIRST = np.eye(DIM)[0]
 WALLS = {
     "corner of a box": (D.Box(-1.0, 1.0), -np.ones(DIM)),
     "side of a box": (D.Box(-1.0, 1.0), FIRST),
-    "box with open sides": (D.Box(np.zeros(DIM), np.full(DIM, np.inf)), np.zeros(DIM)),
     "l2 ball": (D.Ball(1.0), FIRST),
     "vertex of an l1 ball": (D.Ball(1.0, p=1.0), FIRST),
     "l1.5 ball": (D.Ball(1.0, p=1.5, center=FIRST), 2.0 * FIRST),
