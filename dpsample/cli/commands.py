@@ -67,6 +67,7 @@ Warmup = Annotated[int | None, Option(help="Draws discarded first.")]
 Chains = Annotated[int, Option(help="Number of chains.")]
 Threads = Annotated[int | None, Option(help="Number of threads.")]
 TargetEss = Annotated[float | None, Option(help="Draw until ESS is this for all.")]
+MaxSeconds = Annotated[float | None, Option(help="Keep the draws made until then.")]
 Checkpoint = Annotated[Path | None, Option(help="File to go on from.")]
 Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE.")]
 ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
@@ -186,6 +187,7 @@ def sample(
     chains: Chains = 4,
     threads: Threads = None,
     target_ess: TargetEss = None,
+    max_seconds: MaxSeconds = None,
     checkpoint: Checkpoint = None,
     output: Study = None,
     seed: ChainSeed = 0,

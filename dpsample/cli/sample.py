@@ -17,6 +17,7 @@ from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.core import check, files
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
+from dpsample.running.convergence import are_many_and_short
 from dpsample.verbs.warm import public_samplers
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class SampleOptions(RecordOptions):
     chains: int
     threads: int | None
     target_ess: float | None
+    max_seconds: float | None
     checkpoint: Path | None
     output: Path | None
     seed: int
@@ -73,6 +75,7 @@ def run(options: SampleOptions) -> int:
             num_chains=options.chains,
             threads=options.threads,
             target_ess=options.target_ess,
+            max_seconds=options.max_seconds,
             checkpoint=options.checkpoint,
             seed=options.seed,
         )
@@ -142,19 +145,22 @@ def summary(draws: DataTree) -> Table:
     """Table of means, standard deviations and effective sample sizes."""
     from arviz_stats.base import array_stats
 
+    from dpsample.diagnostics.summaries import mixing, superchains
+
     theta = draws.posterior["theta"]
     values = theta.values
     head = ("name", "mean", "sd", "ESS", "R-hat")
     title = f"{screen.NOT_PRIVATE}, not releasable"
-    if values.shape[1] < 4:
+    is_short = are_many_and_short(*values.shape[:2])
+    if values.shape[1] < 4 and not is_short:
         return screen.table(f"{title}; too few draws for a summary", head, [])
-    axes = {"chain_axis": 0, "draw_axis": 1}
-    columns = (
-        values.mean(axis=(0, 1)),
-        values.std(axis=(0, 1)),
-        array_stats.ess(values, **axes),
-        array_stats.rhat(values, **axes),
-    )
+    if is_short:
+        found = mixing(values, superchains(theta))
+        sizes, r_hats = found["ess_bulk"], found["r_hat"]
+    else:
+        axes = {"chain_axis": 0, "draw_axis": 1}
+        sizes, r_hats = (f(values, **axes) for f in (array_stats.ess, array_stats.rhat))
+    columns = values.mean(axis=(0, 1)), values.std(axis=(0, 1)), sizes, r_hats
     names = theta.coords["coefficient"].values[:MAX_ROWS]
     formats = ("{:.5g}", "{:.3g}", "{:.0f}", "{:.3f}")
     rows = [

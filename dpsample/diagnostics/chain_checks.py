@@ -21,7 +21,12 @@ from dpsample.diagnostics.summaries import (
     differ,
     r_hat,
 )
-from dpsample.running.convergence import effective_size
+from dpsample.numerics.mixing import nested_r_hats
+from dpsample.running.convergence import (
+    RunFacts,
+    are_many_and_short,
+    effective_size,
+)
 
 # Gap between groups of chains, in sds within chains, from which they look like modes:
 # two normal laws as far apart overlap by less than a tenth.
@@ -35,6 +40,7 @@ MIN_ESS = 100.0
 LOW_ACCEPTANCE, HIGH_ACCEPTANCE, LONG_TIME = 0.05, 0.95, 50.0
 # A walk that accepts a fifth of its proposals stays this long with probability 1e-10.
 MIN_STAY, STAY_SHARE = 100, 0.1
+SLOWEST = 0.2  # that fifth
 # Bias in total variation that is small beside the Monte Carlo error of 10 000 draws.
 SMALL_BIAS = 0.01
 
@@ -66,6 +72,8 @@ def functions(chains: ChainDraws) -> tuple[Array, list[str]]:
 def look_at_agreement(chains: ChainDraws, alpha: float) -> tuple[list[Finding], str]:
     """Compare halves of chains; the second value says why if that was not possible."""
     scores, names = functions(chains)
+    if chains.groups is not None:
+        return _of_superchains(chains, scores, names, alpha), ""
     times = correlation_times(scores)
     levels = np.ones(len(names))
     is_tested = False
@@ -79,6 +87,30 @@ def look_at_agreement(chains: ChainDraws, alpha: float) -> tuple[list[Finding], 
     if levels[worst] * len(names) >= alpha:
         return [], ""
     return [_finding(chains, scores[:, :, worst], worst, names[worst])], ""
+
+
+def _of_superchains(
+    chains: ChainDraws, scores: Array, names: list[str], alpha: float
+) -> list[Finding]:
+    """Compare superchains: means of chains are independent, given the start."""
+    assert chains.groups is not None
+    parts = [np.flatnonzero(chains.groups == g) for g in np.unique(chains.groups)]
+    size = min(map(len, parts))
+    middles = scores.mean(axis=1)
+    means = np.array([middles[part[:size]] for part in parts])[:, None]
+    levels = [differ(means[..., column]) for column in range(len(names))]
+    worst = int(np.argmin(levels))
+    if levels[worst] * len(names) >= alpha:
+        return []
+    value = nested_r_hats(scores[:, :, worst, None], chains.groups)[0][0]
+    return [
+        Finding(
+            name="chains that remember their starts",
+            evidence=f"In {names[worst]}, chains of one start are more alike than "
+            f"chains of different ones (nested R-hat {value:.3f}).",
+            remedy="A longer warm-up (num_warmup=...), or longer chains.",
+        )
+    ]
 
 
 def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Finding:
@@ -162,6 +194,8 @@ def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
         step_size(chains, ess),
         too_few(chains, ess),
         bias(chains),
+        tails(chains),
+        settled(chains),
         interrupted(chains),
     )
     return [finding for finding in findings if finding]
@@ -180,8 +214,9 @@ def too_few(chains: ChainDraws, ess: float) -> Finding | None:
         name="too few draws",
         evidence=f"{total} draws are worth {ess:.3g} independent ones for the worst "
         f"coefficient or its square; {wanted:g} are wanted.",
-        remedy=f"About {growth} times as many draws (target_ess=... finds the number), "
-        "or a sampler that moves farther: num_steps=..., or another one.",
+        remedy=RunFacts(
+            is_independent=chains.attributes.get("exactness") == "iid"
+        ).more_draws(growth),
     )
 
 
@@ -198,7 +233,11 @@ def stuck_walk(theta: Array) -> Finding | None:
     num_draws = theta.shape[1]
     longest = stays(theta)
     limit = max(MIN_STAY, STAY_SHARE * num_draws)
-    if not (longest >= min(limit, num_draws)).any():
+    is_stuck = longest >= min(limit, num_draws)
+    allowed = 0.0
+    if are_many_and_short(*theta.shape[:2]):  # some of many stay by chance
+        allowed = (1.0 - SLOWEST) ** (num_draws - 1) + STAY_SHARE
+    if not is_stuck.mean() > allowed:
         return None
     worst = int(np.argmax(longest))
     return Finding(
@@ -253,12 +292,42 @@ def bias(chains: ChainDraws) -> Finding | None:
 
 
 def interrupted(chains: ChainDraws) -> Finding | None:
-    """Whether the run was stopped by hand."""
-    if not chains.attributes.get("is_interrupted", False):
+    """Whether the run was stopped by hand or by its time limit."""
+    is_out_of_time = chains.attributes.get("is_out_of_time", False)
+    if not (is_out_of_time or chains.attributes.get("is_interrupted", False)):
         return None
+    by = "by max_seconds " if is_out_of_time else ""
     return Finding(
         name="interrupted run",
-        evidence=f"The run was stopped after {chains.theta.shape[1]} draws per chain.",
+        evidence=f"The run was stopped {by}after {chains.theta.shape[1]} draws per "
+        "chain.",
         remedy="A checkpoint=... resumes it bit for bit.",
+        is_problem=False,
+    )
+
+
+def tails(chains: ChainDraws) -> Finding | None:
+    """Whether the sampler found tails that its proposals do not reach."""
+    if chains.attributes.get("reaches_tails", 1):
+        return None
+    return Finding(
+        name="tails that the proposals do not reach",
+        evidence=f"{chains.attributes.get('sampler', 'The sampler')} found that the "
+        "energy rises less than its Gaussian's far out. Chains are hardly ever there, "
+        "so that they agree, and their variance is too small.",
+        remedy='sampler="auto" or BilliardHMC().',
+    )
+
+
+def settled(chains: ChainDraws) -> Finding | None:
+    """Whether the warm-up ended with a metric that passed no test."""
+    if chains.attributes.get("has_settled", 1):
+        return None
+    return Finding(
+        name="a metric that has not settled",
+        evidence="The warm-up ended before its draws looked standard in the metric "
+        "that they gave. Draws are right in any metric, but may be slow.",
+        remedy="Features of similar scale, or more draws: target_ess=... finds the "
+        "number.",
         is_problem=False,
     )

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
+from dpsample.numerics.mixing import nested_r_hats, normal_scores, sizes_of_means
+from dpsample.running.convergence import are_many_and_short, sizes_of_starts
 
 if TYPE_CHECKING:
     import pandas as pd
-    from xarray import DataTree
+    from xarray import DataArray, DataTree
 
 # Fewer draws in a chain have no effective sample size: halves need two each.
 MIN_DRAWS = 4
@@ -31,6 +33,8 @@ CI_PROB = 0.89
 # The tail ESS is the smaller of those of this quantile and of its mirror image.
 TAIL_PROB = 0.05
 MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
+# Effective sizes, and the errors that they decide.
+SIZES = {"ess_bulk": "mcse_mean", "ess_square": "mcse_sd", "ess_tail": ""}
 WIDTH = 84
 CAN = (
     "This can show that draws contradict one another or the target. It cannot show "
@@ -53,6 +57,12 @@ class ChainDraws(NamedTuple):
     names: tuple[str, ...]  # of the coefficients
     stats: dict[str, Array]  # (chain, draw) each; empty if there are none
     attributes: dict[str, Any]  # sampler, exactness, step size, seed, ...
+    superchains: Ints | None = None  # (chain,): the same for chains of one start
+
+    @property
+    def groups(self) -> Ints | None:
+        """Superchains by which chains are judged, if they are many and short."""
+        return self.superchains if are_many_and_short(*self.theta.shape[:2]) else None
 
 
 def chosen(coefficients: object, names: Sequence[str]) -> list[str]:
@@ -70,7 +80,7 @@ def read(draws: DataTree) -> ChainDraws:
     """Chains of a DataTree as `sample` makes it.
 
     It needs ``posterior["theta"]`` of dims (chain, draw, coefficient), at least
-    `MIN_DRAWS` draws in each chain, all of them finite.
+    `MIN_DRAWS` draws in each chain, or one in each of many, all of them finite.
     """
     remedy = "Pass what dps.sample returned."
     try:
@@ -81,7 +91,8 @@ def read(draws: DataTree) -> ChainDraws:
     if theta.dims[:2] != ("chain", "draw") or theta.ndim != 3:
         check.fail("draws", "of dims (chain, draw, coefficient)", theta.dims, remedy)
     values = check.array("draws", theta.values, shape=(None, None, None))
-    if values.shape[1] < MIN_DRAWS:
+    fewest = 1 if are_many_and_short(*values.shape[:2]) else MIN_DRAWS
+    if values.shape[1] < fewest:
         remedy = "Sample more: num_draws=1000, say."
         check.fail("draws", f"at least {MIN_DRAWS} per chain", values.shape[1], remedy)
     last = theta.coords.get(theta.dims[2])
@@ -93,7 +104,17 @@ def read(draws: DataTree) -> ChainDraws:
         if stats is None
         else {str(n): np.asarray(v.values) for n, v in stats.data_vars.items()},
         attributes={str(name): value for name, value in draws.attrs.items()},
+        superchains=superchains(theta),
     )
+
+
+def superchains(theta: DataArray) -> Ints | None:
+    """Superchain of each chain, from the coordinate, if each has two chains or more."""
+    given = theta.coords.get("superchain")
+    if given is None or given.dims != ("chain",):
+        return None
+    _, groups, sizes = np.unique(given.values, return_inverse=True, return_counts=True)
+    return groups if len(sizes) > 1 and sizes.min() > 1 else None
 
 
 def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
@@ -101,6 +122,10 @@ def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
 
     Effective sample sizes and R-hat are the rank-normalized ones of ArviZ
     (arXiv:1903.08008); R-hat compares halves of chains, or quarters of a single one.
+    Many short chains, 128 or more of fewer than 100 draws each, have no
+    autocorrelations to speak of. Their effective sizes and errors are those of the
+    means of independent chains, and R-hat is nested (arXiv:2110.13017) if chains share
+    starts, as `sample` makes them.
 
     Parameters
     ----------
@@ -154,7 +179,7 @@ def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
         "sd": theta.std(axis=(0, 1), ddof=1),
         f"{interval}_lower": ends[:, 0],
         f"{interval}_upper": ends[:, 1],
-        **mixing(theta),
+        **mixing(theta, chains.superchains),
     }
     records = chains.stats.get("num_records")
     if records is not None and np.sum(records) > 0:
@@ -163,28 +188,25 @@ def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
     return pd.DataFrame(columns, index=pd.Index(chains.names, name="coefficient"))
 
 
-def mixing(theta: Array) -> dict[str, Array]:
+def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
     """Monte Carlo errors, effective sizes and R-hat of each coefficient.
 
     Columns (dim,) from draws (chain, draw, dim), NaN where nothing moved.
     """
-    from arviz_stats.base import array_stats
-
-    axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
     # ArviZ calls a constant a perfect sample.
     has_moved = np.ptp(theta, axis=(0, 1)) > 0.0
     moved = theta[:, :, has_moved]
-    squares = (moved - moved.mean(axis=(0, 1))) ** 2
     known: dict[str, Any] = {}
     if moved.size:
-        known = {
-            "mcse_mean": array_stats.mcse(moved, method="mean", **axes),
-            "mcse_sd": array_stats.mcse(moved, method="sd", **axes),
-            "ess_bulk": array_stats.ess(moved, method="bulk", **axes),
-            "ess_tail": array_stats.ess(moved, method="tail", prob=TAIL_PROB, **axes),
-            "ess_square": array_stats.ess(squares, method="bulk", **axes),
-            "r_hat": r_hat(moved),
-        }
+        is_short = are_many_and_short(*theta.shape[:2])
+        known = _of_chain_means(moved) if is_short else _of_chains(moved)
+        known["r_hat"] = r_hat(moved, superchains)
+        if is_short and superchains is not None:
+            for size, error in SIZES.items():
+                found = sizes_of_starts(known[size], known["r_hat"], superchains)
+                if error:
+                    known[error] = known[error] * np.sqrt(known[size] / found)
+                known[size] = found
     columns = {}
     for name in MIXING:
         columns[name] = np.full(theta.shape[2], np.nan)
@@ -192,13 +214,59 @@ def mixing(theta: Array) -> dict[str, Array]:
     return columns
 
 
-def r_hat(values: Array) -> Array:
+def _of_chains(moved: Array) -> dict[str, Any]:
+    """Return errors and effective sizes by autocorrelations."""
+    from arviz_stats.base import array_stats
+
+    axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
+    squares = (moved - moved.mean(axis=(0, 1))) ** 2
+    return {
+        "mcse_mean": array_stats.mcse(moved, method="mean", **axes),
+        "mcse_sd": array_stats.mcse(moved, method="sd", **axes),
+        "ess_bulk": array_stats.ess(moved, method="bulk", **axes),
+        "ess_tail": array_stats.ess(moved, method="tail", prob=TAIL_PROB, **axes),
+        "ess_square": array_stats.ess(squares, method="bulk", **axes),
+    }
+
+
+def _of_chain_means(moved: Array) -> dict[str, Any]:
+    """Return errors and effective sizes by means of independent chains."""
+    squares = (moved - moved.mean(axis=(0, 1))) ** 2
+
+    def error(values: Array) -> Array:
+        return np.asarray(
+            values.mean(axis=1).std(axis=0, ddof=1) / math.sqrt(len(values))
+        )
+
+    ends = np.quantile(moved, [TAIL_PROB, 1.0 - TAIL_PROB], axis=(0, 1))
+    tails = [sizes_of_means((moved <= end).astype(np.float64)) for end in ends]
+    return {
+        "mcse_mean": error(moved),
+        "mcse_sd": error(squares) / (2.0 * moved.std(axis=(0, 1), ddof=1)),
+        "ess_bulk": sizes_of_means(normal_scores(moved)),
+        "ess_tail": np.fmin(*tails),
+        "ess_square": sizes_of_means(normal_scores(squares)),
+    }
+
+
+def r_hat(values: Array, superchains: Ints | None = None) -> Array:
     """Rank-normalized split R-hat of functions (chain, draw, m), shape (m,).
 
-    ArviZ gives a single chain none, so its halves count as chains.
+    ArviZ gives a single chain none, so its halves count as chains. It is nested for
+    many short chains, whose superchains must be known if they have fewer than 4 draws.
     """
     from arviz_stats.base import array_stats
 
+    if are_many_and_short(*values.shape[:2]):
+        if superchains is not None:
+            folded = np.abs(values - np.median(values, axis=(0, 1)))
+            both = (
+                nested_r_hats(normal_scores(x), superchains)[0]
+                for x in (values, folded)
+            )
+            return np.asarray(np.fmax(*both))
+        if values.shape[1] < MIN_DRAWS:
+            return np.full(values.shape[2], np.nan)
     if len(values) == 1:
         half = values.shape[1] // 2
         values = np.concatenate([values[:, :half], values[:, -half:]])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import call, kernel
 from dpsample.numerics.ranked import lagged_sum, rank_quantiles
 
@@ -183,6 +183,45 @@ def wanted_thinning(shares: Array, work: float = math.inf) -> int:
     while thinning < MAX_THINNING and rate(thinning + 1) > rate(thinning):
         thinning += 1
     return thinning
+
+
+def nested_r_hats(series: Array, groups: Ints) -> tuple[Array, Array]:
+    """Nested R-hat of each column of (chain, draw, column), and its noise.
+
+    Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari, Gelman (2024), equations 4 to
+    8: sqrt(1 + B / W). Chains of a group, a superchain, have one start. B is the
+    variance of the means of the groups; W is the mean over groups of the variance of a
+    group's chain means plus the mean variance within its chains. The noise is the part
+    of B / W that is expected of chains that have forgotten their starts: the variance
+    of chain means in a group by the number of chains in it, over W. ``groups`` holds a
+    number for each chain, the same for at least two.
+    """
+    means, within = series.mean(axis=1), np.zeros((len(series), series.shape[2]))
+    if series.shape[1] > 1:
+        within = series.var(axis=1, ddof=1)
+    parts = [groups == group for group in np.unique(groups)]
+    apart = np.array([means[part].var(axis=0, ddof=1) for part in parts])
+    inside = (apart + [within[part].mean(axis=0) for part in parts]).mean(axis=0)
+    between = np.var([means[part].mean(axis=0) for part in parts], axis=0, ddof=1)
+    sizes = np.array([[part.sum()] for part in parts])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        noise = (apart / sizes).mean(axis=0) / inside
+        return np.sqrt(1.0 + between / inside), noise
+
+
+def sizes_of_means(series: Array) -> Array:
+    """Effective sizes of columns of (chain, draw, column), of independent chains.
+
+    The variance of all draws by that of a chain's mean, times the number of chains. It
+    needs no autocorrelations, which chains of a few draws do not show. NaN for columns
+    without a spread.
+    """
+    num_chains, num_draws, num_columns = series.shape
+    count = num_chains * num_draws
+    total = series.reshape(count, num_columns).var(axis=0, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sizes = num_chains * total / series.mean(axis=1).var(axis=0, ddof=1)
+    return np.asarray(np.minimum(sizes, count * math.log10(count)))
 
 
 def split_r_hats(draws: Array) -> Array:

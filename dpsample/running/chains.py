@@ -4,6 +4,7 @@ Chains own their state and stream, so neither the number of threads nor the size
 chunk can change a draw.
 """
 
+import math
 import os
 import threading
 import time
@@ -25,12 +26,35 @@ from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
 Progress = Callable[[int, int, CheckpointRun], None]
 
 CHECKPOINT_SECONDS = 30.0
-# After Ctrl-C a chunk may go on for so long; then it is given up, at a pause.
+# After Ctrl-C or a time limit a chunk may go on for so long; then it is given up, at a
+# pause.
 GRACE_SECONDS = 0.05
 # How often the screen hears of a chunk that lasts.
 WAIT_SECONDS = 0.2
 # Numbers in the draws of a chunk that are not kept.
 CHUNK_NUMBERS = 2**20
+
+
+class TimeLimit:
+    """Time at which draws end, ``seconds`` from now on; without them it never comes."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.due = math.inf if seconds is None else self.clock() + seconds
+
+    def is_over(self, grace: float = 0.0) -> bool:
+        """Whether the time came at least ``grace`` seconds ago."""
+        return self.due < math.inf and self.clock() >= self.due + grace
+
+    def halfway(self) -> "TimeLimit":
+        """Return the limit at the middle of the time that is left."""
+        if self.due == math.inf:
+            return self
+        return TimeLimit(0.5 * max(self.due - self.clock(), 0.0))
+
+
+NO_LIMIT = TimeLimit()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +65,8 @@ class Chains:
     stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
     states: Sequence[ChainState]
     is_interrupted: bool
+    is_out_of_time: bool = False  # whether the time limit came before the last draw
+    num_discarded: int = 0  # draws of the warm-up that every chain has made
 
 
 def _held(given: Interrupts | None) -> AbstractContextManager[Interrupts]:
@@ -87,6 +113,7 @@ def run(
     extend: Callable[[Array], int] | None = None,
     on_progress: Progress | None = None,
     interrupts: Interrupts | None = None,
+    limit: TimeLimit = NO_LIMIT,
 ) -> Chains:
     """Run chains to ``num_draws`` draws each, after ``num_warmup`` that are discarded.
 
@@ -95,7 +122,8 @@ def run(
     as processors and tasks of about 30 ms of work, unless ``threads`` and ``chunk``,
     draws per task, say otherwise.
 
-    The file ``checkpoint`` is written every 30 seconds, on interrupt and at the end. If
+    The file ``checkpoint`` is written every 30 seconds, on interrupt, at the time
+    ``limit`` and at the end. If
     it exists the run continues from it, bit for bit; ``identity`` is a hash of what is
     sampled, and a checkpoint of something else is refused. ``extend`` maps the draws
     kept so far to the number wanted: it is asked when there are ``num_draws``, and
@@ -103,8 +131,9 @@ def run(
     by every chain, total, run), warm-up included. ``interrupts`` are those of a block
     that holds Ctrl-C already.
 
-    Returns all draws; after Ctrl-C the part that every chain has finished. What came
-    after it is given up, so states are ahead of the draws unless there is a file.
+    Returns all draws; after Ctrl-C or the limit the part that every chain has finished.
+    What came after it is given up, so states are ahead of the draws unless there is a
+    file.
     """
     check.integer(1, most=check.EXACT, num_draws=num_draws)
     check.integer(0, most=check.EXACT, num_warmup=num_warmup)
@@ -126,14 +155,14 @@ def run(
             condition = f">= the {run.done} draws (with warm-up) of the checkpoint"
             remedy = "Ask for as many draws, or choose another file."
             check.fail("num_draws", condition, goal, remedy)
-    loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress)
+    loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress, limit)
     with (
         pauses.single_threaded_blas(),
         ThreadPoolExecutor(threads or os.cpu_count()) as pool,
         _held(interrupts) as interrupted,
     ):
         loop.reach(goal, pool, interrupted)
-        while extend is not None and not interrupted:
+        while extend is not None and not loop.has_to_end(interrupted):
             wanted = num_warmup + extend(run.draws[:, : goal - num_warmup])
             if wanted <= goal:
                 break
@@ -147,6 +176,8 @@ def run(
         stats=run.stats[:, kept],
         states=run.states,
         is_interrupted=bool(interrupted),
+        is_out_of_time=run.done < goal and not interrupted,
+        num_discarded=min(run.done, num_warmup),
     )
 
 
@@ -161,15 +192,16 @@ class _Loop:
         path: Path | None,
         identity: str,
         on_progress: Progress | None,
+        limit: TimeLimit,
     ) -> None:
         self.runner, self.run, self.size = runner, run, ChunkSize(chunk)
-        self.path, self.identity = path, identity
+        self.path, self.identity, self.limit = path, identity, limit
         self.on_progress, self.saved = on_progress, time.monotonic()
 
     def reach(
         self, goal: int, pool: ThreadPoolExecutor, interrupted: list[float]
     ) -> None:
-        """Go on until every chain has ``goal`` draws, or Ctrl-C."""
+        """Go on until every chain has ``goal`` draws, Ctrl-C or the time limit."""
         run = self.run
         run.reserve(goal - run.num_warmup)
 
@@ -177,7 +209,10 @@ class _Loop:
             if self.on_progress is not None:
                 self.on_progress(run.done, goal, run)
 
-        while run.done < goal and not interrupted:
+        def is_late() -> bool:
+            return self.has_to_end(interrupted, GRACE_SECONDS)
+
+        while run.done < goal and not self.has_to_end(interrupted):
             pauses.heard()
             stop = min(run.done + self.size.size, goal)
             if run.done < run.num_warmup:
@@ -185,7 +220,7 @@ class _Loop:
                 stop = min(stop, run.done + most, run.num_warmup)
             undo = None if self.path is None else snapshot(run)
             begin = time.perf_counter()
-            _one_chunk(pool, self.runner, run, stop, interrupted, show)
+            _one_chunk(pool, self.runner, run, stop, is_late, show)
             if run.done < stop:
                 if undo is not None:
                     undo()
@@ -196,13 +231,19 @@ class _Loop:
                 save(self.path, self.identity, run)
                 self.saved = time.monotonic()
 
+    def has_to_end(self, interrupted: list[float], grace: float = 0.0) -> bool:
+        """Whether Ctrl-C or the time limit came at least ``grace`` seconds ago."""
+        if interrupted and time.monotonic() >= interrupted[0] + grace:
+            return True
+        return self.limit.is_over(grace)
+
     def is_due(self) -> bool:
         """Whether the last checkpoint is old."""
         return time.monotonic() - self.saved > CHECKPOINT_SECONDS
 
 
 class _GivenUp(Exception):
-    """A chunk that Ctrl-C or the failure of another chain has ended."""
+    """A chunk that Ctrl-C, the limit or the failure of another chain has ended."""
 
 
 def _one_chunk(
@@ -210,15 +251,14 @@ def _one_chunk(
     runner: Runner,
     run: CheckpointRun,
     stop: int,
-    interrupted: list[float],
+    is_late: Callable[[], bool],
     show: Callable[[], None],
 ) -> None:
-    """Advance all chains to ``stop``, or none if Ctrl-C comes and the chunk is long."""
+    """Advance all chains to ``stop``, or none if it ``is_late`` at a pause."""
     has_failed = threading.Event()
 
     def on_pause() -> None:
-        is_late = interrupted and time.monotonic() > interrupted[0] + GRACE_SECONDS
-        if is_late or has_failed.is_set():
+        if has_failed.is_set() or is_late():
             raise _GivenUp
 
     def advance(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.jit import Kernel, entry, kernel
+from dpsample.core.jit import Kernel, call, entry, kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
@@ -46,6 +46,9 @@ class ChainState(NamedTuple):
 
 # Share of the way to an interior point from a boundary without a slope.
 RETREAT = 1e-3
+# Reflections after which the move of a start ends: in a corner one is enough for all
+# walls that are orthogonal in the metric of the starts.
+MAX_REFLECTIONS = 200
 # Numbers and words that describe a plan, for attributes of the draws.
 Settings = dict[str, float | int | str]
 Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
@@ -80,6 +83,38 @@ def retreated(target: Gibbs, position: Array) -> Array:
     """Point a little off the boundary, on which a slope may be infinite."""
     interior = target.problem.domain.interior_point(target.dim)
     return np.asarray(position + RETREAT * (interior - position))
+
+
+def reflected(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array:
+    """Point at the end of a move ``factor noise`` that the boundary reflects.
+
+    If the end p of the move is outside, it goes to the boundary, and the rest v of it
+    is mirrored there. With the normal n = p - projection of p, and the covariance
+    S = factor factor^T, it becomes v - 2 <n, v> S n / <n, S n>. So a reflected move is
+    as long as before in the metric of S, and starts are as dispersed beside a wall, or
+    in a corner, as they are inside. <n, v> > 0, because the domain is convex.
+    """
+    domain: Any = target.problem.domain  # whose pieces are kernels
+    point, move, rest = start, factor @ noise, 1.0
+    chord, nearest = np.empty(2), np.empty_like(start)
+    for _ in range(MAX_REFLECTIONS):
+        end = point + rest * move
+        if target._is_inside(end):
+            return np.asarray(end)
+        chord[:] = nearest[:] = np.nan
+        call(domain.chord_piece, target.body, point, move, chord)
+        call(domain.project_piece, target.body, end, nearest)
+        share = min(float(chord[1]), rest)
+        normal = end - nearest
+        across = factor.T @ normal
+        square = float(across @ across)
+        is_known = share >= 0.0 and np.isfinite(square) and square > 0.0
+        exit_point = point + share * move if is_known else point
+        if not (is_known and target._is_inside(exit_point)):
+            break
+        point, rest = exit_point, rest - share
+        move = move - 2.0 * float(normal @ move) / square * (factor @ across)
+    return np.array(point)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:
@@ -232,12 +267,8 @@ class PreparedChain:
             return self.disperse(rng)
         if self.scatter is None:
             return self.start.copy()
-        move = self.scatter @ rng.standard_normal(self.scatter.shape[1])
-        for _ in range(60):
-            if self.target._is_inside(self.start + move):
-                return np.asarray(self.start + move)
-            move *= 0.7
-        return self.start.copy()
+        noise = rng.standard_normal((self.scatter.shape[1],))
+        return reflected(self.target, self.start, self.scatter, noise)
 
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""

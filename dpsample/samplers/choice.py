@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.numerics.mixing import (
     rank_shares,
@@ -39,17 +40,14 @@ from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional
 from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
-from dpsample.samplers.gaussian_fit import GaussianFit, fit, rough_mode
+from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
-from dpsample.samplers.metropolis.laplace_independence import (
-    IndependencePlan,
-    LaplaceIndependence,
-)
+from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
 
 FLAT_DOMAINS = ("box", "polytope", "simplex")
 # Share of a Gaussian fit inside the domain from which it describes the target.
@@ -62,10 +60,6 @@ MANY, MANY_RECORDS = 20, 10_000
 # from which they need no more work than other independent draws, or slices.
 WORTHWHILE, LIKELY = 0.5, 0.7
 NUM_PROBES = 100
-# Standard deviations at which tails of the fit are looked at, and the least rise of the
-# energy there, relative to the Gaussian's. In a tail that rises less, a chain is hardly
-# ever, and then it stays for long: its draws agree, and their variance is too small.
-FAR, LEAST_RISE = 5.0, 2.0 / 3.0
 OUTWARD = 1e-6  # of the way from an interior point: outside from a wall
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
@@ -82,6 +76,7 @@ MAX_STAY = 20
 # Split R-hat and effective draws per draw of trial runs that pass.
 MIXED, EFFECTIVE = 1.05, 0.1
 PROPOSED = "close to a Gaussian: independent proposals"
+UNSETTLED = "metric that has NOT settled: draw more (target_ess)"
 SLICES = "kinks or steep walls: slices along learned axes"
 # Maximum number of multiply-adds of a sweep whose chords are computed anew.
 MAX_CHORD_WORK = 1_000_000
@@ -124,7 +119,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     is_close = is_close and fit(target).share_inside >= MOSTLY
     if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
-        chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
+        chain = mixing(FactorizedMetropolis().tuned(target, rng), rng)
         if chain is not None and reaches_tails(target, fit(target)):
             return SamplerChoice(FactorizedMetropolis(), why, chain)
     chain = proposed(target, rng) if is_likely else None
@@ -153,7 +148,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
     prepared = billiard_hmc.prepared(target, warm)
-    how = "learned metric" if warm.has_settled else "metric that has NOT settled"
+    how = "learned metric" if warm.has_settled else UNSETTLED
     return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
 
 
@@ -166,20 +161,9 @@ def sweeps_shortly(prepared: PreparedChain) -> bool:
 
 def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
     """Chain of independent proposals, if its trial passes and they reach the tails."""
-    prepared = LaplaceIndependence().prepare(target, rng)
+    prepared = LaplaceIndependence().tuned(target, rng)
     chain = mixing(prepared, rng)
     return chain if chain and reaches_tails(target, prepared.plan) else None
-
-
-def reaches_tails(target: Gibbs, gaussian: GaussianFit | IndependencePlan) -> bool:
-    """Whether the energy rises far out on the axes of a Gaussian about as that does.
-
-    Trials cannot tell: they start from the Gaussian, and see what it proposes.
-    """
-    moves = FAR * gaussian.factor.T
-    far = energies(target, gaussian.center + np.concatenate([moves, -moves]))
-    rises = far - target.energy(gaussian.center)  # infinite outside the domain
-    return bool((rises >= LEAST_RISE * 0.5 * FAR**2).all())
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
@@ -287,6 +271,7 @@ def _trial_draws(
     """Draws (chain, draw, dim) of chains from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
     for _ in range(NUM_CHAINS):
+        pauses.heard()
         state = prepared.init(prepared.dispersed(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))
         notes = np.empty((len(path), NUM_STATS))

@@ -14,16 +14,25 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.problem.homes import InMemory
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers.record_terms import passed
-from dpsample.targets.gibbs import Gibbs, along, as_rows, form_in, spanned
+from dpsample.targets.gibbs import (
+    Gibbs,
+    along,
+    as_rows,
+    energies,
+    form_in,
+    slopes,
+    spanned,
+)
 
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25
@@ -36,6 +45,16 @@ LEAST_EIGENVALUE = 1e-12  # relative, of a precision that rounding has made sing
 HALVES = np.sqrt(1.0 + np.array([-1.0, 1.0]) * np.sqrt(2.0 / 3.0))
 # Share of the way from the mode to an interior point, off the boundary.
 RETREAT = 1e-3
+# Standard deviations at which tails of the fit are looked at, and the least rise of the
+# energy there, relative to the Gaussian's. In a tail that rises less, a chain is hardly
+# ever, and then it stays for long: its draws agree, and their variance is too small.
+FAR, LEAST_RISE = 5.0, 2.0 / 3.0
+# The search for the direction of the least rise: random directions beside the axes,
+# directions from which it descends, and its most steps. It ends where a step gains less
+# than this share. Steps are those of a curvature that is this multiple of the
+# Gaussian's, and of more where they fail.
+NUM_DIRECTIONS, NUM_DESCENTS, NUM_DESCENT_STEPS = 16, 8, 10
+SMALL_GAIN, CURVATURE, LARGEST_CURVATURE = 0.01, 1.5, 1e4
 
 Found = TypeVar("Found")
 
@@ -73,6 +92,7 @@ def minimize(
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
     for _ in range(MAX_ITERATIONS):
+        pauses.heard()
         value_ahead = energy.slope(ahead, gradient)
         smoothness *= 0.7
         for _ in range(100):
@@ -176,6 +196,18 @@ class GaussianFit:
         )
 
 
+class Gaussian(Protocol):
+    """Center and factor of the covariance, of a fit or a plan."""
+
+    @property
+    def center(self) -> Array:
+        """Mean, of shape (dim,)."""
+
+    @property
+    def factor(self) -> Array:
+        """Factor of the covariance, of shape (dim, m)."""
+
+
 @_once
 def fit(target: Gibbs) -> GaussianFit:
     """Gaussian fit of a target."""
@@ -208,6 +240,7 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     before: Array | None = None
     damping = Damping(basis.shape[1])
     for _ in range(MAX_NEWTON_STEPS):
+        pauses.heard()
         gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         # Windows and covariance may chase each other; a mean of two settles that.
         if before is not None and damping.caution > 1.0:
@@ -337,3 +370,66 @@ def _from_precision(
         whiten=np.ascontiguousarray(along((vectors * root).T, basis.T)),
         share_inside=float(np.mean(inside)),
     )
+
+
+def reaches_tails(
+    target: Gibbs, gaussian: Gaussian, needed: float = LEAST_RISE * 0.5 * FAR**2
+) -> bool:
+    """Whether the energy rises by ``needed`` far out in all directions of a Gaussian.
+
+    Trials cannot tell: they start from the Gaussian, and see what it proposes. Axes do
+    not suffice, for a tail may be oblique to all of them. So the search starts at the
+    axes and at random directions, and descends from the lowest on the sphere of `FAR`
+    standard deviations. The energy is convex, but its minimum on a sphere may be
+    missed: True is no proof.
+    """
+    rank = gaussian.factor.shape[1]
+    random = np.random.default_rng(0).standard_normal((NUM_DIRECTIONS, rank))
+    random /= np.linalg.norm(random, axis=1, keepdims=True)
+    directions = np.concatenate([np.eye(rank), random])
+    directions = np.concatenate([directions, -directions])
+    sphere = _Sphere(target, gaussian)
+    rises = sphere.rises(directions)  # infinite outside the domain
+    if not (rises >= needed).all():
+        return False
+    lowest = np.argsort(rises)[:NUM_DESCENTS]
+    return all(
+        sphere.descend(directions[i], float(rises[i]), needed) >= needed
+        for i in lowest[np.isfinite(rises[lowest])]
+    )
+
+
+class _Sphere:
+    """Energies above that of the center, on a sphere in the metric of a Gaussian."""
+
+    def __init__(self, target: Gibbs, gaussian: Gaussian) -> None:
+        self.target, self.gaussian = target, gaussian
+        self.level = float(energies(target, gaussian.center[None])[0])
+
+    def rises(self, directions: Array) -> Array:
+        """Rises of the energy in directions of length 1, a row each."""
+        return energies(self.target, self._points(directions)) - self.level
+
+    def _points(self, directions: Array) -> Array:
+        factor = self.gaussian.factor
+        return np.asarray(self.gaussian.center + FAR * directions @ factor.T)
+
+    def descend(self, direction: Array, rise: float, needed: float) -> float:
+        """Return the least rise on a path of descent that ends below ``needed``."""
+        curvature = CURVATURE
+        for _ in range(NUM_DESCENT_STEPS):
+            gradient = slopes(self.target, self._points(direction[None]))[0]
+            slope = FAR * (gradient @ self.gaussian.factor)
+            slope -= (slope @ direction) * direction
+            last, new = rise, math.inf
+            while not new < rise and curvature < LARGEST_CURVATURE:
+                moved = direction - slope / (curvature * FAR**2)
+                moved /= np.linalg.norm(moved)
+                new = float(self.rises(moved[None])[0])
+                curvature *= 1.0 if new < rise else 2.0
+            if not new < rise:
+                break
+            direction, rise = moved, new
+            if rise < needed or last - rise < SMALL_GAIN * last:
+                break
+        return rise

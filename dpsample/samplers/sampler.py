@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel
 from dpsample.samplers.chain import (
@@ -201,6 +201,7 @@ def search_step(
     log_step, trail = np.log(step), []
     position = gaussian.center
     for turn in range(NUM_BLOCKS):
+        pauses.heard()
         prepared = recipe.build(target, gaussian, float(np.exp(log_step)))
         state = prepared.init(position)
         seen = acceptance(prepared, state, rng, -(-BLOCK // prepared.num_steps))

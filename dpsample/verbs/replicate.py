@@ -127,6 +127,9 @@ def replicate(
         check.integer(1, threads=threads)
     if not (evaluate is None or isinstance(evaluate, Problem) or callable(evaluate)):
         check.fail("evaluate", "a Problem or a callable", evaluate)
+    if options.get("max_seconds") is not None:
+        remedy = "Choose num_draws: the lengths of replicates must not differ."
+        check.fail("max_seconds", "left out", options["max_seconds"], remedy)
     for name in RESERVED:
         if name in options:
             check.fail(name, "left to replicate", options[name])

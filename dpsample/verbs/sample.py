@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,15 +17,24 @@ from numpy.typing import ArrayLike
 from dpsample.core import check as checks
 from dpsample.core import files, pauses
 from dpsample.core.arithmetic import arithmetic
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.problem.homes import InMemory
 from dpsample.running import chains
 from dpsample.running import progress as screen
+from dpsample.running.chains import TimeLimit
 from dpsample.running.checkpoint import identity_of
-from dpsample.running.convergence import Convergence, TrialRun
+from dpsample.running.convergence import (
+    Convergence,
+    RunFacts,
+    TrialRun,
+    groups_of,
+    superchains,
+)
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import ENERGY, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
+from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.reduced import (
@@ -36,6 +47,11 @@ from dpsample.verbs import results
 
 if TYPE_CHECKING:
     from xarray import DataTree
+
+LIMIT_REMEDY = (
+    "Give seconds from the call, choice, warm-up and compilation included (dps.warm "
+    "compiles ahead)."
+)
 
 
 @pauses.single_threaded_blas()
@@ -54,6 +70,7 @@ def sample(
     init: ArrayLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     check: bool = True,
+    max_seconds: float | None = None,
 ) -> DataTree:
     r"""Draw many times from a Gibbs target. Not releasable.
 
@@ -84,13 +101,21 @@ def sample(
         discarded, fixes the number of draws, at most 1000 times ``num_draws``; a
         warning tells if they turn out too few.
     init : array of shape (dim,) or (num_chains, dim), optional
-        Where chains start; by default dispersed about the mode.
+        Where chains start; by default dispersed about the mode, 128 chains or more from
+        8 points.
     checkpoint : path, optional
         File from which an interrupted run goes on, bit for bit.
     check : bool
         Judge the draws: warn if R-hat is above 1.01 or the effective sample size below
         400 for a coefficient or its squared deviation from the mean. Short runs are
-        only blamed for what independent draws would not show.
+        only blamed for what independent draws would not show. 128 chains or more of
+        fewer than 100 draws are judged by nested R-hat.
+    max_seconds : float, optional
+        Time after which no more draws are made, in seconds from the call. The choice of
+        a sampler, its warm-up and compilation count, what is done with the draws does
+        not. With ``target_ess`` the trial run has half of the time that is left for
+        draws. The draws that there are, those of every chain, are returned with a
+        warning; a ``checkpoint`` goes on from them.
 
     Returns
     -------
@@ -101,6 +126,7 @@ def sample(
         ``releasable`` is false and ``converged`` tells whether ``r_hat`` and ``ess``
         are good enough. After Ctrl-C, at once, the draws that every chain has made,
         also while they are judged: they have no verdict, `diagnostics.check` gives one.
+        After ``max_seconds`` they have one, and ``is_out_of_time`` is true.
         An energy is NaN if the sampler did without it and it would cost much.
 
     Raises
@@ -109,7 +135,7 @@ def sample(
         If an argument is malformed, a start is outside the domain, or the sampler does
         not support the target.
     SamplingError
-        If a loss raises or returns NaN.
+        If a loss raises or returns NaN, or ``max_seconds`` ends before the first draw.
 
     Notes
     -----
@@ -146,6 +172,9 @@ def sample(
         checks.open_interval(0.0, checks.LONGEST, target_ess=target_ess)
     if checkpoint is not None:
         files.check_output("checkpoint", checks.path("checkpoint", checkpoint))
+    if max_seconds is not None:
+        checks.positive(max_seconds=max_seconds, remedy=LIMIT_REMEDY)
+    limit = TimeLimit(max_seconds)
     given = _given_starts(target, init, num_chains)
     reduced = _reduced(target)
     inner = target if reduced is None else reduced.target
@@ -154,18 +183,21 @@ def sample(
     root = seed_sequence(seed)
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
     chain_streams, trial_streams = others[:num_chains], others[num_chains:]
-    chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
+    with _until(limit, max_seconds):
+        chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
     if given:
         prepared = _begun(inner, prepared, given)
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
     trial = None if target_ess is None else TrialRun(target_ess, num_draws)
     entropy = root.generate_state(4)
+    groups = superchains(num_chains) if not given else groups_of(given)
 
     def run_chains(
         title: str, streams: list[np.random.Generator], num_draws: int, **options: Any
     ) -> chains.Chains:
         interrupts.is_raised = True
-        starts = given or [prepared.dispersed(rng) for rng in streams]
+        with _until(limit, max_seconds):
+            starts = given or _starts(prepared, streams, groups)
         identity = ""
         if options.get("checkpoint") is not None:  # it reads all records
             numbers = (*prepared.numbers(), *starts, *entropy)
@@ -196,20 +228,31 @@ def sample(
     with pauses.held_interrupts() as interrupts:
         title, is_needed = f"{chosen!r}: {reason}", True
         if trial is not None:
+            half = limit.halfway()
             run = run_chains(
                 f"{chosen!r}: how many draws?",
                 trial_streams,
                 num_draws,
                 extend=lambda draws: trial(moving(draws)),
+                limit=half,
             )
+            if half.is_over():
+                trial.cut(moving(run.draws))
             num_draws, is_needed = trial.length, not interrupts
         if is_needed:
             # A checkpoint of a longer run will do, too.
             extend = None if trial is None else (lambda _: num_draws)
             run = run_chains(
-                title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
+                title,
+                chain_streams,
+                num_draws,
+                extend=extend,
+                checkpoint=checkpoint,
+                limit=limit,
             )
-        verdict = None
+        if run.is_out_of_time and is_needed:
+            _report_limit(max_seconds, run, num_draws, warmup, checkpoint is not None)
+        verdict, facts = None, _facts(inner, chosen, prepared, sampler)
         draws = run.draws if reduced is None else reduced.lift(run.draws)
         size: dict[str, float | bool] = {}
         if trial is not None:
@@ -222,11 +265,15 @@ def sample(
             if not is_interrupted:
                 results.fill_energies(inner, run.draws, run.stats)
             if check and not is_interrupted:
-                verdict = Convergence.of(draws, target.problem.feature_names)
-                if chosen.exactness != "iid":
-                    verdict.warn(_remedy(sampler))
+                names = target.problem.feature_names
+                verdict = Convergence.of(draws, names, groups)
+                facts.warn_of_tails(repr(chosen))
+                if not facts.is_independent:
+                    forgets = not verdict.is_nested
+                    verdict.warn(facts.remedy(forgets_starts=forgets))
             if trial is not None and not is_interrupted:
-                size |= trial.report(moving(run.draws))
+                is_told = run.is_out_of_time
+                size |= trial.report(moving(run.draws), facts, is_told=is_told)
         except KeyboardInterrupt:
             is_interrupted = True
         interrupts.is_raised = False
@@ -249,6 +296,7 @@ def sample(
                 + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
                 "num_warmup": warmup,
                 "is_interrupted": is_interrupted,
+                **_limit_attributes(max_seconds, run),
                 **({} if verdict is None else verdict.attributes()),
                 **arithmetic(),
                 **_settings_of_run(prepared, warmup, draws.shape[1]),
@@ -257,7 +305,7 @@ def sample(
         )
         if interrupts:  # perhaps just now
             tree.attrs["is_interrupted"] = 1
-    return tree
+    return tree if groups is None else _with_superchains(tree, groups)
 
 
 def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:
@@ -318,13 +366,100 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Sampler
     return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
 
 
-def _remedy(sampler: object) -> str:
-    """Return what to try where the chains have not converged."""
-    other = "" if sampler == "auto" else 'use sampler="auto", '
-    return (
-        f"Draw more (num_draws, or target_ess), {other}standardize the features, lower "
-        "k or raise mu; check=False turns this warning off."
+def _facts(target: Gibbs, chosen: Sampler, prepared: Any, sampler: object) -> RunFacts:
+    """Facts that decide which remedies make sense."""
+    return RunFacts(
+        is_independent=chosen.exactness == "iid",
+        is_automatic=isinstance(sampler, str),
+        has_loss=_has_loss(target),
+        is_bounded=target.problem.domain.name != "whole_space",
+        has_settled=bool(prepared.settings.get("has_settled", True)),
+        reaches_tails=bool(prepared.settings.get("reaches_tails", True)),
     )
+
+
+def _has_loss(target: Gibbs) -> bool:
+    """Whether the energy depends on the records: some feature is not zero."""
+    if not isinstance(target.home, InMemory):
+        return True
+    dense, values = target.data.dense, target.data.values
+    return bool(dense[:1].any() or dense.any() or values.any())
+
+
+class _OutOfTime(BaseException):
+    """The time limit came while nothing could be drawn yet."""
+
+
+@contextmanager
+def _until(limit: TimeLimit, max_seconds: float | None) -> Iterator[None]:
+    """Fail at the first pause after the limit, as there is no draw."""
+
+    def end_if_over() -> None:
+        if limit.is_over():
+            raise _OutOfTime
+
+    try:
+        with pauses.listening(end_if_over):
+            yield
+    except _OutOfTime:
+        _fail_without_draws(max_seconds, "The sampler was still being prepared.")
+
+
+def _fail_without_draws(max_seconds: float | None, evidence: str) -> NoReturn:
+    raise SamplingError(
+        f"max_seconds must be enough for the first draw, got {max_seconds:g}. "
+        f"{evidence} {LIMIT_REMEDY}"
+    )
+
+
+def _report_limit(
+    max_seconds: float | None,
+    run: chains.Chains,
+    num_draws: int,
+    num_warmup: int,
+    has_checkpoint: bool,
+) -> None:
+    """Warn that the time limit has ended a run, or fail if it has no draws."""
+    goes_on = "Call again with this checkpoint, which goes on bit for bit"
+    count = run.draws.shape[1]
+    if count == 0:
+        made = f"{run.num_discarded} of {num_warmup} draws of the warm-up were made."
+        kept = f" {goes_on}." if has_checkpoint and run.num_discarded else ""
+        _fail_without_draws(max_seconds, made + kept)
+    instead = "Use a larger max_seconds, or a checkpoint, from which a run goes on"
+    warnings.warn(
+        f"max_seconds={max_seconds:g} ended the run after {count} of {num_draws} draws "
+        f"per chain. {goes_on if has_checkpoint else instead}.",
+        RuntimeWarning,
+        stacklevel=checks.user_level(),
+    )
+
+
+def _limit_attributes(
+    max_seconds: float | None, run: chains.Chains
+) -> dict[str, float | bool]:
+    """Attributes of draws that had a time limit."""
+    if max_seconds is None:
+        return {}
+    return {"max_seconds": max_seconds, "is_out_of_time": run.is_out_of_time}
+
+
+def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
+    """Tree that says which chains have the same start, for nested R-hat."""
+    posterior = tree.children["posterior"]
+    own = posterior.to_dataset(inherit=False)
+    posterior.dataset = own.assign_coords(superchain=("chain", groups))
+    return tree
+
+
+def _starts(
+    prepared: Any, streams: list[np.random.Generator], groups: Ints | None
+) -> list[Array]:
+    """Dispersed starts, one for each chain, or for each superchain."""
+    if groups is None:
+        return [prepared.dispersed(rng) for rng in streams]
+    points = [prepared.dispersed(rng) for rng in streams[: int(groups.max()) + 1]]
+    return [points[group] for group in groups]
 
 
 def _given_starts(

@@ -7,6 +7,7 @@ import xarray as xr
 import dpsample as dps
 from dpsample import cli
 from dpsample.cli import sample
+from dpsample.running import chains
 from dpsample.verbs.warm import public_samplers
 
 WEIGHTS = ("--k", "40", "--mu", "0.5")
@@ -81,6 +82,23 @@ def test_after_an_interrupt_the_draws_so_far_are_saved_with_exit_code_130(
     path = tmp_path / "draws.nc"
     assert run(records, *WEIGHTS, *SHORT, "--output", str(path)) == 130
     assert path.exists() and "Interrupted" in capsys.readouterr().out
+
+
+def test_a_time_limit_says_so_and_keeps_the_draws(
+    records, monkeypatch, tmp_path, capsys
+):
+    count = iter(range(10**9))
+    monkeypatch.setattr(chains.TimeLimit, "clock", lambda _=None: 0.01 * next(count))
+    path = tmp_path / "draws.nc"
+    options = ("--draws", "10000000", "--chains", "2", "--warmup", "3")
+    limit = ("--max-seconds", "0.5", "--sampler", "random-walk")
+    assert run(records, *WEIGHTS, *options, *limit, "--output", str(path)) == 0
+    assert "max_seconds=0.5 ended the run" in " ".join(capsys.readouterr().out.split())
+    with xr.open_datatree(path, engine="h5netcdf") as found:
+        assert 0 < found["posterior"].sizes["draw"] < 10_000_000
+        assert found.attrs["is_out_of_time"] == 1
+    assert run(records, *WEIGHTS, *SHORT, "--max-seconds", "0") != 0
+    assert "max_seconds must be" in capsys.readouterr().err
 
 
 def test_a_budget_gives_the_density_of_its_release(records, tmp_path):

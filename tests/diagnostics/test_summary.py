@@ -10,9 +10,10 @@ import xarray as xr
 from scipy import stats
 
 import dpsample as dps
+from tests.running.test_trial_runs import autoregression
 from tests.support import planted_failures as planted
 
-summary = dps.diagnostics.summary
+check, summary = dps.diagnostics.check, dps.diagnostics.summary
 COLUMNS = (
     ["mean", "sd", "eti89_lower", "eti89_upper", "mcse_mean", "mcse_sd"]
     + ["ess_bulk", "ess_tail", "ess_square", "r_hat"]
@@ -120,3 +121,43 @@ def test_files_of_other_versions_of_python_and_arviz_open():
     assert first.attrs["numpy_version"] != second.attrs["numpy_version"]
     np.testing.assert_allclose(first.posterior.theta, second.posterior.theta, rtol=1e-9)
     pd.testing.assert_frame_equal(summary(first), summary(second))
+
+
+def many_short(offset, *, length=5):
+    """Autocorrelated chains of eight starts, and a tree of them."""
+    draws = autoregression(0.8, num_chains=512, length=length)
+    groups = np.arange(512) % 8
+    starts = np.random.default_rng(2).normal(size=(8, 3))
+    found = planted.tree(draws + offset * starts[groups][:, None])
+    own = found["posterior"].to_dataset(inherit=False)
+    found["posterior"].dataset = own.assign_coords(superchain=("chain", groups))
+    return found
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_many_short_chains_have_a_nested_r_hat(length, tmp_path):
+    good, bad = many_short(0.0, length=length), many_short(1.5, length=length)
+    table = summary(good)
+    assert (table["r_hat"] < 1.02).all()
+    assert (table[["ess_bulk", "ess_square", "ess_tail"]] > 300.0).all(axis=None)
+    means = good.posterior["theta"].values.mean(axis=1)
+    np.testing.assert_allclose(
+        table["mcse_mean"], means.std(axis=0, ddof=1) / np.sqrt(512)
+    )
+    assert (summary(bad)["r_hat"] > 1.05).all()
+    bad.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as found:
+        assert summary(found).equals(summary(bad))
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_check_sees_what_short_chains_remember(length):
+    good = check(many_short(0.0, length=length))
+    assert good.ok and not good.skipped[0].startswith("agreement")
+    names = [finding.name for finding in check(many_short(1.5, length=length)).problems]
+    assert names == ["chains that remember their starts"]
+
+
+def test_few_chains_of_few_draws_have_no_summary():
+    with pytest.raises(ValueError, match="at least 4 per chain"):
+        summary(planted.tree(autoregression(0.0, num_chains=127, length=3)))

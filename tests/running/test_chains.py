@@ -201,6 +201,73 @@ def test_ctrl_c_in_the_warmup_gives_no_draws():
     assert stopped.is_interrupted and stopped.draws.shape == (3, 0, DIM)
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """List whose only number is the time, in place of the machine's clock."""
+    now = [0.0]
+    monkeypatch.setattr(chains.TimeLimit, "clock", lambda _=None: now[0])
+    return now
+
+
+def at_draw(num_draws, clock):
+    """Let an hour pass when there are so many draws."""
+
+    def on_progress(done, total, run):
+        if done >= num_draws:
+            clock[0] = 3600.0
+
+    return on_progress
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_time_limit_gives_a_prefix_and_the_checkpoint_goes_on(
+    tmp_path, threads, clock
+):
+    path, limit = tmp_path / "run.npz", chains.TimeLimit(60.0)
+    options = {"chunk": 10, "threads": threads, "checkpoint": path}
+    stopped = run(100, on_progress=at_draw(40, clock), limit=limit, **options)
+    assert stopped.is_out_of_time and not stopped.is_interrupted
+    assert stopped.draws.shape == (3, 40, DIM)
+    np.testing.assert_array_equal(stopped.draws, run(40).draws)
+    resumed = run(100, **options)
+    assert not resumed.is_out_of_time
+    assert_same(resumed, run(100))
+
+
+def test_a_time_limit_in_the_warmup_keeps_it_in_the_checkpoint(tmp_path, clock):
+    options = {"num_warmup": 50, "chunk": 10, "checkpoint": tmp_path / "run.npz"}
+    passing = {"on_progress": at_draw(20, clock), "limit": chains.TimeLimit(60.0)}
+    stopped = run(10, **options, **passing)
+    assert stopped.is_out_of_time and stopped.draws.shape == (3, 0, DIM)
+    assert stopped.num_discarded == 20
+    counted = []
+    resumed = run(10, on_progress=lambda done, *_: counted.append(done), **options)
+    assert counted[0] == 30
+    assert_same(resumed, run(10, num_warmup=50))
+
+
+def test_a_chunk_that_outlasts_the_limit_is_given_up_at_a_pause(tmp_path, clock):
+    def slow(state, rng, draws, stats):
+        walk(state, rng, draws, stats)
+        if state.counts[0] > 30:
+            clock[0] = 3600.0
+            pauses.heard()
+
+    limit = chains.TimeLimit(60.0)
+    options = {"chunk": 10, "checkpoint": tmp_path / "run.npz"}
+    stopped = run(100, runner=slow, limit=limit, **options)
+    assert stopped.is_out_of_time and stopped.draws.shape[1] == 30
+    assert_same(run(100, **options), run(100))
+
+
+def test_a_run_that_ends_in_time_is_not_out_of_time(clock):
+    passing = {"on_progress": at_draw(20, clock), "limit": chains.TimeLimit(60.0)}
+    assert not run(20, chunk=10, **passing).is_out_of_time
+    limit = chains.TimeLimit(60.0)
+    assert limit.halfway().due == clock[0] + 30.0
+    assert chains.TimeLimit().halfway().due == np.inf
+
+
 def test_a_second_ctrl_c_raises_unless_the_key_is_held_down(monkeypatch):
     def twice(done, total, run):
         signal.raise_signal(signal.SIGINT)

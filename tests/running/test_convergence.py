@@ -7,8 +7,10 @@ import pytest
 from arviz_stats.base import array_stats
 
 import dpsample as dps
-from dpsample.numerics.mixing import split_r_hats, with_squares
-from dpsample.running.convergence import Convergence
+from dpsample.numerics.mixing import nested_r_hats, split_r_hats, with_squares
+from dpsample.numerics.ranked import verdicts
+from dpsample.running import convergence
+from dpsample.running.convergence import Convergence, effective_size
 from dpsample.verbs.warm import LOGISTIC, make
 from tests.running.test_trial_runs import autoregression
 
@@ -121,3 +123,154 @@ def test_sample_says_what_has_not_converged_and_how_to_silence_it():
     good = dps.sample(TARGET, progress=False)
     assert good.attrs["converged"] == 1
     assert good.attrs["ess"] > 400.0
+
+
+def many_short(phi=0.8, *, length=5, offset=0.0, num_chains=512, seed=1):
+    """Stationary chains, or with superchains that remember a start so far off."""
+    shape = {"num_chains": num_chains, "length": length, "seed": seed}
+    draws = autoregression(phi, **shape) * np.sqrt(1.0 - phi**2)
+    groups = convergence.superchains(num_chains)
+    starts = np.random.default_rng(seed).normal(size=(8, 3))
+    return draws + offset * starts[groups][:, None], groups
+
+
+def test_nested_r_hat_is_the_published_one():
+    draws, groups = many_short(offset=0.3)
+    for series in (draws, draws[:, :1]):
+        found, noise = nested_r_hats(series, groups)
+        wanted = array_stats.rhat_nested(
+            series, groups, method="identity", chain_axis=0, draw_axis=1
+        )
+        if series.shape[1] > 3:  # ArviZ wants four draws
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        means = series.mean(axis=1)
+        parts = [means[groups == group] for group in range(8)]
+        apart = np.mean([part.var(axis=0, ddof=1) for part in parts], axis=0)
+        between = np.var([part.mean(axis=0) for part in parts], axis=0, ddof=1)
+        np.testing.assert_allclose((found**2 - 1.0) / noise, 64 * between / apart)
+    unequal = nested_r_hats(draws[:509], groups[:509])[0]
+    np.testing.assert_allclose(unequal, nested_r_hats(draws, groups)[0], rtol=0.1)
+
+
+@pytest.mark.parametrize(("num_chains", "length"), [(512, 5), (1000, 2), (2000, 1)])
+def test_many_short_chains_that_forgot_their_starts_are_not_blamed(num_chains, length):
+    shape = {"num_chains": num_chains, "length": length}
+    for seed in range(20):
+        draws, groups = many_short(**shape, seed=seed)
+        verdict = Convergence.of(draws, NAMES, groups)
+        assert verdict.is_nested and verdict.has_converged
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            verdict.warn("")
+    if length > 3:  # planted: halves of such chains tell that they are short
+        assert Convergence.of(draws, NAMES).r_hat > 1.1
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 20])
+def test_many_short_chains_that_remember_their_starts_are_blamed(length):
+    draws, groups = many_short(length=length, offset=0.7)
+    verdict = Convergence.of(draws, NAMES, groups)
+    assert not verdict.has_converged
+    with pytest.warns(RuntimeWarning, match="nested R-hat .* Do that"):
+        verdict.warn("Do that.")
+    stuck = draws[groups][:, :1].repeat(length, axis=1)  # all chains at their starts
+    verdict = Convergence.of(stuck, NAMES, groups)
+    assert verdict.ess < 8.1  # points
+    with pytest.warns(RuntimeWarning, match="nested R-hat"):
+        verdict.warn("")
+
+
+def test_starts_of_their_own_are_not_nested_for_that_would_see_nothing():
+    draws, groups = many_short()
+    starts = 3.0 * np.random.default_rng(1).normal(size=(512, 1, 3))
+    verdict = Convergence.of(draws + starts, NAMES)
+    assert not verdict.is_nested and verdict.r_hat > 1.2
+    blind = Convergence.of(draws + starts, NAMES, groups)
+    assert blind.r_hat < 1.02  # planted: groups that share no start
+    assert convergence.groups_of(list(starts[:, 0])) is None
+    shared = list(starts[groups, 0])
+    found = convergence.groups_of(shared)
+    assert len(np.unique(found)) == 8
+    assert all(len(np.unique(found[groups == group])) == 1 for group in range(8))
+    assert convergence.groups_of(shared[:1] * 512) is None
+    assert convergence.groups_of(shared[:100]) is None
+    assert convergence.superchains(127) is None
+
+
+@pytest.mark.parametrize("length", [2, 5, 20])
+def test_sizes_of_many_short_chains_are_those_of_the_variance_of_their_mean(length):
+    phi, lags = 0.8, np.arange(length)
+    correlations = phi ** np.abs(lags[:, None] - lags)
+    exact = 512 / correlations.mean()
+    draws, groups = many_short(phi, length=length)
+    verdict = Convergence.of(draws, NAMES, groups)
+    assert verdict.ess == pytest.approx(exact, rel=0.35)
+    assert effective_size(draws) == verdict.ess
+    if length == 5:  # planted: autocorrelations of halves of two draws
+        assert verdicts(draws)[1].min() > 4.0 * exact
+
+
+def test_sample_judges_many_short_chains_by_what_they_forgot():
+    options = {"num_chains": 512, "num_draws": 5, "progress": False}
+    sampler = dps.samplers.RandomWalk(num_steps=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tree = dps.sample(TARGET, sampler=sampler, num_warmup=100, **options)
+    assert tree.attrs["converged"] == 1 and tree.attrs["r_hat"] < 1.02
+    with pytest.warns(RuntimeWarning, match=r"nested .* Discard more \(num_warmup\)"):
+        slow = dps.samplers.RandomWalk(step_size=0.02)
+        tree = dps.sample(TARGET, sampler=slow, num_warmup=0, **options)
+    assert tree.attrs["converged"] == 0
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_chains_of_one_start_have_no_nested_r_hat_and_a_size(length):
+    draws, _ = many_short(length=length)
+    verdict = Convergence.of(draws, NAMES)
+    assert not verdict.is_nested and not verdict.has_converged
+    assert 300.0 < verdict.ess < 1000.0
+    assert np.isnan(verdict.r_hat) == (length == 2)
+
+
+REMEDIES = [
+    ({}, "standardize the features, lower k or raise mu", "sampler="),
+    ({"is_automatic": False}, 'use sampler="auto"', "num_warmup"),
+    ({"has_loss": False}, "Draw more", "features"),
+    ({"has_loss": False, "is_bounded": True}, "the domain is much narrower", "lower k"),
+    ({"has_settled": False}, "metric has not settled. Draw more", "sampler="),
+    ({"is_independent": True}, "the draws are independent", "features"),
+]
+
+
+@pytest.mark.parametrize(("facts", "said", "unsaid"), REMEDIES)
+def test_remedies_fit_the_run(facts, said, unsaid):
+    text = convergence.RunFacts(**facts).remedy()
+    assert said in text and unsaid not in text
+
+
+def test_a_uniform_polytope_has_no_features_to_standardize():
+    square = dps.domains.Polytope([[1, 0], [-1, 0], [0, 1], [0, -1]], [1, 1, 1, 1])
+    rows = np.zeros((1, 2))
+    problem = dps.Problem(
+        rows, [1.0], loss=dps.losses.Linear(), domain=square, row_bound=1.0
+    )
+    uniform = dps.Gibbs(problem, k=1.0, mu=0.0)
+    slow = dps.samplers.RandomWalk(step_size=1e-3)
+    with pytest.warns(RuntimeWarning, match="domain is much narrower") as seen:
+        dps.sample(uniform, sampler=slow, num_draws=300, progress=False)
+    assert "features" not in str(seen[0].message)
+
+
+def test_too_few_independent_draws_do_not_mix_slowly(monkeypatch):
+    monkeypatch.setattr(convergence, "MAX_GROWTH", 2)
+    linear = make(dps.losses.Linear(), dps.domains.Ball(1.0))
+    with pytest.warns(RuntimeWarning, match="Use a larger num_draws") as seen:
+        tree = dps.sample(linear, num_draws=10, target_ess=1e5, progress=False)
+    assert tree.attrs["exactness"] == "iid"
+    assert "mix" not in str(seen[0].message)
+    (few,) = [
+        finding
+        for finding in dps.diagnostics.check(tree).problems
+        if finding.name == "too few draws"
+    ]
+    assert "sampler" not in few.remedy

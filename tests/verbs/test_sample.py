@@ -10,8 +10,10 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
+from dpsample.core import pauses
 from dpsample.core.streams import streams
 from dpsample.running import chains, convergence
+from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.verbs import results
 from dpsample.verbs import sample as sample_module
@@ -241,6 +243,117 @@ def test_ctrl_c_after_the_trial_run_keeps_its_draws(monkeypatch):
     assert stopped.attrs["is_interrupted"] and theta(stopped).shape[1] > 0
 
 
+@pytest.fixture
+def chunks(monkeypatch):
+    """Chunks that have begun, whose number is the time of time limits."""
+    one_chunk, count = chains._one_chunk, [0]
+
+    def counting(*args):
+        count[0] += 1
+        one_chunk(*args)
+
+    monkeypatch.setattr(chains, "_one_chunk", counting)
+    monkeypatch.setattr(chains.TimeLimit, "clock", lambda _=None: float(count[0]))
+    return count
+
+
+FOREVER = {"num_draws": 2_000_000, "num_chains": 2, "num_warmup": 1}
+
+
+def test_a_time_limit_keeps_the_draws_and_the_checkpoint_goes_on(tmp_path, chunks):
+    path, small = tmp_path / "run.npz", make(num_records=30)
+    options = FOREVER | {"max_seconds": 4.0, "check": True, "threads": 1}
+    with pytest.warns(RuntimeWarning, match="ended the run .* a checkpoint") as seen:
+        bare = sample(small, **options)
+    assert seen[0].filename == __file__
+    with pytest.warns(RuntimeWarning, match="Call again with this checkpoint"):
+        stopped = sample(small, checkpoint=path, **options)
+    assert stopped.attrs["is_out_of_time"] == 1 and not stopped.attrs["is_interrupted"]
+    assert stopped.attrs["max_seconds"] == 4.0 and "r_hat" in stopped.attrs
+    length = theta(stopped).shape[1]
+    assert 0 < length < FOREVER["num_draws"]
+    rest = {"num_draws": length + 50, "num_chains": 2, "num_warmup": 1}
+    whole = sample(small, **rest)
+    np.testing.assert_array_equal(theta(stopped), theta(whole)[:, :length])
+    count = min(length, theta(bare).shape[1])
+    np.testing.assert_array_equal(theta(bare)[:, :count], theta(stopped)[:, :count])
+    resumed = sample(small, checkpoint=path, max_seconds=1e9, **rest)
+    np.testing.assert_array_equal(theta(resumed), theta(whole))
+    assert resumed.attrs["is_out_of_time"] == 0
+    assert "max_seconds" not in whole.attrs
+
+
+def test_a_time_limit_before_the_first_draw_is_an_error_that_keeps_the_warmup(
+    tmp_path, chunks
+):
+    path, small = tmp_path / "run.npz", make(num_records=30)
+    options = {"num_warmup": 2_000_000, "num_chains": 2, "checkpoint": path}
+    text = "max_seconds must be enough for the first draw, got 3. .* of 2000000 draws"
+    with pytest.raises(SamplingError, match=text) as seen:
+        sample(small, max_seconds=3.0, **options)
+    assert "this checkpoint" in str(seen.value)
+    with np.load(path) as kept:
+        made = int(kept["done"])
+    assert f" {made} of" in str(seen.value)
+    chunks[0] = 0
+    with pytest.raises(SamplingError, match="max_seconds"):
+        sample(small, max_seconds=2.0, **options)
+    with np.load(path) as kept:
+        assert int(kept["done"]) > made > 0
+
+
+def test_a_time_limit_while_the_sampler_is_chosen_is_an_error(monkeypatch, chunks):
+    prepare = dps.Proximal.prepare
+
+    def slow(*args):
+        chunks[0] += 10
+        pauses.heard()
+        return prepare(*args)
+
+    monkeypatch.setattr(dps.Proximal, "prepare", slow)
+    with pytest.raises(SamplingError, match="was still being prepared. .*dps.warm"):
+        sample(max_seconds=5.0)
+    assert theta(sample(max_seconds=50.0)).shape[1] == 30
+
+
+@pytest.mark.parametrize("max_seconds", [6.0, 12.0])
+def test_a_trial_run_leaves_half_of_the_time_to_the_draws(chunks, max_seconds):
+    small = make(num_records=30)
+    options = {"target_ess": 1e7, "max_seconds": max_seconds, "num_draws": 2000}
+    with pytest.warns(RuntimeWarning, match="max_seconds") as seen:
+        cut = sample(small, threads=1, **options)
+    assert chunks[0] <= max_seconds + 1.0
+    assert {"is_target_ess_reached", "ess_reached"} <= cut.attrs.keys()
+    assert cut.attrs["is_target_ess_reached"] == 0
+    assert not [w for w in seen if "mixed better" in str(w.message)]
+    length = theta(cut).shape[1]
+    whole = sample(small, num_draws=length)
+    np.testing.assert_array_equal(theta(cut), theta(whole))
+
+
+def test_replicates_have_no_time_limit():
+    with pytest.raises(ValueError, match="max_seconds must be left out, got 3"):
+        dps.replicate(
+            dps.sample, make(), num_replicates=2, num_draws=3, max_seconds=3.0
+        )
+
+
+def test_many_chains_start_at_eight_points_whatever_their_length():
+    options = {"num_chains": 130, "num_warmup": 0, "sampler": dps.samplers.HitAndRun()}
+    short = sample(num_draws=2, **options)
+    longer = sample(num_draws=3, **options)
+    np.testing.assert_array_equal(theta(short), theta(longer)[:, :2])
+    groups = short.posterior["superchain"].values
+    np.testing.assert_array_equal(groups, np.arange(130) % 8)
+    stuck = {"sampler": dps.samplers.RandomWalk(step_size=1e-9)}
+    starts = theta(sample(num_draws=1, **options | stuck))[:, 0]
+    for group in range(8):
+        alike = starts[groups == group]
+        np.testing.assert_allclose(alike, alike[:1].repeat(len(alike), 0), atol=1e-7)
+    assert len(np.unique(starts.round(4), axis=0)) == 8
+    assert "superchain" not in sample(num_draws=2).posterior.coords
+
+
 def test_ctrl_c_before_the_first_chunk_raises(monkeypatch):
     def pressed(self, rng):
         signal.raise_signal(signal.SIGINT)
@@ -284,6 +397,7 @@ def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
 
 
 BAD = {
+    "max_seconds": ({"max_seconds": 0.0}, "max_seconds must be a finite number > 0"),
     "target": ({"target": "target"}, "target must be a Gibbs, .* Build a dps.Gibbs"),
     "sampler": ({"sampler": "metropolis"}, 'sampler must be a Sampler, .*"auto"'),
     "num_draws": ({"num_draws": 0}, "num_draws must be an integer >= 1"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.numerics.mixing import (
     lag_share,
@@ -141,6 +142,7 @@ class _Pilots:
         for begin in range(0, width, size):
             part = slice(begin, min(begin + size, width))
             for state, path, heights in zip(self.states, draws, energies, strict=True):
+                pauses.heard()
                 if begin in (0, skipped):
                     state.own.report[:] = state.own.slopes[:] = 0.0
                 state.own.tuning[:] = tuning

@@ -12,7 +12,7 @@ counted.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -345,7 +345,10 @@ class LaplaceIndependence(Sampler):
     Notes
     -----
     **Guarantee.** The target is exactly invariant and the kernel reversible for any
-    fit: a bad one costs acceptance only.
+    fit. A bad one costs acceptance, and where the target has heavier tails than the
+    proposals, a chain is hardly ever there and then stays for long. `prepare` looks for
+    such tails and sets ``reaches_tails`` of the settings to 0, of which `sample` warns.
+    It may miss some.
 
     Examples
     --------
@@ -368,6 +371,15 @@ class LaplaceIndependence(Sampler):
         return is_supported, "" if is_supported else REFUSAL
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+        """Fit the Gaussian, or learn one; look for tails that it does not reach."""
+        prepared = self.tuned(target, rng)
+        drop = -log_proposal(prepared.plan, gaussian_fit.FAR**2)
+        needed = gaussian_fit.LEAST_RISE * drop
+        is_reached = gaussian_fit.reaches_tails(target, prepared.plan, needed)
+        settings = prepared.settings | {"reaches_tails": int(is_reached)}
+        return replace(prepared, settings=settings)
+
+    def tuned(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
         gaussian = gaussian_fit.fit(target)
         if gaussian.share_inside < MIN_SHARE:

@@ -10,7 +10,7 @@ the rate of the bounds of `factorized_events` and choose a record by its share o
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import copy_into
-from dpsample.samplers import chain, sampler
+from dpsample.samplers import chain, gaussian_fit, sampler
 from dpsample.samplers.chain import (
     ChainState,
     PreparedChain,
@@ -163,14 +163,18 @@ class FactorizedMetropolis(sampler.TunedSampler):
         return (False, plan) if isinstance(plan, str) else (True, "")
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+        """Expand at the mode; look for tails that the Gaussian does not reach."""
+        prepared = self.tuned(target, rng)
+        is_reached = gaussian_fit.reaches_tails(target, _gaussian(prepared.plan))
+        settings = prepared.settings | {"reaches_tails": int(is_reached)}
+        return replace(prepared, settings=settings)
+
+    def tuned(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Expand at the mode and find the share of noise."""
         plan = _plan(target)
         if isinstance(plan, str):
             check.fail("sampler", "one that supports the target", repr(self), plan)
-        # What of it is inside was asked before; the pilot run needs the rest.
-        gaussian = GaussianFit(
-            center=plan.anchor, factor=plan.factor, whiten=plan.whiten, share_inside=1.0
-        )
+        gaussian = _gaussian(plan)
         recipe = sampler.TuningRecipe(
             run=run,
             init_fn=init,
@@ -184,6 +188,13 @@ class FactorizedMetropolis(sampler.TunedSampler):
         if chosen is None:
             chosen = sampler.search_step(target, recipe, gaussian, rng, 1.0)
         return recipe.build(target, gaussian, chosen)
+
+
+def _gaussian(plan: FactorizedPlan) -> GaussianFit:
+    """Return the Gaussian about the anchor; what of it is inside was asked before."""
+    return GaussianFit(
+        center=plan.anchor, factor=plan.factor, whiten=plan.whiten, share_inside=1.0
+    )
 
 
 def _plan(target: Gibbs) -> FactorizedPlan | str:
