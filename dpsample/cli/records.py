@@ -35,8 +35,8 @@ MARKS = ((".", ""), (",", ""), (",", "."), (".", ","))
 HINTS = {
     "numeric": "[lower, upper] that every possible record obeys",
     "date": '["first day", "last day"], ISO 8601',
-    "categorical": 'all possible levels, ["a", "b"] or [1, 2, 3]; of a response, the '
-    "positive one last",
+    "categorical": 'all possible levels, ["a", "b"], [1, 2, 3] or [false, true]; of a '
+    "response, the positive one last",
 }
 HEAD = """\
 # Columns of {source}: names and types, no values.
@@ -76,8 +76,11 @@ class RecordOptions:
 def read(
     options: RecordOptions, path: Path, columns: Sequence[str] | None = None
 ) -> Dataset:
-    """Read one file as the options say, with the columns of another if given."""
-    return read_table(
+    """Read one file as the options say, with the columns of another if given.
+
+    What was clipped, and levels that no record has, are told on stderr: NOT PRIVATE.
+    """
+    data = read_table(
         path,
         target=options.target,
         positive_label=options.positive_label,
@@ -90,6 +93,9 @@ def read(
         num_features=options.num_features,
         columns=columns,
     )
+    for line in data.nonprivate_diagnostics:
+        screen.tell(f"{path.name}: {line} ({screen.NOT_PRIVATE})")
+    return data
 
 
 def rules(data: Dataset, problem: dps.Problem) -> list[str]:
@@ -165,15 +171,20 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
     """Text of a TOML file that has to be filled in."""
     file = _format(content, kind) if kind != "parquet" else TextFormat()
     frame = to_frame(content, kind, Schema(file=file), source)
-    columns = entries.columns_of(frame.head(LOOKED_AT))
-    if kind != "parquet":
+    is_stored = kind == "parquet"
+    first = frame.slice(0, LOOKED_AT) if is_stored else frame.head(LOOKED_AT)
+    columns = entries.columns_of(first)
+    if not is_stored:
         if any(_is_value(name, file) for name in columns):
-            remedy = "Put one there: without it the first record would be printed."
+            remedy = (
+                "Put one there: without it the first record would be printed. Or write "
+                'the bounds by hand, with all names: columns = ["first", "second"].'
+            )
             check.fail("file", "with a line of names", "numbers or dates there", remedy)
         candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
         file = max(candidates, key=lambda one: _num_numbers(columns, one))
     types = {name: _type(c.entries, file) for name, c in columns.items()}
-    said = STORED if kind == "parquet" else GUESSED
+    said = STORED if is_stored else GUESSED
     printable = "".join(c if c.isprintable() else "?" for c in source)
     text = HEAD.format(source=printable, types=said)
     declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
