@@ -591,9 +591,9 @@ def place_of(label: str | None, levels: Levels, file: TextFormat) -> int:
     return int(entries.codes(Column("", [label]), levels, file)[0])
 
 
-def check_label(schema: Schema, target: str, label: str | None) -> None:
+def check_label(schema: Schema, target: str | None, label: str | None) -> None:
     """Refuse a positive label that is not declared: no record is looked at."""
-    if label is None:
+    if label is None or target is None:
         return
     levels = schema.categorical.get(target)
     if levels is None:

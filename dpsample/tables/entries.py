@@ -71,6 +71,7 @@ MISSING_REMEDY = (
     "column in missing_indicator; one of its levels may mean 'unknown', too."
 )
 EPOCH = datetime.date(1970, 1, 1).toordinal()  # day 0 of NumPy, counted from year 1
+BYTES = bytes | bytearray | memoryview
 WORDS = {"true": True, "false": False}
 UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
 
@@ -145,9 +146,7 @@ def _zstd(path: Path) -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        message = (
-            "Files of Zstandard need pyarrow. Run: pip install 'dpsample[studies]'"
-        )
+        message = "A .zst file needs pyarrow. Run: pip install 'dpsample[studies]'"
         raise ImportError(message) from error
     if path.stat().st_size == 0:
         raise EOFError("it is empty")
@@ -345,7 +344,7 @@ def _of_categories(series: Any) -> Array | list[Any]:
     )
     codes = series.cat.codes.to_numpy()
     if isinstance(levels, np.ndarray) and levels.dtype.kind == "f":
-        return np.append(levels, levels.dtype.type(math.nan))[codes]
+        return np.asarray(np.append(levels, levels.dtype.type(math.nan))[codes])
     every = [*levels, None]  # the code of a missing entry is -1
     return [every[code] for code in codes]
 
@@ -365,7 +364,7 @@ def is_missing(entry: object) -> bool:
 
 def decoded(entry: Any) -> Any:
     """Return bytes as the UTF-8 text that they are, or as they are if they are none."""
-    if isinstance(entry, bytes | bytearray | memoryview):
+    if isinstance(entry, BYTES):
         try:
             return bytes(entry).decode("utf-8")
         except UnicodeDecodeError:
@@ -397,9 +396,7 @@ def _float(entry: Any) -> float:
     """Return an entry as a number; ``_`` is no mark of digits, as it is in Python."""
     if isinstance(entry, str) and "_" in entry:
         raise ValueError
-    if isinstance(
-        entry, bytes | bytearray | memoryview | np.datetime64 | np.timedelta64
-    ):
+    if isinstance(entry, BYTES | np.datetime64 | np.timedelta64):
         raise TypeError
     return float(entry)
 
@@ -450,7 +447,7 @@ def day(entry: Any, file: TextFormat) -> float | None:
 
 
 def _days_of(moments: Any) -> Array:
-    """Days from year 1 of an array of datetime64; infinite if not of years 1 to 9999."""
+    """Days from year 1 of an array of datetime64; infinite beyond year 9999."""
     whole = moments.astype("datetime64[D]")
     days = np.where(np.isnat(whole), math.nan, whole.astype(np.int64) + EPOCH)
     return np.where((days < 1) | (days > datetime.date.max.toordinal()), np.inf, days)
@@ -587,12 +584,9 @@ def texts(entry: Any) -> tuple[str, ...]:
     if isinstance(entry, bool | np.bool_):
         word = str(bool(entry))
         return word, word.lower(), word.upper(), str(int(entry))
-    if (
-        isinstance(entry, Decimal)
-        and entry.is_finite()
-        and entry == entry.to_integral()
-    ):
-        entry = int(entry) if abs(entry) < LARGEST else math.inf
+    is_whole = isinstance(entry, Decimal) and entry.is_finite()
+    if is_whole and abs(entry) < LARGEST and entry == entry.to_integral():
+        entry = int(entry)
     if isinstance(entry, int | np.integer):
         value = int(entry)
         if abs(value) >= LARGEST:

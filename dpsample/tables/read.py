@@ -132,7 +132,7 @@ def read_table(
         check.integer(1, num_features=num_features)
     file, schema = check.path("path", path), schema_of(bounds)
     kind = kind_of(file, format)
-    name = LABEL if kind == "libsvm" else str(target)
+    name = LABEL if kind == "libsvm" else target
     check_label(schema or Schema(), name, positive_label)  # before records are read
     content = entries.content(file)
     if kind == "libsvm":
@@ -322,7 +322,7 @@ def _text_frame(
         if len(row) != len(columns):
             wanted, remedy = f"of {len(columns)} entries", ""
             others = [x for x in SEPARATORS if line.count(x) == len(columns) - 1]
-            if len(row) == 1 and others:
+            if len(row) == 1 < len(columns) and others:
                 remedy = _declare(others[0])
             check.fail(f"line {number}", wanted, str(len(row)), remedy)
         keep = shared.setdefault if len(shared) < MOST_SHARED else shared.get
@@ -413,7 +413,7 @@ def _diagnostics(
     told = ", ".join(f"{count} {what}" for what, count in clipped.items())
     lines = [f"clipped, among {rows.shape[0]} records: {told}"] if told else []
     if isinstance(rows, np.ndarray) and encoding.schema is not None:
-        is_used = rows.any(axis=0)
+        is_used = np.any(rows != 0.0, axis=0)
         for name, places in encoding.level_places().items():
             levels = encoding.schema.categorical[name]
             unused = [v for v, j in zip(levels, places, strict=True) if not is_used[j]]
@@ -484,7 +484,7 @@ def from_frame(
     if isinstance(target, int) and not isinstance(target, bool):
         target = str(target)
     check.instance((str, type(None)), target=target)
-    check_label(schema or Schema(), str(target), positive_label)
+    check_label(schema or Schema(), target, positive_label)
     if columns is not None:
         check.members(str, columns=columns)
     if target not in table:

@@ -71,15 +71,25 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def level_key(level: Any) -> Any:
-    """What a level and an entry are compared by: text in one form, without blanks."""
+    """Return what levels and entries are compared by: text in one form, stripped."""
     if not isinstance(level, str):
         return level
     return unicodedata.normalize("NFC", level.strip())
 
 
 def level_text(level: Any) -> str:
-    """Text of a level in names of features: true and false as a bounds file has them."""
+    """Text of a level in names of features: booleans as a bounds file has them."""
     return str(level).lower() if isinstance(level, bool) else str(level)
+
+
+def toml_key(name: str) -> str:
+    """Name of a column as a bounds file in TOML has it, in quotes if need be."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_text(name)
+
+
+def toml_text(text: str) -> str:
+    """Text in quotes, as TOML has it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def days(name: str, value: object) -> int:
@@ -168,9 +178,9 @@ def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     section = content.get(name, {})
     if not isinstance(section, Mapping):
         check.fail(name, "a table of columns", check.shown(section), REMEDY)
-    section = {_name(key): value for key, value in section.items()}
-    check.members(str, **{name: [*section]})
-    return section
+    named = {_name(key): value for key, value in section.items()}
+    check.members(str, **{name: [*named]})
+    return {str(key): value for key, value in named.items()}
 
 
 def _name(label: object) -> object:
