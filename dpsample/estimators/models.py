@@ -226,7 +226,7 @@ def _typed(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
         if kind.kind in "iuf":
             with suppress(ValueError, OverflowError):
                 values = [kind.type(float(level))]
-        found += [value for value in values if level in texts(value)]
+        found += [value for value in values if level_key(level) in texts(value)]
     return found if len(found) == len(levels) else levels
 
 
@@ -275,7 +275,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """Return the encoding by which the answer tells labels: 1 is the second."""
         levels = [str(level) for level in encoding.levels or ()]
         found = [
-            [v for v in levels if v == str(label) or v.strip() in texts(label)]
+            [v for v in levels if v == str(label) or level_key(v) in texts(label)]
             for label in self.classes_
         ]
         if sorted(found[0] + found[1]) != sorted(levels):

@@ -161,8 +161,8 @@ def format_of(path: Path) -> str:
     """
     is_packed = path.suffix.lower() in COMPRESSED
     suffix = (path.with_suffix("") if is_packed else path).suffix.lower()
-    is_pipe = str(path) == STDIN or (os.path.exists(path) and not path.is_file())
-    if is_pipe and not (suffix and suffix in FORMATS):
+    is_pipe = os.path.exists(path) and not (path.is_file() or path.is_dir())
+    if (is_pipe or str(path) == STDIN) and not (suffix and suffix in FORMATS):
         remedy = "Name it (format=..., --format csv)."
         check.fail("format", "given for a pipe", "None", remedy)
     if suffix not in FORMATS:
@@ -277,7 +277,9 @@ class Column:
             first = int(np.flatnonzero(bad)[0])
             got = "a missing value"
             if condition != "complete":
-                got = check.shown(self.entries[first])
+                entry: Any = self.entries[first]
+                is_time = isinstance(entry, np.datetime64)
+                got = str(entry) if is_time else check.shown(entry)
             others = f" ({int(bad.sum())} records in all)" if bad.sum() > 1 else ""
             got = f"{got} in record {first}{others}"
             check.fail(f"column {check.shown(self.name)}", condition, got, remedy)
@@ -561,8 +563,7 @@ def _refuse_short_type(column: Column, levels: Levels) -> None:
     if not (isinstance(entries, np.ndarray) and entries.dtype.kind == "f"):
         return
     bits = int(np.finfo(entries.dtype).nmant) + 1
-    words = [level_key(level) for level in levels if isinstance(level, str)]
-    if any(_is_long(word, bits) for word in words):
+    if any(_is_long(str(level_key(level)), bits) for level in levels):
         wanted = f"of integers or text, as it has levels from 2**{bits}"
         remedy = "Read it so, for example as Int64: missing entries make it float."
         name = f"column {check.shown(column.name)}"

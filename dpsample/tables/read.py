@@ -23,7 +23,7 @@ from dpsample.numerics import norms
 from dpsample.tables import entries
 from dpsample.tables.encoding import Encoding, check_label, shortened, used_columns
 from dpsample.tables.rules import of_libsvm
-from dpsample.tables.schema import Schema, level_text
+from dpsample.tables.schema import Schema, column_name, level_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -289,7 +289,7 @@ def _arrow_table(content: bytes) -> Any:
     """
     from pyarrow import parquet
 
-    table = parquet.read_table(io.BytesIO(content))
+    table = parquet.ParquetFile(io.BytesIO(content)).read()
     indices = (table.schema.pandas_metadata or {}).get("index_columns", [])
     return table.drop_columns([name for name in indices if name in table.column_names])
 
@@ -402,12 +402,12 @@ def _dataset(
         columns=encoding.columns,
         rules=encoding.rules,
         encoding=encoding,
-        nonprivate_diagnostics=_diagnostics(encoding, rows, clipped),
+        nonprivate_diagnostics=_diagnostics(encoding, rows, y, clipped),
     )
 
 
 def _diagnostics(
-    encoding: Encoding, rows: Rows, clipped: Counter[str]
+    encoding: Encoding, rows: Rows, y: Array, clipped: Counter[str]
 ) -> tuple[str, ...]:
     """Say what was moved to public bounds, and which levels no record has."""
     told = ", ".join(f"{count} {what}" for what, count in clipped.items())
@@ -420,6 +420,8 @@ def _diagnostics(
             if unused:
                 words = columns_module.listed(map(level_text, unused))
                 lines.append(f"no record has the levels {words} of {check.shown(name)}")
+    if encoding.levels is not None and (y == y[0]).all():
+        lines.append(f"the response is {y[0]:g} in every record")
     return tuple(lines)
 
 
@@ -481,8 +483,7 @@ def from_frame(
     [1.0, 3.0]
     """
     schema, table = schema_of(bounds), entries.columns_of(frame)
-    if isinstance(target, int) and not isinstance(target, bool):
-        target = str(target)
+    target = column_name(target)
     check.instance((str, type(None)), target=target)
     check_label(schema or Schema(), target, positive_label)
     if columns is not None:

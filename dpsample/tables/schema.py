@@ -178,13 +178,13 @@ def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     section = content.get(name, {})
     if not isinstance(section, Mapping):
         check.fail(name, "a table of columns", check.shown(section), REMEDY)
-    named = {_name(key): value for key, value in section.items()}
+    named = {column_name(key): value for key, value in section.items()}
     check.members(str, **{name: [*named]})
     return {str(key): value for key, value in named.items()}
 
 
-def _name(label: object) -> object:
-    """Name of a column; a data frame may number them."""
+def column_name(label: Any) -> Any:
+    """Name of a column, which data frames may number."""
     is_number = isinstance(label, int | np.integer) and not isinstance(label, bool)
     return str(label) if is_number else label
 
@@ -319,7 +319,7 @@ class Schema:
         for name in ("ignore", "columns", "missing_indicator"):
             value = given[name]
             if isinstance(value, tuple | list):
-                value = [_name(one) for one in value]
+                value = [column_name(one) for one in value]
             checked[name] = () if value == [] else _entries(name, value)
         if isinstance(self.file, Mapping):
             checked["file"] = check.built("file", TextFormat, dict(self.file))
