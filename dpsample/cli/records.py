@@ -9,7 +9,6 @@ they are split; the skeleton says so.
 from __future__ import annotations
 
 import codecs
-import json
 import math
 import re
 import sys
@@ -27,7 +26,7 @@ from dpsample.losses import BUILT_IN, Loss
 from dpsample.tables import Dataset, entries, read_table
 from dpsample.tables.entries import Column
 from dpsample.tables.read import contents, to_frame
-from dpsample.tables.schema import Schema, TextFormat
+from dpsample.tables.schema import Schema, TextFormat, toml_key, toml_text
 
 SEPARATORS = ",;\t|"
 LOOKED_AT = 1_000  # entries of a column
@@ -35,8 +34,8 @@ MARKS = ((".", ""), (",", ""), (",", "."), (".", ","))
 HINTS = {
     "numeric": "[lower, upper] that every possible record obeys",
     "date": '["first day", "last day"], ISO 8601',
-    "categorical": 'all possible levels, ["a", "b"] or [1, 2, 3]; of a response, the '
-    "positive one last",
+    "categorical": 'all possible levels, ["a", "b"], [1, 2, 3] or [false, true]; of a '
+    "response, the positive one last",
 }
 HEAD = """\
 # Columns of {source}: names and types, no values.
@@ -76,8 +75,11 @@ class RecordOptions:
 def read(
     options: RecordOptions, path: Path, columns: Sequence[str] | None = None
 ) -> Dataset:
-    """Read one file as the options say, with the columns of another if given."""
-    return read_table(
+    """Read one file as the options say, with the columns of another if given.
+
+    What was clipped, and levels that no record has, are told on stderr: NOT PRIVATE.
+    """
+    data = read_table(
         path,
         target=options.target,
         positive_label=options.positive_label,
@@ -90,6 +92,9 @@ def read(
         num_features=options.num_features,
         columns=columns,
     )
+    for line in data.nonprivate_diagnostics:
+        screen.tell(f"{path.name}: {line} ({screen.NOT_PRIVATE})")
+    return data
 
 
 def rules(data: Dataset, problem: dps.Problem) -> list[str]:
@@ -165,26 +170,32 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
     """Text of a TOML file that has to be filled in."""
     file = _format(content, kind) if kind != "parquet" else TextFormat()
     frame = to_frame(content, kind, Schema(file=file), source)
-    columns = entries.columns_of(frame.head(LOOKED_AT))
-    if kind != "parquet":
+    is_stored = kind == "parquet"
+    if is_stored:
+        types = {field.name: _stored_type(field.type) for field in frame.schema}
+    else:
+        columns = entries.columns_of(frame.head(LOOKED_AT))
         if any(_is_value(name, file) for name in columns):
-            remedy = "Put one there: without it the first record would be printed."
+            remedy = (
+                "Put one there: without it the first record would be printed. Or write "
+                'the bounds by hand, with all names: columns = ["first", "second"].'
+            )
             check.fail("file", "with a line of names", "numbers or dates there", remedy)
         candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
         file = max(candidates, key=lambda one: _num_numbers(columns, one))
-    types = {name: _type(c.entries, file) for name, c in columns.items()}
-    said = STORED if kind == "parquet" else GUESSED
+        types = {name: _type(c.entries, file) for name, c in columns.items()}
+    said = STORED if is_stored else GUESSED
     printable = "".join(c if c.isprintable() else "?" for c in source)
     text = HEAD.format(source=printable, types=said)
     declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
     if declared:
         text += "\n[file]\n"
-        text += "".join(f"{k} = {_quoted(v)}\n" for k, v in declared.items())
+        text += "".join(f"{k} = {toml_text(v)}\n" for k, v in declared.items())
     for section, hint in HINTS.items():
         names = [name for name, found in types.items() if found == section]
         if names:
             text += f"\n[{section}]  # {hint}\n"
-            text += "".join(f"{_key(name)} = []\n" for name in names)
+            text += "".join(f"{toml_key(name)} = []\n" for name in names)
     return text
 
 
@@ -218,6 +229,18 @@ def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
     return sum(value is not None for value in found)
 
 
+def _stored_type(declared: Any) -> str:
+    """Section for a type of Arrow."""
+    from pyarrow import types
+
+    if types.is_dictionary(declared):
+        declared = declared.value_type
+    if types.is_date(declared) or types.is_timestamp(declared):
+        return "date"
+    kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+    return "numeric" if any(kind(declared) for kind in kinds) else "categorical"
+
+
 def _type(column: Array | Sequence[Any], file: TextFormat) -> str:
     """Type of more than half of the entries that are there."""
     for kind, convert in (("numeric", entries.number), ("date", entries.day)):
@@ -226,11 +249,3 @@ def _type(column: Array | Sequence[Any], file: TextFormat) -> str:
         if 2 * sum(there) > len(there):
             return kind
     return "categorical"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _quoted(name)

@@ -141,7 +141,7 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
     if kind == "libsvm":
         numbers = tuple(str(j + 1) for j in range(len(encoding.columns)))
         is_named = encoding.target is not None and encoding.columns != numbers
-        if encoding.schema is not None or is_named:
+        if encoding.is_scaled or is_named:
             got = "a LIBSVM file, which has no names"
             check.fail("file", "a table, as the answer's records were", got)
         rows, _ = parse_libsvm(content, encoding, source=file.name)

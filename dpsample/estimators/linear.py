@@ -31,7 +31,7 @@ from dpsample.privacy.budget import Relation
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.encoding import shortened
+from dpsample.tables.encoding import refuse_undeclared, shortened
 from dpsample.verbs.advise import advise, default_radius
 from dpsample.verbs.intervals import Intervals, intervals
 from dpsample.verbs.minimize import minimize
@@ -190,6 +190,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             names = [str(label) for label in columns.labels_of(table) or ()]
             schema = schema_of(self.bounds, names)
             used = tuple(n for n in names if schema.kind(n) != "ignore")
+            for undeclared in (n for n in used if schema.kind(n) is None):
+                refuse_undeclared(undeclared)
             schema, target = self._declared(schema, used, getattr(y, "name", None))
             # Columns stay in [-1, 1]: the intercept's 1 is as large as any of them, and
             # costs as little sensitivity.

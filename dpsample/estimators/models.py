@@ -20,11 +20,13 @@ from dpsample.estimators.linear import PrivateLinearModel
 from dpsample.losses import Hinge, Huber, Logistic, Loss, Quantile, Squared
 from dpsample.tables import Encoding, Schema
 from dpsample.tables.entries import is_missing, texts
+from dpsample.tables.schema import level_key
 
 READ = (
-    "The two classes were read from y. If it is not public which labels occur, declare "
-    "them (classes=...)."
+    "The two classes were read from y, as this fit with a random_state is for study. "
+    "Which labels there are is a public fact: declare them (classes=...)."
 )
+USUAL = (0, 1)  # classes of a fit that is to be released, if none are declared
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -224,8 +226,15 @@ def _typed(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
         if kind.kind in "iuf":
             with suppress(ValueError, OverflowError):
                 values = [kind.type(float(level))]
-        found += [value for value in values if level in texts(value)]
+        found += [value for value in values if level_key(level) in texts(value)]
     return found if len(found) == len(levels) else levels
+
+
+def _keys(labels: Any) -> Any:
+    """Return what labels are compared by: words in one form, without blanks."""
+    if labels.dtype.kind not in "OUT":
+        return labels
+    return np.array([level_key(label) for label in labels.tolist()], dtype=object)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -247,15 +256,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if any(is_missing(word) for word in words if not isinstance(word, float)):
             check.fail("y", "complete", "a missing label", "Drop such records first.")
         assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
         self.classes_ = self._public_classes(labels)
         if self.encoding_ is not None and self.encoding_.levels is not None:
             self.encoding_ = self._with_classes(self.encoding_)
-        is_second = labels == self.classes_[1]
-        foreign = labels[~is_second & (labels != self.classes_[0])]
+        keys, (first, second) = _keys(labels), _keys(self.classes_)
+        is_second = keys == second
+        foreign = labels[~is_second & (keys != first)]
         if len(foreign):
             remedy = (
-                f"Pass classes=(...) as they are in y, of type {labels.dtype}: "
+                f"Pass the two public classes=(...) as in y, of type {labels.dtype}: "
                 "stacking, voting, bagging and cross_val_predict make them 0 and 1."
             )
             got = check.shown(foreign.tolist()[0])
@@ -266,7 +275,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """Return the encoding by which the answer tells labels: 1 is the second."""
         levels = [str(level) for level in encoding.levels or ()]
         found = [
-            [v for v in levels if v == str(label) or v.strip() in texts(label)]
+            [v for v in levels if v == str(label) or level_key(v) in texts(label)]
             for label in self.classes_
         ]
         if sorted(found[0] + found[1]) != sorted(levels):
@@ -275,17 +284,26 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return replace(encoding, positive_label=found[1][0])
 
     def _public_classes(self, labels: Any) -> Any:
-        """Return the two classes as declared, or as they are in the records."""
+        """Return the two classes as declared; those of y only in a fit for study.
+
+        Without a declaration, labels to be released are 0 and 1: whether y has both
+        would tell something of its records.
+        """
         levels = None if self.encoding_ is None else self.encoding_.levels
         public: Any = self.classes
         if public is None and levels is not None:
             public = _typed(levels, labels.dtype)
+        if public is None:  # what is not whole is none of the classes below
+            check_classification_targets(labels)
+        if public is None and self.random_state is None:
+            return np.array(USUAL, dtype=bool if labels.dtype.kind == "b" else int)
         try:
             found = np.unique(labels if public is None else np.asarray(public))
         except TypeError:  # no order
             check.fail("classes", "two of one kind", check.shown(public))
         if public is None:
             warnings.warn(READ, UserWarning, stacklevel=check.user_level())
+        given, found = found, found[np.unique(_keys(found), return_index=True)[1]]
         if len(found) > 2:
             kind = type_of_target(found)
             raise ValueError(
@@ -294,7 +312,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             )
         if len(found) < 2:
             remedy = "Pass the public ones (classes=...)."
-            got = f"one class: {found.tolist()}"
+            got = f"one class: {given.tolist()}"
             check.fail("classes", "two different ones", got, remedy)
         return found
 
@@ -367,7 +385,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         system's entropy is used.
     classes : pair, optional
         The two public labels; by default those that ``bounds`` declare for the name of
-        y. Else they are read from y, with a warning.
+        y, and else 0 and 1. With a ``random_state``, which is for studies, they are
+        read from y instead, with a warning.
 
     Attributes
     ----------

@@ -8,6 +8,7 @@ is 1. Of a response, labels become -1 and 1, and bounded numbers go to [-1, 1].
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections import Counter
@@ -37,7 +38,16 @@ from dpsample.tables.entries import (
     Column,
 )
 from dpsample.tables.rules import in_words
-from dpsample.tables.schema import Schema, days, log_scale
+from dpsample.tables.schema import (
+    Levels,
+    Schema,
+    TextFormat,
+    days,
+    level_key,
+    level_text,
+    log_scale,
+    toml_key,
+)
 
 FORMAT = "dpsample encoding 1"
 SMALLER = 2.0**-200  # factor of rows whose norms overflow
@@ -52,14 +62,14 @@ class Encoding:
     Parameters
     ----------
     schema : Schema or None
-        Ranges, levels, dates and rules of the columns; None: all columns are numbers
-        and stay as they are.
+        Ranges, levels, dates and rules of the columns; None, or one that declares the
+        target only: all other columns are numbers and stay as they are.
     columns : sequence of str
         Columns that become features, in this order; by default those of the schema.
     target : str, optional
         Column of the response.
     positive_label : str, optional
-        Label that becomes 1, all others becoming -1.
+        Declared level of the target that becomes 1, all others becoming -1.
     clip : bool
         Move values to their public bounds, encode other levels as zeros and scale rows
         down to ``row_bound``, instead of refusing such records.
@@ -118,12 +128,12 @@ class Encoding:
         for name in ("row_norm", "scale"):
             object.__setattr__(self, name, float(getattr(self, name)))
         columns, schema = tuple(self.columns), self.schema
-        if schema is not None:
+        if schema is not None and scales(schema, self.target):
             own = tuple(name for name in schema.declared if name != self.target)
             columns = columns or own
             for name in columns:
                 if name not in own:
-                    _refuse_undeclared(name)
+                    refuse_undeclared(name)
         if not columns:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
         columns_module.distinct("the encoding", columns)
@@ -131,7 +141,7 @@ class Encoding:
         if self.row_bound is not None:
             check.scale(row_bound=self.row_bound)
             object.__setattr__(self, "row_bound", float(self.row_bound))
-        elif schema is not None:
+        elif self.is_scaled:
             object.__setattr__(self, "row_bound", self.scale)
         columns_module.distinct("the encoded table", self.feature_names)
         self._check_response()
@@ -150,12 +160,15 @@ class Encoding:
     @cached_property
     def _blocks(self) -> dict[str, tuple[str, ...]]:
         """Names of the features of each column."""
-        schema, blocks = self._facts, {}
+        schema = self._facts
+        blocks: dict[str, tuple[str, ...]] = {}
         for name in self.columns:
             levels = schema.categorical.get(name)
-            names = (name,) if levels is None else [f"{name}={v}" for v in levels]
+            names: tuple[str, ...] = (name,)
+            if levels is not None:
+                names = tuple(f"{name}={level_text(level)}" for level in levels)
             is_marked = name in schema.missing_indicator
-            blocks[name] = (*names, f"{name}=missing") if is_marked else tuple(names)
+            blocks[name] = (*names, f"{name}=missing") if is_marked else names
         return blocks
 
     @cached_property
@@ -163,10 +176,20 @@ class Encoding:
         """Names of the features, in their order."""
         return tuple(name for names in self._blocks.values() for name in names)
 
+    def level_places(self) -> dict[str, list[int]]:
+        """Places of the indicators of each column's levels among the features."""
+        places, start = {}, 0
+        for name, block in self._blocks.items():
+            count = len(self._facts.categorical.get(name, ()))
+            if count:
+                places[name] = list(range(start, start + count))
+            start += len(block)
+        return places
+
     @property
     def divisor(self) -> float:
         """Largest norm that a row can have before it is divided by this."""
-        if self.schema is None:
+        if not self.is_scaled:
             return 1.0
         return float(len(self.columns) ** (1.0 / self.row_norm))
 
@@ -177,18 +200,18 @@ class Encoding:
         return 1.0 if is_declared or self.positive_label is not None else None
 
     @property
+    def is_scaled(self) -> bool:
+        """Whether features are scaled by public facts, and not taken as they are."""
+        return self.schema is not None and scales(self.schema, self.target)
+
+    @property
     def labels(self) -> tuple[Any, Any] | None:
         """Raw labels that -1 and 1 stand for, if both are public."""
         levels = self.levels
         if levels is None or len(levels) != 2:
             return None
-        if self.positive_label is None:
-            return levels[0], levels[1]
-        texts = [str(level) for level in levels]
-        if self.positive_label.strip() not in texts:
-            return None
-        place = texts.index(self.positive_label.strip())
-        return levels[1 - place], levels[place]
+        place = place_of(self.positive_label, levels, self._facts.file)
+        return None if place < 0 else (levels[1 - place], levels[place])
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -227,7 +250,7 @@ class Encoding:
             without a public rule, is not what its column holds, or, without ``clip``,
             is outside its public bounds; the message names column and record.
         """
-        return self._rows(entries.columns_of(frame), clip=self.clip)[0]
+        return self.rows_of(entries.columns_of(frame), clip=self.clip)[0]
 
     def new_features(self, frame: object) -> Array:
         """Encode records to predict, which need not be private.
@@ -248,7 +271,7 @@ class Encoding:
         ValueError
             As in `features`.
         """
-        rows, clipped = self._rows(entries.columns_of(frame), clip=True)
+        rows, clipped = self.rows_of(entries.columns_of(frame), clip=True)
         _warn_of(clipped)
         return rows
 
@@ -263,30 +286,35 @@ class Encoding:
         Returns
         -------
         array of shape (num_records,)
-            1 for ``positive_label`` and -1 for every other label; -1 and 1 for the two
-            declared levels; declared numbers scaled to [-1, 1]; others as they are.
+            1 for ``positive_label`` and -1 for every other declared level; -1 and 1 for
+            the two declared levels; declared numbers scaled to [-1, 1]; others as they
+            are.
 
         Raises
         ------
         ValueError
-            If there is no such column, or an entry cannot be encoded.
+            If there is no such column, ``positive_label`` is not one of its declared
+            levels, or an entry cannot be encoded.
         """
-        table, name, schema = entries.columns_of(frame), self.target or "", self._facts
+        table, name = entries.columns_of(frame), self.target or ""
         if name not in table:
             remedy = "Pass the response column (target=..., --target ...)."
             condition = f"one of the columns {listed(table)}"
             check.fail("target", condition, self.target, remedy)
-        column = table[name]
-        if self.positive_label is not None:
-            return entries.signs(column, self.positive_label, schema.file)
-        if name in schema.categorical:
-            codes = entries.codes(column, schema.categorical[name], schema.file)
+        return self.response_of(table[name], Counter())
+
+    def response_of(self, column: Column, clipped: Counter[str]) -> Array:
+        """Encode the target's entries, and count those that are moved to a bound."""
+        name, schema, levels = self.target or "", self._facts, self.levels
+        check_label(schema, name, self.positive_label)
+        if levels is not None:
+            codes = entries.codes(column, levels, schema.file)
             self._refuse_missing(column, codes == ABSENT)
             column.refuse(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
-            return np.asarray(2.0 * codes - 1.0)
+            place = place_of(self.positive_label, levels, schema.file)
+            return np.where(codes == place, 1.0, -1.0)
         if self.response_bound is not None:
-            return 2.0 * self._unit(column, Counter(), clip=self.clip)[0] - 1.0
-        entries.refuse_words(column, schema.file)
+            return 2.0 * self._unit(column, clipped, clip=self.clip)[0] - 1.0
         return self._complete(column)
 
     def raw_response(self, margins: Array, *, is_label: bool) -> Any:
@@ -332,7 +360,7 @@ class Encoding:
         slopes, offsets = [], []
         for name, block in self._blocks.items():
             own, start = [1.0] * len(block), [0.0] * len(block)
-            if self.schema is not None and name not in schema.categorical:
+            if self.is_scaled and name not in schema.categorical:
                 lower, upper = self._range(name)
                 if name in schema.log:
                     lower, upper = log_scale(lower), log_scale(upper)
@@ -383,20 +411,20 @@ class Encoding:
             check.fail("encoding", "written as Encoding.to_dict writes it", got)
         return encoding
 
-    def _rows(self, table: Columns, *, clip: bool) -> tuple[Array, Counter[str]]:
-        """Rows, and how many values and rows were moved to their bounds."""
+    def rows_of(self, table: Columns, *, clip: bool) -> tuple[Array, Counter[str]]:
+        """Return rows, and how many values and rows were moved to their bounds."""
         used = used_columns([*table], self.schema, self.target)
         columns_module.order("the table", used, self.columns)
-        num_rows = max((len(column.entries) for column in table.values()), default=0)
+        num_rows = max((len(column) for column in table.values()), default=0)
         rows = np.zeros((num_rows, len(self.feature_names)))
         clipped: Counter[str] = Counter()
         start = 0
         for name, block in self._blocks.items():
             part = rows[:, start : start + len(block)]
             start += len(block)
-            if self.schema is None:
+            if not self.is_scaled:
                 part[:, 0] = self._complete(table[name])
-            elif name in self.schema.categorical:
+            elif name in self._facts.categorical:
                 self._indicate(table[name], part, clipped, clip=clip)
             else:
                 self._scale(table[name], part, clipped, clip=clip)
@@ -466,7 +494,8 @@ class Encoding:
         levels = schema.categorical[name]
         codes = entries.codes(column, levels, schema.file)
         if name in schema.missing:
-            codes[codes == ABSENT] = levels.index(schema.missing[name])
+            keys = [level_key(level) for level in levels]
+            codes[codes == ABSENT] = keys.index(level_key(schema.missing[name]))
         elif name in schema.missing_indicator:
             codes[codes == ABSENT] = len(levels)
         self._refuse_missing(column, codes == ABSENT)
@@ -541,16 +570,52 @@ def used_columns(
     """Columns of a table that become features; a ValueError if one is undeclared."""
     kind = (schema or Schema()).kind
     used = [name for name in names if name != target and kind(name) != "ignore"]
-    for name in used if schema is not None else ():
+    for name in used if schema is not None and scales(schema, target) else ():
         if kind(name) is None:
-            _refuse_undeclared(name)
+            refuse_undeclared(name)
     return used
 
 
-def _refuse_undeclared(name: str) -> NoReturn:
+def scales(schema: Schema, target: str | None) -> bool:
+    """Whether a schema declares more than the target, and so every feature."""
+    return any(name != target for name in schema.declared)
+
+
+def place_of(label: str | None, levels: Levels, file: TextFormat) -> int:
+    """Place of the positive label among public levels, negative if it is none.
+
+    Without a label the last level is the positive one.
+    """
+    if label is None:
+        return len(levels) - 1
+    return int(entries.codes(Column("", [label]), levels, file)[0])
+
+
+def check_label(schema: Schema, target: str | None, label: str | None) -> None:
+    """Refuse a positive label that is not declared: no record is looked at."""
+    if label is None or target is None:
+        return
+    levels = schema.categorical.get(target)
+    if levels is None:
+        wanted = f"a declared level of the response {check.shown(target)}"
+        remedy = (
+            "Declare all its labels in the bounds, below [categorical]: "
+            f'{toml_key(target)} = ["another label", {json.dumps(label)}].'
+        )
+        check.fail("positive_label", wanted, check.shown(label), remedy)
+    if place_of(label, levels, schema.file) < 0:
+        wanted = f"{check.shown(label)} among its public levels"
+        got = ", ".join(check.shown(level) for level in levels[:4])
+        remedy = "Check the spelling of the positive label and of the levels."
+        check.fail(f"response {check.shown(target)}", wanted, got, remedy)
+
+
+def refuse_undeclared(name: str) -> NoReturn:
+    """Refuse a column that the bounds do not declare."""
     remedy = (
-        "Add it to [numeric], [log], [date], [categorical] or ignore. The bounds of an "
-        "answer are fixed: drop it from records to predict."
+        "Add it to [numeric], [log], [date], [categorical] or ignore. If the file has "
+        "no line of names, list them in columns. The bounds of an answer are fixed: "
+        "drop it from records to predict."
     )
     wanted = "declared in the bounds"
     check.fail(f"column {check.shown(name)}", wanted, "nothing", remedy)

@@ -12,13 +12,15 @@ import datetime
 import gzip
 import lzma
 import math
+import os
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,11 +28,21 @@ from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.sparse import CSR, MAX_SIDE
-from dpsample.tables.schema import LARGEST, Levels, TextFormat
+from dpsample.tables.schema import LARGEST, Levels, TextFormat, level_key
 
 Result = TypeVar("Result")
 
-COMPRESSED = (".bz2", ".xz", ".gz")
+STDIN = "-"
+COMPRESSED = {
+    ".bz2": "bz2",
+    ".bz": "bz2",
+    ".xz": "xz",
+    ".lzma": "xz",
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
 BLOCK = 2**20  # bytes that are read at once
 # Uncompressed bytes of a compressed file: a kilobyte can hold the zeros of gigabytes.
 LARGEST_FILE = 2**32
@@ -46,31 +58,40 @@ FORMATS = {
     "": "libsvm",
 }
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
+SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
 CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
 DROP_REMEDY = "Drop such records first."
 LABEL_REMEDY = (
-    "Correct the public levels, or name the positive label, beside which all others "
-    "count as -1 (positive_label=..., --positive-label ...)."
+    "List every possible label in [categorical], spelled as in the records, or drop "
+    "such records first."
 )
 MISSING_REMEDY = (
     "Drop such records, or declare a public rule: a constant in [missing], or the "
     "column in missing_indicator; one of its levels may mean 'unknown', too."
 )
+EPOCH = datetime.date(1970, 1, 1).toordinal()  # day 0 of NumPy, counted from year 1
+BYTES = bytes | bytearray | memoryview
+WORDS = {"true": True, "false": False}
 UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
 
 
 def content(path: Path) -> bytes:
-    """Whole uncompressed content.
+    """Whole uncompressed content of a file, a pipe, or of stdin if the path is "-".
 
     Raises
     ------
     ValueError
         If there is no such file, or it does not decompress to at most `LARGEST_FILE`
         bytes.
+    ImportError
+        If it is compressed by Zstandard and pyarrow is not installed.
     """
-    if not path.is_file():
+    if str(path) == STDIN:
+        return sys.stdin.buffer.read()
+    if not os.path.exists(path) or path.is_dir():
         check.fail("path", "an existing file", str(path))
-    if path.suffix not in COMPRESSED:
+    if path.suffix.lower() not in COMPRESSED:
         return path.read_bytes()
     found, size = [], 0
     try:
@@ -93,12 +114,13 @@ def _unpacked(path: Path) -> Iterator[bytes]:
 
     Python's own readers of bz2 and xz end in silence where a later stream is damaged.
     """
-    if path.suffix == ".gz":
-        with gzip.open(path) as packed:
+    kind = COMPRESSED[path.suffix.lower()]
+    if kind in ("gzip", "zstd"):
+        with gzip.open(path) if kind == "gzip" else _zstd(path) as packed:
             while piece := packed.read(BLOCK):
                 yield piece
         return
-    kind = bz2.BZ2Decompressor if path.suffix == ".bz2" else lzma.LZMADecompressor
+    make = bz2.BZ2Decompressor if kind == "bz2" else lzma.LZMADecompressor
     with path.open("rb") as file:
         rest, stream = file.read(BLOCK), None
         while rest:
@@ -106,7 +128,7 @@ def _unpacked(path: Path) -> Iterator[bytes]:
             if not rest:
                 rest = file.read(BLOCK)
                 continue
-            stream = kind()
+            stream = make()
             while not stream.eof:
                 yield stream.decompress(rest, BLOCK)
                 rest = b""
@@ -119,17 +141,39 @@ def _unpacked(path: Path) -> Iterator[bytes]:
             raise EOFError("it is empty")
 
 
+def _zstd(path: Path) -> Any:
+    """Open a file of Zstandard frames by pyarrow, which may not be installed."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        message = "A .zst file needs pyarrow. Run: pip install 'dpsample[studies]'"
+        raise ImportError(message) from error
+    if path.stat().st_size == 0:
+        raise EOFError("it is empty")
+    return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+
+
 def format_of(path: Path) -> str:
     """Format by the suffix that remains without that of a compression.
 
-    LIBSVM's own files, such as ``a9a`` and ``a9a.t``, have no suffix or ``.t``.
+    LIBSVM's own files, such as ``a9a`` and ``a9a.t``, have no suffix or ``.t``. A pipe
+    has no name that could tell.
     """
-    name = path.with_suffix("") if path.suffix in COMPRESSED else path
-    if name.suffix not in FORMATS:
+    is_packed = path.suffix.lower() in COMPRESSED
+    suffix = (path.with_suffix("") if is_packed else path).suffix.lower()
+    is_pipe = os.path.exists(path) and not (path.is_file() or path.is_dir())
+    if (is_pipe or str(path) == STDIN) and not (suffix and suffix in FORMATS):
+        remedy = "Name it (format=..., --format csv)."
+        check.fail("format", "given for a pipe", "None", remedy)
+    if suffix not in FORMATS:
         listed = ", ".join(sorted(set(FORMATS.values())))
         remedy = f"Name the format (format=..., --format ...): one of {listed}."
+        if suffix in SHEETS:
+            remedy = "Save the sheet as CSV."
+        elif suffix in ARCHIVES:
+            remedy = "Unpack it first."
         check.fail("path", "of a known suffix", path.name, remedy)
-    return FORMATS[name.suffix]
+    return FORMATS[suffix]
 
 
 def parse(
@@ -205,11 +249,27 @@ def _check_indices(
         )
 
 
-class Column(NamedTuple):
-    """Entries of one column: an array of numbers, or any objects."""
+class Column:
+    """One column: its name, and its entries as an array of numbers or any objects.
 
-    name: str
-    entries: Array | Sequence[Any]
+    Entries of a data frame are converted when they are first asked for, so a column
+    that is ignored may hold anything.
+    """
+
+    def __init__(self, name: str, entries: Any) -> None:
+        self.name, self._given = name, entries
+
+    @cached_property
+    def entries(self) -> Array | Sequence[Any]:
+        """All entries, each of which has the meaning that it has alone."""
+        is_series = hasattr(self._given, "to_native")
+        found: Array | Sequence[Any]
+        found = entries_of(self._given) if is_series else self._given
+        return found
+
+    def __len__(self) -> int:
+        """Count the entries."""
+        return len(self._given)
 
     def refuse(self, bad: Bools, condition: str, remedy: str) -> None:
         """Refuse the first record that is ``bad``, if there is one."""
@@ -217,7 +277,9 @@ class Column(NamedTuple):
             first = int(np.flatnonzero(bad)[0])
             got = "a missing value"
             if condition != "complete":
-                got = check.shown(self.entries[first])
+                entry: Any = self.entries[first]
+                is_time = isinstance(entry, np.datetime64)
+                got = str(entry) if is_time else check.shown(entry)
             others = f" ({int(bad.sum())} records in all)" if bad.sum() > 1 else ""
             got = f"{got} in record {first}{others}"
             check.fail(f"column {check.shown(self.name)}", condition, got, remedy)
@@ -238,25 +300,78 @@ def columns_of(frame: Any) -> dict[str, Column]:
     except (AttributeError, TypeError) as error:
         remedy = f"Pass one of pandas or polars ({error})."
         check.fail("frame", "a DataFrame", check.shown(type(frame)), remedy)
-    made = {}
-    for name, series in zip(names, table.iter_columns(), strict=True):
-        is_plain = series.dtype.is_numeric() and series.dtype != nw.Decimal
-        entries = series.to_numpy() if is_plain else series.to_list()
-        if is_plain and entries.dtype.kind not in "iuf":  # of nulls among integers
-            entries = series.to_list()
-        made[name] = Column(name, entries)
-    return made
+    series = table.iter_columns()
+    return {name: Column(name, s) for name, s in zip(names, series, strict=True)}
+
+
+def entries_of(series: Any) -> Array | list[Any]:
+    """Entries of a column of narwhals; what is missing changes no other entry.
+
+    A missing entry would turn whole numbers into floating point, which has no room for
+    those from 2**53, and would end the reading of dates beyond the year 9999.
+    """
+    import narwhals.stable.v2 as nw
+    import pandas as pd
+
+    native, dtype = series.to_native(), series.dtype
+    kind = getattr(native, "dtype", None)
+    if isinstance(kind, pd.ArrowDtype):
+        import pyarrow as pa
+
+        found = pa.array(native.array)
+        chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+        stored = pa.chunked_array(chunks, found.type)
+        return entries_of(nw.from_native(stored, series_only=True))
+    if isinstance(kind, pd.SparseDtype):
+        return entries_of(nw.from_native(native.sparse.to_dense(), series_only=True))
+    if isinstance(kind, pd.CategoricalDtype):
+        return _of_categories(native)
+    if dtype.is_float():
+        return np.asarray(series.to_numpy())
+    is_short = dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128)
+    if is_short and not series.null_count():
+        return np.asarray(series.to_numpy())
+    if dtype in (nw.Date, nw.Datetime):
+        return np.asarray(series.to_numpy())  # of UTC
+    return list(series.to_list())
+
+
+def _of_categories(series: Any) -> Array | list[Any]:
+    """Entries of a categorical column of pandas, by the types of its categories."""
+    import narwhals.stable.v2 as nw
+    import pandas as pd
+
+    levels = entries_of(
+        nw.from_native(pd.Series(series.cat.categories), series_only=True)
+    )
+    codes = series.cat.codes.to_numpy()
+    if isinstance(levels, np.ndarray) and levels.dtype.kind == "f":
+        return np.asarray(np.append(levels, levels.dtype.type(math.nan))[codes])
+    every = [*levels, None]  # the code of a missing entry is -1
+    return [every[code] for code in codes]
 
 
 def is_missing(entry: object) -> bool:
-    """Whether an entry is None, NaN, or a missing value of pandas."""
+    """Whether an entry is None, NaN, NaT, or a missing value of pandas."""
     import pandas as pd
 
     if isinstance(entry, float | np.floating):
         return math.isnan(entry)
     if isinstance(entry, Decimal):
         return entry.is_nan()
+    if isinstance(entry, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(entry))
     return entry is None or entry is pd.NA or entry is pd.NaT
+
+
+def decoded(entry: Any) -> Any:
+    """Return bytes as the UTF-8 text that they are, or as they are if they are none."""
+    if isinstance(entry, BYTES):
+        try:
+            return bytes(entry).decode("utf-8")
+        except UnicodeDecodeError:
+            return bytes(entry)
+    return entry
 
 
 def _parsed(text: str, file: TextFormat) -> float | None:
@@ -283,26 +398,30 @@ def _float(entry: Any) -> float:
     """Return an entry as a number; ``_`` is no mark of digits, as it is in Python."""
     if isinstance(entry, str) and "_" in entry:
         raise ValueError
+    if isinstance(entry, BYTES | np.datetime64 | np.timedelta64):
+        raise TypeError
     return float(entry)
 
 
 def number(entry: Any, file: TextFormat) -> float | None:
     """Return an entry as a number: NaN if it is missing, None if it is not one."""
+    entry = decoded(entry)
     if isinstance(entry, str):
         text = entry.strip()
         return math.nan if text in MISSING else _parsed(text, file)
     if is_missing(entry):
         return math.nan
     try:
-        return float(entry)
+        return _float(entry)
     except OverflowError:
         return math.inf
     except (TypeError, ValueError):
         return None
 
 
-def day(entry: object, file: TextFormat) -> float | None:
+def day(entry: Any, file: TextFormat) -> float | None:
     """Return an entry as a day counted from year 1: NaN if missing, None if no date."""
+    entry = decoded(entry)
     if isinstance(entry, str):
         text = entry.strip()
         if text in MISSING:
@@ -316,6 +435,9 @@ def day(entry: object, file: TextFormat) -> float | None:
             return None
     if is_missing(entry):
         return math.nan
+    if isinstance(entry, np.datetime64):
+        value = float(_days_of(np.array([entry]))[0])
+        return None if math.isinf(value) else value
     if not isinstance(entry, datetime.date):
         return None
     try:
@@ -324,6 +446,13 @@ def day(entry: object, file: TextFormat) -> float | None:
         return float(entry.toordinal())
     except (OverflowError, NotImplementedError):  # of a year that is not 1 to 9999
         return None
+
+
+def _days_of(moments: Any) -> Array:
+    """Days from year 1 of an array of datetime64; infinite beyond year 9999."""
+    whole = moments.astype("datetime64[D]")
+    days = np.where(np.isnat(whole), math.nan, whole.astype(np.int64) + EPOCH)
+    return np.where((days < 1) | (days > datetime.date.max.toordinal()), np.inf, days)
 
 
 NUMERIC = (
@@ -365,39 +494,57 @@ def numbers(column: Column, file: TextFormat) -> Array:
         If one is not a number; the message names the record.
     """
     entries, has_marks = column.entries, file.decimal != "." or file.thousands
-    if isinstance(entries, np.ndarray) or not has_marks:
-        convert = float if isinstance(entries, np.ndarray) else _float
+    values = None
+    if isinstance(entries, np.ndarray):
+        if entries.dtype.kind in "iuf":
+            values = entries.astype(np.float64)
+    elif not has_marks:
         try:  # the same as one by one: what is missing or odd goes there
-            values = np.fromiter(map(convert, entries), np.float64, len(entries))
+            values = np.fromiter(map(_float, entries), np.float64, len(entries))
         except (TypeError, ValueError, OverflowError):
             pass
         else:
-            if not np.isnan(values).any():
-                column.refuse(np.isinf(values), "numeric", "Correct such records.")
-                return values
-    return _converted(column, number, file, "numeric", NUMERIC)
+            values = None if np.isnan(values).any() else values
+    if values is None:
+        return _converted(column, number, file, "numeric", NUMERIC)
+    column.refuse(np.isinf(values), "numeric", "Correct such records.")
+    return values
 
 
 def days(column: Column, file: TextFormat) -> Array:
     """Entries as days, or NaN where one is missing; errors as in `numbers`."""
+    entries = column.entries
+    if isinstance(entries, np.ndarray) and entries.dtype.kind == "M":
+        values = _days_of(entries)
+        column.refuse(np.isinf(values), "of dates", DATES)
+        return values
     return _converted(column, day, file, "of dates", DATES)
 
 
-def codes(column: Column, levels: Levels | tuple[float], file: TextFormat) -> Ints:
+def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
     """Place of each entry among the levels, `UNKNOWN` or `ABSENT`.
 
-    Text is compared without surrounding blanks, numbers by their shortest text, or as
-    numbers where the levels are.
-    """
-    places: dict[Any, int] = {level: j for j, level in enumerate(levels)}
-    is_coded = not isinstance(levels[0], str)
+    Text is compared in Unicode's form NFC without surrounding blanks, numbers by their
+    shortest text, or as numbers where the levels are; true and false are 1 and 0.
 
-    def place(entry: object) -> int:
-        if is_coded:
-            value = number(entry, file)
-            if value is not None and math.isnan(value):
-                return ABSENT
-            return UNKNOWN if value is None else places.get(value, UNKNOWN)
+    Raises
+    ------
+    ValueError
+        If the column is of a floating-point type that cannot hold its levels.
+    """
+    _refuse_short_type(column, levels)
+    places: dict[Any, int] = {level_key(level): j for j, level in enumerate(levels)}
+    has_words = isinstance(levels[0], bool)
+
+    def code_place(entry: Any) -> int:
+        if has_words and isinstance(entry, str):
+            entry = WORDS.get(entry.strip().lower(), entry)
+        value = number(entry, file)
+        if value is not None and math.isnan(value):
+            return ABSENT
+        return UNKNOWN if value is None else places.get(value, UNKNOWN)
+
+    def text_place(entry: Any) -> int:
         for text in texts(entry):
             if text in places:
                 return places[text]
@@ -405,46 +552,63 @@ def codes(column: Column, levels: Levels | tuple[float], file: TextFormat) -> In
             return ABSENT if entry.strip() in MISSING else UNKNOWN
         return ABSENT if is_missing(entry) else UNKNOWN
 
-    return np.array(_each(column, place), dtype=np.int64)
+    place = text_place if isinstance(levels[0], str) else code_place
+    found = _each(column, lambda entry: place(decoded(entry)))
+    return np.array(found, dtype=np.int64)
 
 
-def texts(entry: object) -> tuple[str, ...]:
+def _refuse_short_type(column: Column, levels: Levels) -> None:
+    """Refuse levels that are integers beyond what a column's type tells apart."""
+    entries = column.entries
+    if not (isinstance(entries, np.ndarray) and entries.dtype.kind == "f"):
+        return
+    bits = int(np.finfo(entries.dtype).nmant) + 1
+    if any(_is_long(str(level_key(level)), bits) for level in levels):
+        wanted = f"of integers or text, as it has levels from 2**{bits}"
+        remedy = "Read it so, for example as Int64: missing entries make it float."
+        name = f"column {check.shown(column.name)}"
+        check.fail(name, wanted, str(entries.dtype), remedy)
+
+
+def _is_long(text: str, bits: int) -> bool:
+    """Whether a text is a number beyond those of which the type has every integer."""
+    try:
+        return 2.0**bits <= abs(float(text)) < math.inf
+    except ValueError:
+        return False
+
+
+def texts(entry: Any) -> tuple[str, ...]:
     """Texts that an entry is written as: a level is one of them."""
     if isinstance(entry, str):
-        return (entry.strip(),)
+        return (str(level_key(entry)),)
     if isinstance(entry, bool | np.bool_):
         word = str(bool(entry))
         return word, word.lower(), word.upper(), str(int(entry))
+    is_whole = isinstance(entry, Decimal) and entry.is_finite()
+    if is_whole and abs(entry) < LARGEST and entry == entry.to_integral():
+        entry = int(entry)
     if isinstance(entry, int | np.integer):
-        is_short = abs(int(entry)) < LARGEST
-        return (str(int(entry)), repr(float(entry))) if is_short else ()
+        value = int(entry)
+        if abs(value) >= LARGEST:
+            return ()
+        is_exact = int(float(value)) == value
+        return (str(value), repr(float(value))) if is_exact else (str(value),)
     if isinstance(entry, Decimal):
         entry = math.nan if entry.is_nan() else float(entry)
     if isinstance(entry, float | np.floating):
         whole = (str(int(entry)),) if float(entry).is_integer() else ()
         # A float32 has fewer digits of its own.
         return *whole, repr(float(entry)), str(entry)
+    if isinstance(entry, np.datetime64) and not np.isnat(entry):
+        return _texts_of_moment(entry)
     return (str(entry),) if isinstance(entry, datetime.date) else ()
 
 
-def signs(column: Column, label: str, file: TextFormat) -> Array:
-    """Return 1 where an entry is the label, as text or as a number; -1 elsewhere."""
-    text = label.strip()
-    places = codes(column, (text,), file)
-    if text not in MISSING:
-        column.refuse(places == ABSENT, "complete", DROP_REMEDY)
-    value = _parsed(text, file)
-    if value is not None:
-        places = np.maximum(places, codes(column, (value,), file))
-    return np.where(places == 0, 1.0, -1.0)
-
-
-def refuse_words(column: Column, file: TextFormat) -> None:
-    """Refuse a response of words, which needs a positive label."""
-    texts = (entry for entry in column.entries if isinstance(entry, str))
-    words = sorted({text.strip() for text in texts if number(text, file) is None})
-    if words:
-        got = ", ".join(check.shown(word) for word in words[:3])
-        remedy = "Name the positive label (positive_label=..., --positive-label ...)."
-        name = f"response {check.shown(column.name)}"
-        check.fail(name, "numeric", f"labels such as {got}", remedy)
+def _texts_of_moment(moment: np.datetime64) -> tuple[str, ...]:
+    """Text of a day or a time, as of Python's types if those can hold it."""
+    micro = moment.astype("datetime64[us]")
+    is_day = moment.dtype == np.dtype("datetime64[D]")
+    if is_day or micro != moment:
+        return (str(moment).replace("T", " "),)
+    return (str(micro.item()),)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
@@ -18,9 +21,9 @@ from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
 from dpsample.numerics import norms
 from dpsample.tables import entries
-from dpsample.tables.encoding import Encoding, shortened, used_columns
+from dpsample.tables.encoding import Encoding, check_label, shortened, used_columns
 from dpsample.tables.rules import of_libsvm
-from dpsample.tables.schema import Schema, TextFormat
+from dpsample.tables.schema import Schema, column_name, level_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
+LABEL = "label"  # what the response of a LIBSVM file is called
+RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
+SEPARATORS = ",;\t|"
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -50,20 +56,24 @@ def read_table(
 
     With ``bounds``, numeric columns are scaled from their public ranges, categorical
     ones become indicators of their public levels, and rows of m columns are divided
-    by m^(1/row_norm), so that the implied row bound is 1 (times ``scale``). Without,
-    all columns must be numbers and are taken as they are.
+    by m^(1/row_norm), so that the implied row bound is 1 (times ``scale``). Without, or
+    if they declare the response only, all features must be numbers and are taken as
+    they are.
 
     Parameters
     ----------
     path : str or Path
-        File, possibly compressed by bz2, gzip or xz.
+        File, possibly compressed by bz2, gzip, xz or Zstandard; a pipe, or "-" for
+        stdin, needs a ``format``.
     target : str, optional
         Name of the response column; a LIBSVM file has its own.
     positive_label : str, optional
-        Label that becomes 1, all others becoming -1.
+        Label that becomes 1, all others becoming -1. It is one of the levels that
+        ``bounds`` declare for the response, which are all labels that there can be.
     bounds : Schema, str or Path, optional
         Public facts about the columns and the file, or the TOML or JSON file that has
-        them; docs/tables.md describes it.
+        them; docs/tables.md describes it. Of a LIBSVM file they declare the response
+        only, under the name "label".
     clip : bool
         Move values and rows to their public bounds instead of refusing them.
     symmetric : bool
@@ -92,11 +102,12 @@ def read_table(
     ------
     ValueError
         If the file is missing or malformed, a value is missing or outside its public
-        bounds, a column is not declared, declared but absent, or not one of
+        bounds, a label or a column is not declared, declared but absent, or not one of
         ``columns``; the message names record and column. Also if an option does not go
         with the format.
     ImportError
-        If the file is Parquet and pyarrow is not installed.
+        If the file is Parquet, or compressed by Zstandard, and pyarrow is not
+        installed.
 
     Guarantee
     ---------
@@ -109,7 +120,7 @@ def read_table(
     >>> file = pathlib.Path(folder.name) / "small.csv"
     >>> _ = file.write_text("age,color,ill\n20,red,no\n70,blue,yes\n")
     >>> schema = Schema(numeric={"age": (0, 100)},
-    ...                 categorical={"color": ("blue", "red")})
+    ...                 categorical={"color": ("blue", "red"), "ill": ("no", "yes")})
     >>> data = read_table(file, target="ill", positive_label="yes", bounds=schema)
     >>> data.feature_names, data.row_bound, data.response.tolist()
     (('age', 'color=blue', 'color=red'), 1.0, [-1.0, 1.0])
@@ -119,12 +130,12 @@ def read_table(
     """
     if num_features is not None:
         check.integer(1, num_features=num_features)
-    file = check.path("path", path, exists=True)
-    content, kind = contents(file, format)
-    schema = schema_of(bounds)
+    file, schema = check.path("path", path), schema_of(bounds)
+    kind = kind_of(file, format)
+    name = LABEL if kind == "libsvm" else target
+    check_label(schema or Schema(), name, positive_label)  # before records are read
+    content = entries.content(file)
     if kind == "libsvm":
-        if bounds is not None:
-            check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
         if target is not None:
             check.fail("target", "absent for LIBSVM", target, "Labels begin its lines.")
         if not symmetric:
@@ -133,6 +144,7 @@ def read_table(
             content,
             num_features,
             positive_label=positive_label,
+            bounds=schema,
             clip=clip,
             row_norm=row_norm,
             row_bound=row_bound,
@@ -145,10 +157,10 @@ def read_table(
     if num_features is not None:
         check.fail("num_features", "absent but for LIBSVM", num_features)
     frame = to_frame(content, kind, schema, file.name)
-    for name in frame.columns if schema is None else ():
-        if str(name).startswith(UNNAMED):
+    for label in columns_module.labels_of(frame) or () if schema is None else ():
+        if str(label).startswith(UNNAMED):
             remedy = "Is it an index? Name it, or ignore it in bounds."
-            check.fail("columns", "named", check.shown(name), remedy)
+            check.fail("columns", "named", check.shown(label), remedy)
     data = from_frame(
         frame,
         target=target,
@@ -166,10 +178,16 @@ def read_table(
 
 def contents(file: Path, format: str | None) -> tuple[bytes, str]:
     """Uncompressed content, and its format, told from the name if None."""
-    content = entries.content(file)
-    kind = entries.format_of(file) if format is None else format
-    check.one_of(FORMATS, format=kind)
-    return content, kind
+    kind = kind_of(file, format)
+    return entries.content(file), kind
+
+
+def kind_of(file: Path, format: str | None) -> str:
+    """Format as given, or told from the name of a file."""
+    if format is None:
+        return entries.format_of(file)
+    check.one_of(FORMATS, format=format)
+    return format
 
 
 def schema_of(bounds: Schema | str | Path | None) -> Schema | None:
@@ -183,6 +201,7 @@ def from_libsvm(
     num_features: int | None,
     *,
     positive_label: str | None = None,
+    bounds: Schema | None = None,
     clip: bool = False,
     row_norm: float = 2.0,
     row_bound: float | None = None,
@@ -190,6 +209,10 @@ def from_libsvm(
     source: str = "LIBSVM text",
 ) -> Dataset:
     """Parse LIBSVM text: there is no row bound but a declared one."""
+    if bounds is not None and bounds.to_dict().keys() - RESPONSE_SECTIONS:
+        _refuse_libsvm_bounds(bounds)
+    if bounds is not None and set(bounds.declared) != {LABEL}:
+        _refuse_libsvm_bounds(bounds)
     if num_features is None:
         remedy = (
             "Pass the public number of columns (num_features=..., --num-features ...): "
@@ -197,9 +220,9 @@ def from_libsvm(
         )
         check.fail("num_features", "given for a LIBSVM file", "None", remedy)
     encoding = Encoding(
-        schema=None,
+        schema=bounds,
         columns=tuple(str(j + 1) for j in range(num_features)),
-        target="label",
+        target=LABEL,
         positive_label=positive_label,
         clip=clip,
         row_norm=row_norm,
@@ -207,14 +230,19 @@ def from_libsvm(
         scale=scale,
     )
     rows, labels = parse_libsvm(content, encoding, source=source)
+    clipped: Counter[str] = Counter()
     if clip:
         norm = partial(norms.norm, p=row_norm)
-        rows = cast(CSR, shortened(rows, row_bound, norm, Counter()))
-    column, y = entries.Column("label", labels), labels
-    if positive_label is not None:
-        y = entries.signs(column, positive_label, TextFormat())
-    made = _dataset(encoding, rows, y, column)
+        rows = cast(CSR, shortened(rows, row_bound, norm, clipped))
+    y = encoding.response_of(entries.Column(LABEL, labels), clipped)
+    made = _dataset(encoding, rows, y, clipped)
     return replace(made, source=source, rules=of_libsvm(encoding))
+
+
+def _refuse_libsvm_bounds(bounds: Schema) -> NoReturn:
+    wanted = f"about the response {LABEL!r} only for a LIBSVM file"
+    remedy = "Its features are taken as they are: declare row_bound."
+    check.fail("bounds", wanted, check.shown(bounds.to_dict()), remedy)
 
 
 def parse_libsvm(
@@ -232,16 +260,15 @@ def to_frame(
     schema: Schema | None,
     source: str = "table",
     optional: str | None = None,
-) -> pd.DataFrame:
-    """Parse a table; entries of a text file stay text, whatever the others are.
+) -> Any:
+    """Parse a table: a DataFrame of texts, or the table of Arrow of a Parquet file.
 
-    A file without a header may lack the ``optional`` one of the declared columns.
+    Entries of a text file stay text, whatever the others are. A file without a header
+    may lack the ``optional`` one of the declared columns.
     """
     if kind == "parquet":
-        import pandas as pd
-
         try:
-            return pd.read_parquet(io.BytesIO(content), engine="pyarrow")
+            return _arrow_table(content)
         except ImportError as error:
             message = "Parquet files need pyarrow. Run: pip install 'dpsample[studies]'"
             raise ImportError(message) from error
@@ -253,6 +280,18 @@ def to_frame(
         return _text_frame(content, separator, schema, optional)
     except ValueError as error:
         _refuse(source, kind.upper(), error)
+
+
+def _arrow_table(content: bytes) -> Any:
+    """Columns of a Parquet file by the types that it declares, without pandas' index.
+
+    Pandas would make integers floating point if one of them is missing.
+    """
+    from pyarrow import parquet
+
+    table = parquet.ParquetFile(io.BytesIO(content)).read()
+    indices = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    return table.drop_columns([name for name in indices if name in table.column_names])
 
 
 def _text_frame(
@@ -276,18 +315,36 @@ def _text_frame(
         if not columns:
             columns = [name or _unnamed(j, row) for j, name in enumerate(row)]
             columns_module.distinct("the table", columns)
+            _check_separator(columns, schema)
             continue
         if schema.columns and not records and len(row) == len(columns) - 1:
             columns = [name for name in columns if name != optional]
         if len(row) != len(columns):
-            wanted = f"of {len(columns)} entries"
-            check.fail(f"line {number}", wanted, str(len(row)))
+            wanted, remedy = f"of {len(columns)} entries", ""
+            others = [x for x in SEPARATORS if line.count(x) == len(columns) - 1]
+            if len(row) == 1 < len(columns) and others:
+                remedy = _declare(others[0])
+            check.fail(f"line {number}", wanted, str(len(row)), remedy)
         keep = shared.setdefault if len(shared) < MOST_SHARED else shared.get
         records.append([keep(entry, entry) for entry in row])
     if not columns:
         check.fail("the table", "one with columns", "an empty file")
     records = records[: len(records) - num_blank]
     return pd.DataFrame(records, columns=columns, dtype=object)
+
+
+def _check_separator(columns: list[str], schema: Schema) -> None:
+    """Refuse a header of one name that another separator cuts into several."""
+    others = [x for x in SEPARATORS if x in columns[0]]
+    if len(columns) == 1 and others and not schema.file.separator:
+        got = f"the name {check.shown(columns[0])}"
+        check.fail("header", "of several names", got, _declare(others[0]))
+
+
+def _declare(separator: str) -> str:
+    """Remedy for a table that is written with another separator."""
+    line = f"separator = {json.dumps(separator)}"
+    return f"If that is how it is written, declare {line} in the bounds' [file]."
 
 
 def _lines(
@@ -329,25 +386,11 @@ def _unnamed(place: int, others: Sequence[str]) -> str:
 
 
 def _dataset(
-    encoding: Encoding, rows: Rows, y: Array, column: entries.Column
+    encoding: Encoding, rows: Rows, y: Array, clipped: Counter[str]
 ) -> Dataset:
-    """Return the records; refuse none at all, and a positive label that is misspelt.
-
-    It is looked for among the declared levels if there are any: then no record decides.
-    """
-    label, levels = encoding.positive_label, encoding.levels
+    """Return the records; refuse none at all."""
     if len(y) == 0:
         check.fail("the input", "a table with records", "none")
-    found, where = y, "in at least one record"
-    if label is not None and levels is not None and encoding.schema is not None:
-        column = entries.Column(column.name, levels)
-        found = entries.signs(column, label, encoding.schema.file)
-        where = "among its public levels"
-    if label is not None and not (found > 0.0).any():
-        texts = {text for entry in column.entries for text in entries.texts(entry)[:1]}
-        got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"
-        condition, name = f"{check.shown(label)} {where}", column.name
-        check.fail(f"response {check.shown(name)}", condition, got, "Check spelling.")
     return Dataset(
         features=rows,
         response=y,
@@ -359,7 +402,27 @@ def _dataset(
         columns=encoding.columns,
         rules=encoding.rules,
         encoding=encoding,
+        nonprivate_diagnostics=_diagnostics(encoding, rows, y, clipped),
     )
+
+
+def _diagnostics(
+    encoding: Encoding, rows: Rows, y: Array, clipped: Counter[str]
+) -> tuple[str, ...]:
+    """Say what was moved to public bounds, and which levels no record has."""
+    told = ", ".join(f"{count} {what}" for what, count in clipped.items())
+    lines = [f"clipped, among {rows.shape[0]} records: {told}"] if told else []
+    if isinstance(rows, np.ndarray) and encoding.schema is not None:
+        is_used = np.any(rows != 0.0, axis=0)
+        for name, places in encoding.level_places().items():
+            levels = encoding.schema.categorical[name]
+            unused = [v for v, j in zip(levels, places, strict=True) if not is_used[j]]
+            if unused:
+                words = columns_module.listed(map(level_text, unused))
+                lines.append(f"no record has the levels {words} of {check.shown(name)}")
+    if encoding.levels is not None and (y == y[0]).all():
+        lines.append(f"the response is {y[0]:g} in every record")
+    return tuple(lines)
 
 
 def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
@@ -372,7 +435,7 @@ def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
 def from_frame(
     frame: object,
     *,
-    target: str | None = None,
+    target: str | int | None = None,
     positive_label: str | None = None,
     bounds: Schema | str | Path | None = None,
     clip: bool = False,
@@ -388,7 +451,7 @@ def from_frame(
     ----------
     frame : DataFrame
         Records, of pandas, polars or another library that narwhals reads.
-    target : str
+    target : str, or int for a frame of numbered columns
         Name of the response column.
     positive_label, bounds, clip, symmetric, row_norm, row_bound, scale, columns
         As of `read_table`.
@@ -420,7 +483,9 @@ def from_frame(
     [1.0, 3.0]
     """
     schema, table = schema_of(bounds), entries.columns_of(frame)
+    target = column_name(target)
     check.instance((str, type(None)), target=target)
+    check_label(schema or Schema(), target, positive_label)
     if columns is not None:
         check.members(str, columns=columns)
     if target not in table:
@@ -441,8 +506,9 @@ def from_frame(
         row_bound=row_bound,
         scale=scale,
     )
-    rows, y = encoding.features(frame), encoding.response(frame)
-    return _dataset(encoding, rows, y, table[target])
+    rows, clipped = encoding.rows_of(table, clip=clip)
+    y = encoding.response_of(table[target], clipped)
+    return _dataset(encoding, rows, y, clipped)
 
 
 def check_declared(used: Sequence[str], schema: Schema, target: str) -> None:
@@ -484,6 +550,9 @@ class Dataset:
         synthetic sets.
     theta : ndarray or None
         True coefficients of a synthetic set.
+    nonprivate_diagnostics : tuple of str
+        NOT PRIVATE, for the holder of the records alone: how many values were moved to
+        public bounds, and which public levels no record has.
 
     Examples
     --------
@@ -506,6 +575,7 @@ class Dataset:
     rules: tuple[str, ...] = ()
     encoding: Encoding | None = None
     theta: Array | None = None
+    nonprivate_diagnostics: tuple[str, ...] = ()
 
     @property
     def num_records(self) -> int:

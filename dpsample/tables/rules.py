@@ -16,7 +16,7 @@ MISSING = "a missing value is an error"
 def in_words(encoding: Encoding) -> tuple[str, ...]:
     """Rules for the features of a table and for its response, one a line."""
     schema = encoding.schema
-    if schema is None:
+    if schema is None or not encoding.is_scaled:
         lines = ["every other column is a feature, as it is", MISSING]
         return (*lines, *of_scale(encoding.scale), of_response(encoding))
     span = "[-1, 1]" if encoding.symmetric else "[0, 1]"
@@ -77,7 +77,10 @@ def of_response(encoding: Encoding) -> str:
     if encoding.target is None:
         return "no response"
     if encoding.positive_label is not None:
-        return f"{name}: {encoding.positive_label!r} becomes 1, every other label -1"
+        others = "every other label -1"
+        if encoding.levels is not None:
+            others = "every other public level -1; another label is an error"
+        return f"{name}: {encoding.positive_label!r} becomes 1, {others}"
     if encoding.labels is not None:
         low, high = encoding.labels
         return f"{name}: {high!r} becomes 1, {low!r} -1; another label is an error"

@@ -17,6 +17,7 @@ A bounds file is TOML or JSON::
     [categorical]
     color = ["red", "green", "blue"]
     grade = [1, 2, 3]
+    smoker = [false, true]
 
     [missing]
     age = 40
@@ -40,6 +41,7 @@ import json
 import os
 import re
 import tomllib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,7 +55,8 @@ from dpsample.core.spec import Json
 
 Bounds = tuple[float, float]
 LARGEST = 1.0 / check.SMALL  # of a bound: no formula leaves floating point
-Levels = tuple[str, ...] | tuple[int, ...]
+Levels = tuple[str, ...] | tuple[int, ...]  # or of booleans, which are integers
+LEVELS = "strings, or of integers, or of true and false"
 KINDS = ("numeric", "log", "date", "categorical", "ignore")
 REMEDY = "See the example in dpsample.tables.schema."
 UNFILLED = "Fill in public facts, known without looking at the records."
@@ -65,6 +68,28 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a name is repeated")
     return dict(pairs)
+
+
+def level_key(level: Any) -> Any:
+    """Return what levels and entries are compared by: text in one form, stripped."""
+    if not isinstance(level, str):
+        return level
+    return unicodedata.normalize("NFC", level.strip())
+
+
+def level_text(level: Any) -> str:
+    """Text of a level in names of features: booleans as a bounds file has them."""
+    return str(level).lower() if isinstance(level, bool) else str(level)
+
+
+def toml_key(name: str) -> str:
+    """Name of a column as a bounds file in TOML has it, in quotes if need be."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_text(name)
+
+
+def toml_text(text: str) -> str:
+    """Text in quotes, as TOML has it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def days(name: str, value: object) -> int:
@@ -122,24 +147,30 @@ def _dates(name: str, value: object) -> tuple[str, str]:
 
 
 def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...]:
-    """Tuple of distinct strings, or of integers if the first one is."""
+    """Tuple of distinct strings, or of booleans or integers if the first one is."""
     if not isinstance(value, list | tuple) or not value:
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"a non-empty list of {kind}", check.shown(value), remedy)
-    integers = int | np.integer
-    is_coded = kind != "strings" and isinstance(value[0], integers)
-    wanted = integers if is_coded else str
-    if any(not isinstance(v, wanted) or isinstance(v, bool) for v in value):
+    own: Any = str
+    if kind != "strings" and isinstance(value[0], int | np.integer | np.bool_):
+        own = bool if isinstance(value[0], bool | np.bool_) else int
+    wanted = {str: str, bool: bool | np.bool_, int: int | np.integer}[own]
+    if any(
+        not isinstance(v, wanted) or (own is int and isinstance(v, bool)) for v in value
+    ):
         remedy = "Quote every entry."
         check.fail(label, f"a list of {kind}", check.shown(value), remedy)
-    given = [int(v) if is_coded else str(v) for v in value]
+    given = [own(v) for v in value]
     if any(isinstance(v, int) and abs(v) >= 2**53 for v in given):
         remedy = "Quote every entry: doubles do not tell larger ones apart."
         check.fail(label, "of integers below 2**53", check.shown(value), remedy)
-    if len(set(given)) < len(given):
-        repeated = next(v for v in given if given.count(v) > 1)
-        got = check.shown(repeated)
-        check.fail(label, "free of repeated entries", got, "Remove one.")
+    keys = [level_key(v) for v in given] if kind != "strings" else given
+    for place, key in enumerate(keys):
+        if key in keys[:place]:
+            got, remedy = check.shown(given[place]), "Remove one."
+            if given[place] not in given[:place]:
+                remedy = "Levels are compared without blanks around them, in form NFC."
+            check.fail(label, "free of repeated entries", got, remedy)
     return tuple(given)
 
 
@@ -147,8 +178,15 @@ def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     section = content.get(name, {})
     if not isinstance(section, Mapping):
         check.fail(name, "a table of columns", check.shown(section), REMEDY)
-    check.members(str, **{name: [*section]})
-    return section
+    named = {column_name(key): value for key, value in section.items()}
+    check.members(str, **{name: [*named]})
+    return {str(key): value for key, value in named.items()}
+
+
+def column_name(label: Any) -> Any:
+    """Name of a column, which data frames may number."""
+    is_number = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    return str(label) if is_number else label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,9 +263,11 @@ class Schema:
     date : mapping of str to (first, last)
         Columns of dates, scaled linearly from these days (ISO 8601). Times of day are
         left out; a date with a time zone is that of UTC.
-    categorical : mapping of str to sequence of str, or of int
+    categorical : mapping of str to sequence of str, of int, or of bool
         Public levels of each column; one indicator per level. Strings are compared as
-        text, integers as numbers: "1", "1.0" and 1 are the same code 1.
+        text in Unicode's form NFC without blanks around it, integers as numbers: "1",
+        "1.0" and 1 are the same code 1. True and False are also 1 and 0, and the words
+        in any case.
     ignore : sequence of str
         Columns that are not used.
     columns : sequence of str
@@ -273,13 +313,14 @@ class Schema:
         }
         checked["date"] = {k: _dates(k, v) for k, v in _section(given, "date").items()}
         checked["categorical"] = {
-            k: _entries(_label("categorical", k), v, "strings, or of integers")
+            k: _entries(_label("categorical", k), v, LEVELS)
             for k, v in _section(given, "categorical").items()
         }
         for name in ("ignore", "columns", "missing_indicator"):
             value = given[name]
-            is_empty = isinstance(value, tuple | list) and not value
-            checked[name] = () if is_empty else _entries(name, value)
+            if isinstance(value, tuple | list):
+                value = [column_name(one) for one in value]
+            checked[name] = () if value == [] else _entries(name, value)
         if isinstance(self.file, Mapping):
             checked["file"] = check.built("file", TextFormat, dict(self.file))
         for name, value in checked.items():
@@ -302,7 +343,8 @@ class Schema:
         label, kind = _label("missing", name), self.kind(name)
         if kind == "categorical":
             levels = self.categorical[name]
-            if not any(value == v and type(value) is type(v) for v in levels):
+            key = level_key(value)
+            if not any(key == level_key(v) and type(value) is type(v) for v in levels):
                 check.fail(label, "one of the column's levels", check.shown(value))
             return value
         if kind in (None, "ignore"):

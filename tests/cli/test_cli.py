@@ -24,6 +24,7 @@ b = [0, 10]
 
 [categorical]
 c = ["u", "v"]
+ill = ["no", "yes"]
 """
 
 
@@ -160,7 +161,7 @@ INPUT_ERRORS = {
     ("--relation", "near"): "relation must be one of",
     ("--sampler-share", "1"): "sampler_share must be",
     ("--target", "well"): "target must be one of the columns",
-    ("--positive-label", "maybe"): "'maybe' in at least one record",
+    ("--positive-label", "maybe"): "'maybe' among its public levels",
     ("--row-bound", "0.1"): "rows of 2-norm at most row_bound = 0.1",
     ("--scale", "0"): "scale must be",
     ("--format", "xls"): "format must be one of",

@@ -18,6 +18,7 @@ b = [0, 10]
 
 [categorical]
 c = ["u", "v"]
+ill = ["no", "yes"]
 """
 BUDGET = ("--epsilon", "2", "--delta", "1e-5", "--radius", "2", "--seed", "1")
 

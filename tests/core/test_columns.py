@@ -1,5 +1,7 @@
 """Columns are matched by name: predictions, evaluation problems, neighbors, tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -150,6 +152,7 @@ def test_neighbors_have_the_same_columns():  # U1
 SCHEMA = Schema(
     ignore=("id",), numeric={"a": (0, 1), "b": (0, 2)}, categorical={"c": ("u", "v")}
 )
+LABELLED = replace(SCHEMA, categorical={"c": ("u", "v"), "y": (-1, 1)})
 TRAIN = "id,a,b,c,y\n7,1,0,u,1\n8,0,2,v,-1\n"
 
 
@@ -222,18 +225,19 @@ def test_rules_say_what_encoding_does_to_any_record(tmp_path):  # U4
     refused = read(tmp_path, TRAIN).rules
     assert any("'a', 'b'" in rule and "outside is an error" in rule for rule in refused)
     assert any("another level is an error" in rule for rule in refused)
-    clipped = read(tmp_path, TRAIN, clip=True, scale=2.0, positive_label="1").rules
+    given = {"bounds": LABELLED, "positive_label": "1"}
+    clipped = read(tmp_path, TRAIN, clip=True, scale=2.0, **given).rules
     text = "\n".join(clipped)
     assert "a number outside is moved to the nearer end" in text
     assert "another level gives zeros in all of them" in text
     assert "ignored: 'id'" in text and "a missing value is an error" in text
     assert "rows are divided by 3^(1/2)" in text and "multiplied by 2" in text
-    assert "response 'y': '1' becomes 1, every other label -1" in text
+    assert "response 'y': '1' becomes 1, every other public level -1" in text
 
 
 def test_rules_do_not_depend_on_the_records(tmp_path):  # U4
     wild = "id,a,b,c,y\n7,99,-8,w,1\n8,0.5,1,x,-1\n"
-    options = {"clip": True, "positive_label": "1"}
+    options = {"clip": True, "positive_label": "1", "bounds": LABELLED}
     assert (
         read(tmp_path, wild, **options).rules == read(tmp_path, TRAIN, **options).rules
     )

@@ -151,7 +151,7 @@ LEVELS = [
     (("1.0", "2.0"), ["1.0", 1.0, 1, Decimal(1)], ["1", "01"]),
     ((1, 2), ["1", "1.0", " 01", 1, 1.0, True, Decimal(1)], ["one", 1.5, 10**400, 1j]),
     (("TRUE", "no"), ["TRUE", True, np.True_], ["true", 1, [1], object()]),
-    (("NA", "b"), ["NA"], ["na", b"NA"]),
+    (("NA", "b"), ["NA", b"NA"], ["na", b"\xff"]),
 ]
 
 
@@ -273,7 +273,7 @@ def test_numeric_responses_come_back_in_their_units(section):
             {"categorical": {"y": ("no", "yes")}},
             "maybe",
             r"public levels, got 'maybe' .*"
-            r"Correct the public levels, or name the positive label",
+            r"List every possible label in \[categorical\], spelled as",
         ),
         (
             {"categorical": {"y": ("no", "yes")}},
@@ -300,11 +300,11 @@ def test_labels_come_back_where_both_are_public():
     frame = pd.DataFrame({"a": [0, 1], "y": ["no", "yes"]})
     numeric = {"a": (0, 1)}
     both = Schema(numeric=numeric, categorical={"y": ("no", "yes")})
-    one = Schema(numeric=numeric)
+    three = Schema(numeric=numeric, categorical={"y": ("no", "yes", "may")})
     for schema, positive, signs, labels in (
         (both, None, [-1, 1], ["no", "yes"]),
         (both, "no", [1, -1], ["no", "yes"]),
-        (one, "no", [1, -1], [1.0, -1.0]),
+        (three, "no", [1, -1], [1.0, -1.0]),
     ):
         data = from_frame(frame, target="y", bounds=schema, positive_label=positive)
         np.testing.assert_array_equal(data.response, signs)
@@ -314,7 +314,8 @@ def test_labels_come_back_where_both_are_public():
 
 def test_a_problem_has_the_encoding_of_its_rows():
     frame = pd.DataFrame({"a": [0.0, 0.5, 1.0], "b": [1, 0, 1], "y": [0, 1, 1]})
-    schema = Schema(numeric={"a": (0, 1), "b": (0, 1)})
+    ranges, levels = {"a": (0, 1), "b": (0, 1)}, {"y": (0, 1)}
+    schema = Schema(numeric=ranges, categorical=levels)
     data = from_frame(frame, target="y", bounds=schema, positive_label="1")
     spec = {"loss": dps.losses.Logistic(), "domain": dps.domains.Ball(1.0)}
     options = spec | {"row_bound": 0.5, "encoding": data.encoding, "clip_rows": True}
@@ -323,7 +324,7 @@ def test_a_problem_has_the_encoding_of_its_rows():
     with pytest.warns(RuntimeWarning, match="3 rows above 0.5"):  # as in training
         margins, labels = fit.margin(frame), fit.predict(frame.drop(columns="y"))
     np.testing.assert_array_equal(margins, fit.margin(problem.data.dense))
-    np.testing.assert_array_equal(labels, np.where(margins >= 0, 1.0, -1.0))
+    np.testing.assert_array_equal(labels, np.where(margins >= 0, 1, 0))
     for wrong, message in (
         ({"feature_names": ["b", "a"]}, "feature_names must be those of the encoding"),
         ({"row_norm": 1.0}, "row_norm must be 2, as in the encoding, got 1"),
@@ -339,7 +340,8 @@ def test_a_problem_has_the_encoding_of_its_rows():
 def test_shortening_a_row_scales_no_other(make):
     """Not even those that are above the bound by rounding, as in a Problem."""
     frame = pd.DataFrame({"a": [0.0, 1.0], "b": [1.0, 0.0], "y": [0, 1]})
-    schema = Schema(numeric={"a": (0, 1), "b": (0, 1)})
+    ranges, levels = {"a": (0, 1), "b": (0, 1)}, {"y": (0, 1)}
+    schema = Schema(numeric=ranges, categorical=levels)
     data = from_frame(frame, target="y", bounds=schema, positive_label="1")
     encoding = dataclasses.replace(data.encoding, row_bound=1.0)
     rows = np.array([[1.0 + 5e-13, 0.0], [0.0, 5.0]])
@@ -410,7 +412,7 @@ BAD = {
     f'[numeric]\n"{"a" * 10**5}" = [1, 0]': "lower < upper",
     f'[date]\nd = ["{"9" * 10**5}", "2"]': "ISO 8601",
     "[date]\nd = [2021-01-01, 2020-01-01]": "lower < upper",
-    "[categorical]\nc = [true, false]": "a list of strings, or of integers",
+    "[categorical]\nc = [true, 1]": "a list of strings, or of integers",
     "[missing]\na = 1": "about a declared column",
     "[numeric]\na = [0, 1]\n[missing]\na = 2": "in the column's range",
     "[categorical]\nc = [1, 2]\n[missing]\nc = '1'": "one of the column's levels",
