@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeGuard, TypeVar
@@ -121,7 +122,17 @@ def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
 def _plain(value: object) -> object:
     if isinstance(value, np.floating):
         return float(value)  # the item of a long double is one
+    if isinstance(value, Fraction):
+        return _nearest(value)
     return value.item() if isinstance(value, np.integer) else value
+
+
+def _nearest(value: Fraction) -> float | Fraction:
+    """Float next to a fraction, or the fraction if it is beyond all floats."""
+    try:
+        return float(value)
+    except OverflowError:
+        return value
 
 
 def plain_fields(spec: Any) -> None:
@@ -181,9 +192,9 @@ def at_least(low: float, *, remedy: str = "", **values: object) -> None:
     _numbers(values, f">= {low:g}", lambda v: v >= low, remedy)
 
 
-def half_open(low: float, high: float, **values: object) -> None:
+def half_open(low: float, high: float, *, remedy: str = "", **values: object) -> None:
     """Each value is a number >= ``low`` and < ``high``."""
-    _numbers(values, f">= {low:g} and < {high:g}", lambda v: low <= v < high, "")
+    _numbers(values, f">= {low:g} and < {high:g}", lambda v: low <= v < high, remedy)
 
 
 def above(low: float, *, remedy: str = "", **values: object) -> None:

@@ -39,27 +39,28 @@ def check_output(name: str, path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Path]:
     """Give a file to write, which takes the place of ``path`` at the end of the block.
 
     An error leaves what was at ``path``, and no other file. Readers see the old content
-    or the new one, never a part. Devices and pipes are written directly.
+    or the new one, never a part. Devices and pipes are written directly. A new file has
+    ``mode``, less what the process masks; an old one keeps its own.
     """
     given = Path(path)
     if _is_special(given):
         yield given
         return
     place = given.resolve()  # a link stays a link
-    with _draft(place) as draft:
+    with _draft(place, mode) as draft:
         yield draft
         with draft.open("rb+") as file:  # on the disk before the old file goes
             os.fsync(file.fileno())
         draft.replace(place)
 
 
-def write(path: str | os.PathLike[str], content: bytes) -> None:
+def write(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> None:
     """Write a whole file; an error leaves what was there."""
-    with replacing(path) as draft:
+    with replacing(path, mode=mode) as draft:
         draft.write_bytes(content)
 
 
@@ -74,13 +75,13 @@ def _forget(draft: Path) -> None:
 
 
 @contextmanager
-def _draft(place: Path) -> Iterator[Path]:
+def _draft(place: Path, mode: int = 0o666) -> Iterator[Path]:
     """Make an empty file beside ``place``, as readable as that one, for a block."""
     draft = place.with_name(f".{secrets.token_hex(8)}{place.suffix}")
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     try:
         try:
-            os.close(os.open(draft, flags, 0o666))
+            os.close(os.open(draft, flags, mode))
         except OSError as error:
             error.filename = str(place)  # nobody knows the draft
             raise

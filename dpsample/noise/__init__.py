@@ -10,7 +10,13 @@ from dpsample.noise.cone import (
     cone_table,
     fill_schatten_gaussian,
 )
-from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
+from dpsample.noise.elementary import (
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    gaussian,
+    laplace,
+)
 from dpsample.noise.generalized_gaussian import (
     GeneralizedGaussian,
     fill_gaussian,
@@ -24,6 +30,7 @@ from dpsample.noise.mechanism import AdditiveMechanism, NoisyAnswer
 from dpsample.noise.mechanisms import (
     gaussian_mechanism,
     generalized_gaussian_mechanism,
+    geometric_mechanism,
     k_norm_mechanism,
     laplace_mechanism,
     schatten_gaussian_mechanism,
@@ -33,6 +40,7 @@ from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian, schatte
 __all__ = [
     "AdditiveMechanism",
     "ConeTable",
+    "DiscreteLaplace",
     "Gaussian",
     "GeneralizedGaussian",
     "KNorm",
@@ -53,6 +61,7 @@ __all__ = [
     "gaussian_mechanism",
     "generalized_gaussian",
     "generalized_gaussian_mechanism",
+    "geometric_mechanism",
     "k_norm",
     "k_norm_mechanism",
     "k_norm_table",
@@ -67,6 +76,7 @@ __dir__ = dir_of(__all__)
 KINDS: tuple[type[Noise], ...] = (
     Gaussian,
     Laplace,
+    DiscreteLaplace,
     GeneralizedGaussian,
     SchattenGaussian,
     KNorm,

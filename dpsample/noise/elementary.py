@@ -1,4 +1,4 @@
-"""Independent Gaussian and Laplace coordinates, and symmetric Gaussian matrices.
+"""Independent Gaussian and Laplace numbers and integers, and Gaussian matrices.
 
 Deviation s on the diagonal, s/sqrt(2) beside it: the upper triangle, its entries beside
 the diagonal times sqrt(2), is a vector of that length. Spectral norm: about s sqrt(2d).
@@ -7,6 +7,7 @@ the diagonal times sqrt(2), is a vector of that length. Spectral norm: about s s
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.noise.law import (
+    REACH,
     Noise,
     Size,
     add_gaussian,
@@ -111,6 +113,104 @@ class Laplace(Independent):
         constant = points.shape[-1] * (math.log(2.0) + math.log(self.scale))
         log: Values = -points.sum(axis=-1) - constant
         return log
+
+
+@dataclass(frozen=True, eq=False)
+class DiscreteLaplace(Noise):
+    r"""Independent integers z with probability proportional to exp(-|z| / scale).
+
+    Their sums with integers are integers, and no digit of them is rounded: see
+    `discrete_laplace_integer`.
+
+    Parameters
+    ----------
+    scale : float
+        Inverse > 0 of the rate at which logarithms of probabilities fall.
+
+    Raises
+    ------
+    ValueError
+        If scale is not a finite number > 0.
+
+    Examples
+    --------
+    >>> float(DiscreteLaplace(1.0).log_density([0.0]).round(6))
+    -0.771937
+    """
+
+    name: ClassVar[str] = "discrete_laplace"
+
+    scale: float
+
+    def draw(self, rng: np.random.Generator, size: Size) -> Array:
+        """Draw an array of shape ``size``, of integers up to 2^52."""
+        check_rng(rng)
+        shape = checked_size(size)
+        scale, count = Fraction(self.scale), math.prod(shape)
+        drawn = [discrete_laplace_integer(rng, scale) for _ in range(count)]
+        # Python's integers have no end: what is cut off is so unlikely, or so large.
+        cut = [min(max(z, -int(2.0 * REACH)), int(2.0 * REACH)) for z in drawn]
+        return np.array(cut, np.float64).reshape(shape)
+
+    def _coordinates(self, dim: int) -> Noise:
+        del dim
+        return self
+
+    def _step(self, dim: int) -> float:
+        del dim
+        return 1.0
+
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
+        return np.asarray(whole + self.draw(rng, len(values)), np.float64)
+
+    def _log_density(self, points: Array) -> Values:
+        """Log probability: minus infinity beside the integers."""
+        rate = 1.0 / self.scale
+        constant = math.log(math.tanh(0.5 * rate))
+        logs = constant - np.abs(points) * rate
+        is_whole = points == np.rint(points)
+        log: Values = np.where(is_whole, logs, -np.inf).sum(axis=-1)
+        return log
+
+
+def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:
+    r"""Draw an integer z with probability proportional to exp(-|z| / scale), exactly.
+
+    Canonne, Kamath and Steinke (2020), Algorithm 2, in whole numbers: with scale = t/s,
+    x has :math:`P(x) \propto e^{-x/t}`, and floor(x/s) is the size of z. The zero of
+    one sign is drawn again. x = u + t v, u < t kept with probability e^(-u/t), and v
+    counts coins of probability 1/e.
+    """
+    while True:
+        rest = _integer_below(rng, scale.numerator)
+        if not _exponential_coin(rng, rest, scale.numerator):
+            continue
+        turns = 0
+        while _exponential_coin(rng, 1, 1):
+            turns += 1
+        size = (rest + scale.numerator * turns) // scale.denominator
+        is_negative = _integer_below(rng, 2) == 1
+        if size > 0 or not is_negative:
+            return -size if is_negative else size
+
+
+def _exponential_coin(rng: np.random.Generator, top: int, bottom: int) -> bool:
+    """Return True with probability e^(-top / bottom), top <= bottom (von Neumann)."""
+    run = 1
+    while _integer_below(rng, bottom * run) < top:
+        run += 1
+    return run % 2 == 1
+
+
+def _integer_below(rng: np.random.Generator, bound: int) -> int:
+    """Draw from 0 to bound - 1, each with the same probability."""
+    bits = (bound - 1).bit_length()
+    num_bytes = (bits + 7) // 8
+    while True:
+        drawn = int.from_bytes(rng.bytes(num_bytes), "little") >> (8 * num_bytes - bits)
+        if drawn < bound:
+            return drawn
 
 
 def gaussian(

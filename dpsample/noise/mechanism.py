@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.core.streams import release_streams
-from dpsample.noise.elementary import Gaussian, Laplace
+from dpsample.noise.elementary import DiscreteLaplace, Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm
 from dpsample.noise.law import Noise
@@ -32,7 +32,7 @@ class NoisyAnswer:
     Attributes
     ----------
     value : float or ndarray, shape (d,)
-        The query plus noise.
+        The query plus noise; of integers if the noise is.
     certificate : EventCertificate
         What is guaranteed; not releasable if a seed made the noise.
 
@@ -112,9 +112,10 @@ class AdditiveMechanism:
 
         The answer is a multiple of the certificate's ``grid``, at most 2^-10 of the
         scale. For Gaussian and Laplace noise it is the multiple next to the exact sum:
-        rounding is post-processing (`dpsample.noise.law`). Other noise is added in
-        doubles first; its certificate says "idealized numerics", and nothing of it is
-        releasable.
+        rounding is post-processing (`dpsample.noise.law`). Discrete Laplace noise gives
+        integers: the value, rounded down to one, plus the noise. Other noise is added
+        in doubles first; its certificate says "idealized numerics", and nothing of it
+        is releasable.
 
         Parameters
         ----------
@@ -154,7 +155,9 @@ class AdditiveMechanism:
         spend(ledger, certificate)
         with release_streams(seed, 1) as (rng,):
             noisy = self.noise._noisy(rng, point)
-        answer = float(noisy[0]) if given.ndim == 0 else noisy
+        if isinstance(self.noise, DiscreteLaplace):
+            noisy = noisy.astype(np.int64)
+        answer = noisy[0].item() if given.ndim == 0 else noisy
         return NoisyAnswer(value=answer, certificate=certificate)
 
     def privacy_loss(
@@ -248,7 +251,7 @@ def norm_of(noise: Noise) -> tuple[Callable[[Array], Values], bool]:
         return (lambda z: norm(z, noise.r) / noise.sigma), True
     if isinstance(noise, SchattenGaussian):
         return (lambda z: schatten(z, noise.r, noise.shape) / noise.sigma), True
-    if isinstance(noise, Laplace):
+    if isinstance(noise, Laplace | DiscreteLaplace):
         return (lambda z: norm(z, 1.0) / noise.scale), False
     if isinstance(noise, KNorm):
         return (lambda z: noise.domain.gauge(z) / noise.scale), False

@@ -1,13 +1,14 @@
-"""Mechanisms that add Gaussian, generalized Gaussian, Laplace or K-norm noise."""
+"""Mechanisms that add Gaussian, Laplace, geometric or K-norm noise, and others."""
 
 import json
 from typing import Any
 
 from dpsample.core import check
 from dpsample.domains import Domain
-from dpsample.noise.elementary import Gaussian, Laplace
+from dpsample.noise.elementary import DiscreteLaplace, Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm, k_norm_table
+from dpsample.noise.law import REACH
 from dpsample.noise.mechanism import AdditiveMechanism, certified
 from dpsample.noise.schatten import SchattenGaussian, schatten_plan
 from dpsample.numerics.norms import dual, regularity
@@ -241,7 +242,57 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
         Laplace(scale),
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
-        event=PureEvent(up(sensitivity / scale)),
+        event=PureEvent(budget.epsilon),  # the scale is rounded up
+        norm=1.0,
+    )
+
+
+@check.plain
+def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanism:
+    """Discrete Laplace noise on integers, as counts are; the answer is an integer.
+
+    Ghosh, Roughgarden and Sundararajan (2012): two-sided geometric noise, of
+    probabilities proportional to exp(-epsilon |z| / sensitivity).
+
+    Parameters
+    ----------
+    budget : Budget
+        Epsilon and the relation that the sensitivity is for; delta is not spent.
+    sensitivity : int
+        Bound >= 1 of the l1 norm of the query's change between neighbors: 1 for a
+        count under both relations; 2 for all counts of a histogram together under
+        "replace_one", because a replaced record leaves one bin and enters another.
+
+    Returns
+    -------
+    AdditiveMechanism
+        For queries with any number of integers. What is not an integer is rounded down,
+        and the sensitivity must be that of the query after it.
+
+    Raises
+    ------
+    ValueError
+        If the sensitivity is not an integer from 1 to 2^51.
+
+    Guarantee
+    ---------
+    Each release is (epsilon, 0)-DP, of the very integers that are returned: the noise
+    is drawn in whole numbers, without rounding (`dpsample.noise.DiscreteLaplace`).
+
+    Examples
+    --------
+    >>> mech = geometric_mechanism(Budget(epsilon=1.0, delta=0.0), sensitivity=1)
+    >>> answer = mech.release(18202)
+    >>> type(answer.value).__name__, answer.releasable
+    ('int', True)
+    """
+    check.integer(1, most=int(REACH), sensitivity=sensitivity)
+    scale = pure_scale(budget, sensitivity)
+    return certified(
+        DiscreteLaplace(scale),
+        budget,
+        inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
+        event=PureEvent(budget.epsilon),  # the scale is rounded up
         norm=1.0,
     )
 
@@ -296,7 +347,7 @@ def k_norm_mechanism(
         noise,
         budget,
         inputs={"dim": dim, "sensitivity": sensitivity, "K": body, "scale": scale},
-        event=PureEvent(up(sensitivity / scale)),
+        event=PureEvent(budget.epsilon),  # the scale is rounded up
         dim=dim,
         norm=None,
     )

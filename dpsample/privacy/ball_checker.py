@@ -308,12 +308,12 @@ def _common(kind: Json) -> list[str]:
     return [name for name in COMMON if not kind.get(proved.get(name, ""), False)]
 
 
-def _budget(c: Json) -> tuple[float, float, str]:
+def _budget(c: Json, *, pure: bool = False) -> tuple[float, float, str]:
     budget = c["budget"]
     _need(set(budget) == {"epsilon", "delta", "relation"}, "the budget is malformed")
     _need(budget["relation"] in SHIFTS, "the relation is unknown")
     epsilon = _number(budget["epsilon"], "epsilon")
-    delta = _number(budget["delta"], "delta")
+    delta = _number(budget["delta"], "delta", zero=pure)
     _need(delta < 1.0, "delta >= 1")
     return epsilon, delta, budget["relation"]
 
@@ -834,10 +834,14 @@ def _noise(kind: str, inputs: Json) -> Ball:
         _need(norm == "l2", "the norm is not l2")
         rounds(True, stddev)
         return arb(sensitivity) / arb(stddev)
-    if base == "noise/laplace":
+    if base in ("noise/laplace", "noise/discrete_laplace"):
         sensitivity, norm, scale = take("sensitivity", "norm", "scale")
         _need(norm == "l1", "the norm is not l1")
-        rounds(True, scale)
+        if base == "noise/laplace":
+            rounds(True, scale)
+        else:
+            _need(kind == base and inputs["grid"] == 1.0, "the grid is not 1")
+            _need(isinstance(sensitivity, int), "the sensitivity is no integer")
         return arb(sensitivity) / arb(scale)
     if base == "noise/k_norm":
         dim, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
@@ -880,7 +884,7 @@ def _inputs(pairs: list[list[Any]]) -> Json:
 def _event(c: Json) -> Lines:
     """Prove an `EventCertificate`."""
     _need(set(c) == EVENT_FIELDS, "the certificate has other fields")
-    epsilon, delta, _ = _budget(c)
+    epsilon, delta, _ = _budget(c, pure=True)
     kind = _kind(c["kind"], c["mechanism"], field="mechanism")
     inputs, event, facts = _inputs(c["inputs"]), c["event"], c["facts"]
     _need(c["calibration"] in ("exact", "paper"), "calibration")

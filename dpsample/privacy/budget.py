@@ -1,7 +1,17 @@
-"""A privacy budget: what an analyst promises before the data are touched."""
+"""A privacy budget: what an analyst promises before the data are touched; exact sums.
 
+A float stands for the shortest decimal that reads back as it: 0.1 in a program means
+one tenth. Budgets add up as exact fractions, either of these decimals or of the floats
+themselves, whichever sum is smaller: both readings are consistent. So 0.3 + 0.3 + 0.4
+fits into 1, and ten times 0.1 as well. (What the package computes and then states is
+rounded up by more than the two readings differ.)
+"""
+
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from fractions import Fraction
+from typing import Literal, NamedTuple
 
 from dpsample.core import check
 from dpsample.problem.facts import RELATIONS
@@ -19,11 +29,13 @@ class Budget:
 
     Parameters
     ----------
-    epsilon : float
-        Privacy loss, finite and > 0.
-    delta : float
-        Probability, > 0 and < 1: a Gaussian curve never reaches delta = 0. Neither
-        number may be subnormal (below 2.2e-308).
+    epsilon : float or Fraction
+        Privacy loss, finite and > 0. Fractions are rounded down.
+    delta : float or Fraction
+        Probability, >= 0 and < 1. At 0 the budget is pure: discrete and continuous
+        Laplace, K-norm noise and the best of purely private tries have proofs of that,
+        Gaussian noise and draws of `dpsample.release` have none. Neither number may be
+        subnormal (below 2.2e-308).
     relation : {"replace_one", "zero_out"}
         Which data sets are neighbors: one record replaced by any other, or one
         record's loss set to zero. The number of records is public in both.
@@ -37,6 +49,8 @@ class Budget:
     --------
     >>> Budget(epsilon=1.0, delta=1e-6)
     Budget(epsilon=1.0, delta=1e-06, relation='replace_one')
+    >>> Budget(epsilon=1.0, delta=0.0).is_pure
+    True
     """
 
     epsilon: float
@@ -47,8 +61,80 @@ class Budget:
         """Check the numbers once."""
         check.positive(epsilon=self.epsilon)
         remedy = "A common choice is far below 1 / (number of records)."
-        check.open_interval(0.0, 1.0, delta=self.delta, remedy=remedy)
-        check.normal(epsilon=self.epsilon, delta=self.delta)
+        check.half_open(0.0, 1.0, delta=self.delta, remedy=remedy)
+        check.normal(epsilon=self.epsilon)
+        if self.delta != 0.0:
+            check.normal(delta=self.delta)
         check.one_of(RELATIONS, relation=self.relation)
-        object.__setattr__(self, "epsilon", float(self.epsilon))
-        object.__setattr__(self, "delta", float(self.delta))
+        object.__setattr__(self, "epsilon", _rounded_down(self.epsilon))
+        object.__setattr__(self, "delta", _rounded_down(self.delta))
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether delta is 0."""
+        return self.delta == 0.0
+
+
+def _rounded_down(value: float | Fraction) -> float:
+    """Largest float up to a number, and no sign of a zero."""
+    nearest = float(value) + 0.0
+    is_above = isinstance(value, Fraction) and Fraction(nearest) > value
+    return math.nextafter(nearest, 0.0) if is_above else nearest
+
+
+def check_not_pure(budget: Budget | None, method: str) -> None:
+    """Refuse a pure budget for a method that has no proof at delta = 0."""
+    if budget is not None and budget.is_pure:
+        remedy = (
+            "Give a delta far below 1 / (number of records), or ask a query with "
+            "dps.noise.laplace_mechanism or geometric_mechanism, which need none."
+        )
+        check.fail("budget.delta", f"> 0 for {method}", "0", remedy)
+
+
+class Sum(NamedTuple):
+    """Sum of numbers >= 0: of the decimals that they stand for, and of the floats."""
+
+    decimal: Fraction
+    binary: Fraction
+
+    def is_within(self, limit: float) -> bool:
+        """Whether the sum is at most a number, in one of the readings of all."""
+        return self.decimal <= _decimal(limit) or self.binary <= Fraction(limit)
+
+    def least(self) -> float:
+        """Return the least float that the sum is within; infinity if there is none."""
+        try:
+            nearest = float(self.decimal)
+        except OverflowError:
+            return math.inf
+        below, above = (math.nextafter(nearest, end) for end in (0.0, math.inf))
+        floats = (below, nearest, above, math.nextafter(above, math.inf))
+        return next((x for x in floats if x == math.inf or self.is_within(x)), math.inf)
+
+    def room(self, limit: float) -> float:
+        """Return the largest float that added keeps the sum within ``limit``, or 0."""
+        rest = _decimal(limit) - self.decimal
+        if rest <= 0:
+            return 0.0
+        nearest = float(rest)
+        return nearest if _decimal(nearest) <= rest else math.nextafter(nearest, 0.0)
+
+
+def exact_sum(values: Iterable[float]) -> Sum:
+    """Add numbers without rounding.
+
+    Examples
+    --------
+    >>> tenths = exact_sum([0.1] * 10)
+    >>> tenths.is_within(1.0), tenths.binary > 1, tenths.least()
+    (True, True, 1.0)
+    """
+    listed = list(values)
+    whole = Fraction(0)
+    return Sum(sum(map(_decimal, listed), whole), sum(map(Fraction, listed), whole))
+
+
+def _decimal(value: float) -> Fraction:
+    """Shortest decimal that reads back as a float."""
+    return Fraction(repr(value))

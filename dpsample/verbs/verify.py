@@ -46,6 +46,7 @@ NOISES: dict[str, tuple[Maker, tuple[str, ...]]] = {
         ("shape", "sensitivity", "p", "r"),
     ),
     "noise/laplace": (noise.laplace_mechanism, ("sensitivity",)),
+    "noise/discrete_laplace": (noise.geometric_mechanism, ("sensitivity",)),
     "noise/k_norm": (noise.k_norm_mechanism, ("domain", "dim", "sensitivity")),
 }
 

@@ -1,15 +1,36 @@
-"""Epsilon and delta of events: the best of several upper bounds.
+r"""Epsilon and delta of events: the best of several upper bounds.
 
 Gaussian parts compose exactly. Concentrated, Gaussian and pure parts have a Renyi bound
 (`zcdp_delta`), steps on Poisson samples another (`sampled_delta`). Whatever else
 composes goes through privacy loss distributions, whose discretization and rounding are
 upper bounds. They are the tightest until delta is near 1e-31 a step, where they end;
-below it only Renyi bounds remain.
+below it only Renyi bounds remain. Where epsilons and deltas of all parts are known,
+their sums are a bound, too (basic composition).
+
+**Laws near to others.** If P and Q are within total variation g of P_0 and Q_0, then
+for every set S and every e >= 0
+
+.. math:: P(S) - e^{e} Q(S) \le \delta_0(e) + (1 + e^{e}) g,
+
+which falls in e, then rises: it is convex in e^e. But P(S) - e^epsilon Q(S) does not
+grow with epsilon, so the least value over e <= epsilon is a bound as well. It is convex
+in e^epsilon and does not rise, hence the curve of a pair that dominates P and Q, and
+such pairs compose (Zhu, Dong and Wang 2022, Theorem 10). So each part of a composition
+is charged at a privacy loss of its own, and not at the total one. The pair's laws imply
+basic composition: if :math:`\delta_i(\epsilon_i)` are values of two such curves, the
+composition is (:math:`\epsilon_1 + \epsilon_2`, :math:`\delta_1 + \delta_2`)-DP. The
+other way to compose them, all ideal laws and then the sum of all distances, is better
+where epsilon is small, and is tried as well.
+
+**Sums.** Epsilons and deltas are added as exact fractions. What is added are the
+shortest decimals that stand for the numbers, 0.1 and not the double next to it, or the
+doubles themselves: either reading is consistent, and the smaller sum counts. (What this
+package computes is rounded up by more than the difference.)
 """
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from dpsample.core import check
 from dpsample.privacy.accounting import loss_distributions
@@ -26,13 +47,24 @@ from dpsample.privacy.accounting.events import (
     ConcentratedEvent,
     Event,
     GaussianEvent,
+    NearEvent,
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
     TiltEvent,
+    has_near,
 )
-from dpsample.privacy.accounting.normal_form import MOST_RHO, ideal, whole_steps
+from dpsample.privacy.accounting.normal_form import (
+    MOST_RHO,
+    blocks_of,
+    ideal,
+    idealized,
+    normal_parts,
+    unsampled,
+    whole_steps,
+)
 from dpsample.privacy.accounting.renyi import sampled_delta
+from dpsample.privacy.budget import Sum, exact_sum
 from dpsample.privacy.curves.gaussian import bisected, gaussian_delta
 from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
 from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
@@ -40,7 +72,7 @@ from dpsample.problem.facts import RELATIONS
 
 # Losses beyond this are of no use to anybody and close to overflow.
 LARGEST_EPSILON = 600.0
-SEARCH_STEPS = 200
+GOLDEN_STEPS = 60
 SHARES = 32  # of epsilon where parts only add up
 SHARE_RANGE = range(SHARES + 1)
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -66,8 +98,9 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     Returns
     -------
     float
-        delta in [0, 1], an upper bound: exact for Gaussian parts and for one pure or
-        approximate event.
+        delta in [0, 1], an upper bound that does not grow with epsilon: exact for
+        Gaussian parts, for one pure or approximate event, and at the sum of the
+        epsilons of pure ones, where it is 0.
 
     Raises
     ------
@@ -88,7 +121,8 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     check.instance(Event, event=event)
     check.non_negative(epsilon=epsilon)
     check.one_of(RELATIONS, relation=relation)
-    return _curve(event, relation)(min(float(epsilon), LARGEST_EPSILON))
+    parts = normal_parts(event, relation)
+    return _delta(parts, min(float(epsilon), LARGEST_EPSILON), relation)
 
 
 @check.plain
@@ -100,15 +134,14 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     event, relation
         As in `delta_of`.
     delta : float
-        Probability, > 0 and < 1.
+        Probability, >= 0 and < 1. At 0 only pure events have a finite epsilon.
 
     Returns
     -------
     float
         epsilon >= 0, an upper bound; infinity if no epsilon up to 600 is proved, as
         when a total variation uses up delta, or when delta is below what privacy loss
-        distributions follow (1e-31 per step) and there is no Renyi bound: approximate
-        events have none.
+        distributions follow (1e-31 per step) and there is no other bound.
 
     Raises
     ------
@@ -126,10 +159,14 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     1.0000
     """
     check.instance(Event, event=event)
-    check.open_interval(0.0, 1.0, delta=delta)
+    check.half_open(0.0, 1.0, delta=delta)
     check.one_of(RELATIONS, relation=relation)
-    distance = ideal(event, relation).total_variation
-    return smallest_epsilon(_curve(event, relation), delta, distance=distance)
+    parts = normal_parts(event, relation)
+
+    def curve(epsilon: float) -> float:
+        return _delta(parts, epsilon, relation, enough=delta)
+
+    return min(smallest_epsilon(curve, delta), _basic_epsilon(parts, delta))
 
 
 def theorems_used(
@@ -142,94 +179,127 @@ def theorems_used(
     """
     used: set[str] = set()
     if event is not None and math.isfinite(epsilon):
-        _ideal_delta(ideal(event, relation).parts, epsilon, relation, used)
+        _delta(normal_parts(event, relation), epsilon, relation, used)
     return tuple(sorted(used))
 
 
-def smallest_epsilon(
-    curve: Callable[[float], float], delta: float, *, distance: float = 0.0
-) -> float:
+def smallest_epsilon(curve: Callable[[float], float], delta: float) -> float:
     """Return a smallest epsilon with curve(epsilon) <= delta, on its safe side.
 
-    ``distance`` tells that (1 + e^epsilon) distance is part of the curve.
+    Infinity if there is none up to 600. The curve does not rise.
     """
     if curve(0.0) <= delta:
         return 0.0
-    safe = _feasible(curve, delta, distance)
+    safe = 1.0
+    while curve(safe) > delta:
+        if safe == LARGEST_EPSILON:
+            return math.inf
+        safe = min(2.0 * safe, LARGEST_EPSILON)
     return bisected(lambda x: curve(x) <= delta, safe=safe, unsafe=0.0, width=1e-13)
 
 
-def _curve(event: Event, relation: str) -> Callable[[float], float]:
-    """Delta as a function of epsilon: the ideal law's and what the distance adds."""
-    parts, distance = ideal(event, relation)
-
-    def delta(epsilon: float) -> float:
-        value = _ideal_delta(parts, epsilon, relation)
-        if distance > 0.0:
-            value = (value + (1.0 + math.exp(epsilon)) * distance) * ROUND_UP
-        return min(value, 1.0)
-
-    return delta
-
-
-def _feasible(curve: Callable[[float], float], delta: float, distance: float) -> float:
-    """Find one epsilon at which the curve is below ``delta``; infinity if none is.
-
-    Without a distance the curve falls; with one it falls, then rises: its minimum is
-    narrowed by golden sections until a point is low enough.
-    """
-    if distance == 0.0:
-        safe = 1.0
-        while curve(safe) > delta:
-            if safe == LARGEST_EPSILON:
-                return math.inf
-            safe = min(2.0 * safe, LARGEST_EPSILON)
-        return safe
-    if 2.0 * distance > delta:  # at epsilon = 0, and more elsewhere
-        return math.inf
-    low, high = 0.0, min(math.log(1.0 / distance), LARGEST_EPSILON)
-    for _ in range(SEARCH_STEPS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        at_left, at_right = curve(left), curve(right)
-        if min(at_left, at_right) <= delta:
-            return left if at_left <= delta else right
-        low, high = (low, right) if at_left <= at_right else (left, high)
-    return math.inf
-
-
-def _ideal_delta(
+def _delta(
     parts: tuple[Event, ...],
     epsilon: float,
     relation: str,
     used: set[str] | None = None,
+    *,
+    enough: float = -1.0,
 ) -> float:
     """Smallest of the bounds that apply to parts of a normal form.
 
-    The theorem of `sampled_delta` joins ``used`` where no other bound is as small.
+    Or the first one up to ``enough``. The theorem of `sampled_delta` joins ``used``
+    where no other bound is as small.
     """
     if not parts:
         return 0.0
-    if len(parts) == 1 and not isinstance(parts[0], ConcentratedEvent):
-        exact = _single_delta(parts[0], epsilon, relation, used)
-        if exact is not None:
-            return exact
+    best, reason = 1.0, ""
+    for bound, theorem in _bounds(parts, epsilon, relation, used):
+        if bound < best:
+            best, reason = bound, theorem
+        if best <= enough:
+            break
+    if used is not None and reason:
+        used.add(reason)
+    return best
+
+
+def _bounds(
+    parts: tuple[Event, ...], epsilon: float, relation: str, used: set[str] | None
+) -> Iterator[tuple[float, str]]:
+    """Yield bounds of delta, the quick ones first, and the theorem behind each."""
+    exact = _exact_delta(parts, epsilon, relation, used)
+    if exact is not None:
+        yield exact, ""
+        return
+    yield _basic_delta(parts, epsilon), ""
+    if any(map(has_near, parts)):
+        whole, distance = idealized(parts)
+        yield _near_delta(whole, distance, epsilon, relation, used), ""
+    alone = [part for part in parts if _stands_alone(part)]
+    if alone:
+        yield _split_delta(alone, parts, epsilon, relation, used), ""
+        return
+    is_within_reach = loss_distributions.is_within_reach(parts, relation)
+    told = unsampled(parts, relation)
+    is_coarse = not is_within_reach or any(map(loss_distributions.is_told, parts))
+    if told != parts and (is_coarse or len(told) == 1):
+        yield _delta(told, epsilon, relation, used), ""
+    if is_within_reach:
+        yield loss_distributions.composed_delta(parts, epsilon, relation), ""
+    elif len(parts) > 1:
+        yield _split_delta(list(parts), parts, epsilon, relation, used), ""
+    is_sampled = any(isinstance(part, PoissonGaussianEvent) for part in parts)
+    yield _renyi_delta(parts, epsilon, relation), SAMPLED_THEOREM * is_sampled
+
+
+def _exact_delta(
+    parts: tuple[Event, ...], epsilon: float, relation: str, used: set[str] | None
+) -> float | None:
+    """Delta where a formula is exact or the best that there is, otherwise None."""
+    if len(parts) == 1:
+        return _single_delta(parts[0], epsilon, relation, used)
     if [type(part) for part in parts] == [GaussianEvent, TiltEvent]:
         gaussian, tilt = parts
         assert isinstance(gaussian, GaussianEvent) and isinstance(tilt, TiltEvent)
         return _tilted_delta(tilt, epsilon, relation, gaussian.gdp)
-    alone = [part for part in parts if _stands_alone(part)]
-    if alone:
-        return _split_delta(alone, parts, epsilon, relation, used)
-    best = min(_basic_delta(parts, epsilon), 1.0)
-    only_gaussian = all(isinstance(p, GaussianEvent | ConcentratedEvent) for p in parts)
-    if not only_gaussian and loss_distributions.is_within_reach(parts, relation):
-        composed = loss_distributions.composed_delta(parts, epsilon, relation)
-        best = min(best, composed)
-    renyi = _renyi_delta(parts, epsilon, relation)
-    is_sampled = any(isinstance(part, PoissonGaussianEvent) for part in parts)
-    if used is not None and is_sampled and renyi < best:
-        used.add(SAMPLED_THEOREM)
-    return min(best, renyi)
+    return None
+
+
+def _near_delta(
+    parts: tuple[Event, ...],
+    distance: float,
+    epsilon: float,
+    relation: str,
+    used: set[str] | None = None,
+) -> float:
+    """Delta of a law at this distance to an ideal one; see the module."""
+
+    def bound(loss: float) -> float:
+        ideal_delta = _delta(parts, loss, relation)
+        return (ideal_delta + (1.0 + math.exp(loss)) * distance) * ROUND_UP
+
+    # Convex in e^loss: what falls after epsilon has fallen before.
+    least = epsilon
+    if bound(1.01 * epsilon + 1e-3) > bound(epsilon):
+        least = min(epsilon, _turning_point(parts, distance, relation))
+    if used is not None:
+        _delta(parts, least, relation, used)
+    return min(bound(least), 1.0)
+
+
+@functools.lru_cache(maxsize=256)
+def _turning_point(parts: tuple[Event, ...], distance: float, relation: str) -> float:
+    """Loss at which the bound of `_near_delta` is least; others are bounds, too."""
+
+    def bound(loss: float) -> float:
+        return _delta(parts, loss, relation) + (1.0 + math.exp(loss)) * distance
+
+    low, high = 0.0, min(-math.log(distance), LARGEST_EPSILON)
+    for _ in range(GOLDEN_STEPS):
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        low, high = (low, right) if bound(left) <= bound(right) else (left, high)
+    return low
 
 
 def _single_delta(
@@ -248,13 +318,16 @@ def _single_delta(
         return (fails + (1.0 - fails) * response) * ROUND_UP
     if isinstance(part, TiltEvent):
         return _tilted_delta(part, epsilon, relation)
+    if isinstance(part, ConcentratedEvent):
+        return _renyi_delta((part,), epsilon, relation)
     if isinstance(part, BestOfEvent):
         shift = _shift(part, relation)
         base = _worst_curve(part, relation, used)
         return best_of_delta(base, epsilon, mean_tries=part.mean_tries, shift=shift)
     if isinstance(part, ParallelEvent):
-        blocks = loss_distributions.blocks(part)
-        return max(_ideal_delta(block, epsilon, relation, used) for block in blocks)
+        return max(_delta(block, epsilon, relation, used) for block in blocks_of(part))
+    if isinstance(part, NearEvent):
+        return _near_delta(*idealized((part,)), epsilon, relation, used)
     return None
 
 
@@ -276,7 +349,7 @@ def _worst_curve(
 ) -> Callable[[float], float]:
     """Curve of one try: the worst candidate's delta."""
     laws = {ideal(event, relation).parts for event in best.events}
-    return lambda loss: max(_ideal_delta(law, loss, relation, used) for law in laws)
+    return lambda loss: max(_delta(law, loss, relation, used) for law in laws)
 
 
 @functools.lru_cache(maxsize=64)
@@ -289,6 +362,7 @@ def _shift(best: BestOfEvent, relation: str) -> float:
 def _stands_alone(part: Event) -> bool:
     """Whether only epsilons and deltas of a part of a normal form are known to add."""
     inner = part.events if isinstance(part, ParallelEvent | ComposedEvent) else ()
+    inner = (part.event,) if isinstance(part, NearEvent) else inner
     return isinstance(part, BestOfEvent) or any(map(_stands_alone, inner))
 
 
@@ -309,7 +383,7 @@ def _split_delta(
     terms = [(part,) for part in alone] + ([tuple(others)] if others else [])
     unit, total = epsilon / SHARES / ROUND_UP, [0.0] * (SHARES + 1)
     for term in terms:
-        curve = [_ideal_delta(term, unit * j, relation, used) for j in SHARE_RANGE]
+        curve = [_delta(term, unit * j, relation, used) for j in SHARE_RANGE]
         total = [
             min(total[i - j] + curve[j] for j in range(i + 1)) for i in SHARE_RANGE
         ]
@@ -318,44 +392,72 @@ def _split_delta(
 
 def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
     """Bound by Renyi divergences, if all parts have them."""
-    rhos, steps = list[float](), list[PoissonGaussianEvent]()
+    rhos, steps, deltas = [0.0], list[PoissonGaussianEvent](), [0.0]
     for part in parts:
         if isinstance(part, GaussianEvent):
             rhos.append(rho_from_gdp(part.gdp))
         elif isinstance(part, AllocatedGaussianEvent):
             rhos.append(rho_from_gdp(whole_steps(part, relation).gdp))
-        elif isinstance(part, PureEvent):
+        elif isinstance(part, PureEvent | ApproximateEvent):
             rhos.append(rho_from_pure(part.epsilon))
+            # Randomized response, except with probability delta.
+            deltas.append(part.delta if isinstance(part, ApproximateEvent) else 0.0)
         elif isinstance(part, ConcentratedEvent):
             rhos.append(part.rho)
         elif isinstance(part, PoissonGaussianEvent):
             steps.append(part)
         else:
             return 1.0
-    if max(rhos, default=0.0) > MOST_RHO:
+    if max(rhos) > MOST_RHO:
         return 1.0
-    rho = math.fsum(rhos) * ROUND_UP
-    if not steps:
-        return zcdp_delta(epsilon, rho)
-    return sampled_delta(epsilon, tuple(steps), rho=rho, relation=relation)
+    rho, fails = math.fsum(rhos) * ROUND_UP, math.fsum(deltas)
+    if steps:
+        found = sampled_delta(epsilon, tuple(steps), rho=rho, relation=relation)
+    else:
+        found = zcdp_delta(epsilon, rho)
+    return (fails + found) * ROUND_UP if fails else found
 
 
 def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
-    """Bound by adding epsilons and deltas, if all parts have some.
+    """Bound by adding epsilons and deltas, if all parts have some."""
+    sums = basic_sums(parts)
+    if sums is None or not sums[0].is_within(epsilon):
+        return 1.0
+    return min(sums[1].least(), 1.0)
+
+
+def _basic_epsilon(parts: tuple[Event, ...], delta: float) -> float:
+    """Sum of epsilons, if all parts have some and their deltas add up to no more."""
+    sums = basic_sums(parts)
+    if sums is None or not sums[1].is_within(delta):
+        return math.inf
+    total = sums[0].least()
+    return total if total <= LARGEST_EPSILON else math.inf
+
+
+@functools.lru_cache(maxsize=64)
+def basic_sums(parts: tuple[Event, ...]) -> tuple[Sum, Sum] | None:
+    """Sums of epsilons and of deltas of a normal form; None if a part has no pair."""
+    pairs = [_pair(part) for part in parts]
+    known = [pair for pair in pairs if pair is not None]
+    if len(known) < len(pairs):
+        return None
+    return exact_sum(e for e, _ in known), exact_sum(d for _, d in known)
+
+
+def _pair(part: Event) -> tuple[float, float] | None:
+    """Epsilon and delta of a part, at which nothing better is known.
 
     A step tells of no record that it does not take: its total variation is the rate.
     """
-    epsilons, deltas = list[float](), list[float]()
-    for part in parts:
-        if isinstance(part, PoissonGaussianEvent):
-            deltas.append(part.sampling_rate * part.num_steps)
-            continue
-        if not isinstance(part, PureEvent | ApproximateEvent):
-            return 1.0
-        if part.epsilon > epsilon:
-            return 1.0
-        epsilons.append(part.epsilon)
-        deltas.append(part.delta if isinstance(part, ApproximateEvent) else 0.0)
-    # Sums that are rounded once: of hundreds of terms others lose more than allowed.
-    is_enough = math.fsum(epsilons) * ROUND_UP <= epsilon
-    return math.fsum(deltas) * ROUND_UP if is_enough else 1.0
+    if isinstance(part, PureEvent):
+        return part.epsilon, 0.0
+    if isinstance(part, ApproximateEvent):
+        return part.epsilon, part.delta
+    if isinstance(part, PoissonGaussianEvent):
+        return 0.0, part.sampling_rate * part.num_steps * ROUND_UP
+    if isinstance(part, NearEvent) and (inner := basic_sums(idealized((part,)).parts)):
+        epsilon, delta = (total.least() for total in inner)
+        far = (1.0 + math.exp(min(epsilon, LARGEST_EPSILON))) * part.total_variation
+        return epsilon, (delta + far) * ROUND_UP
+    return None

@@ -419,13 +419,14 @@ class BestOfEvent(EventGroup):
         super().__post_init__()
         check_stop(self.stop, self.mean_tries)
         object.__setattr__(self, "mean_tries", float(self.mean_tries))
-        if any(map(_has_near, self.events)):
+        if any(map(has_near, self.events)):
             check.fail("events", "without a NearEvent", check.shown(self.events))
 
 
-def _has_near(event: Event) -> bool:
+def has_near(event: Event) -> bool:
+    """Whether an event holds a `NearEvent`."""
     inner = event.events if isinstance(event, EventGroup) else ()
-    return isinstance(event, NearEvent) or any(map(_has_near, inner))
+    return isinstance(event, NearEvent) or any(map(has_near, inner))
 
 
 KINDS = (

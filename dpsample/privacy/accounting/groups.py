@@ -1,10 +1,14 @@
 """Group privacy: events, delta and epsilon when several records change together."""
 
+import functools
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import (
+    GOLDEN,
+    GOLDEN_STEPS,
     LARGEST_EPSILON,
     ROUND_UP,
     delta_of,
@@ -20,11 +24,12 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PureEvent,
 )
-from dpsample.privacy.accounting.normal_form import ideal
 from dpsample.problem.facts import RELATIONS
 
 # An exponent of 600 and a size are rounded by 7e-14 each: what the power loses.
 ROUND_UP_POWER = 1.0 + 2e-13
+# Epsilons at which the chain's curve is known: from 600 down to 0.04.
+LOG_STEP, NUM_POINTS = 0.2, 48
 
 
 @check.plain
@@ -77,7 +82,8 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     """Delta at ``epsilon`` of a group of ``size`` records.
 
     The better of `group_event` and of the chain of ``size`` neighbors, each
-    epsilon/size apart: delta = delta_1 (e^epsilon - 1)/(e^(epsilon/size) - 1).
+    epsilon/size apart: delta = delta_1 (e^epsilon - 1)/(e^(epsilon/size) - 1), at that
+    epsilon or a smaller one.
 
     Parameters
     ----------
@@ -115,13 +121,15 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     check.instance(Event, event=event)
     check.non_negative(epsilon=epsilon)
     check.integer(1, size=size)
+    check.one_of(RELATIONS, relation=relation)
     epsilon = min(float(epsilon), LARGEST_EPSILON)
-    part = epsilon / size / ROUND_UP  # so that all parts are not above epsilon
-    chain = _chained(delta_of(event, epsilon=part, relation=relation), part, size)
+    # What holds at a smaller epsilon holds at this one, too.
+    smaller = [p.delta for p in _points(event, size, relation) if p.epsilon <= epsilon]
+    best = min([_chain_delta(event, epsilon, size, relation), *smaller])
     scaled = _scaled(event, size)
     if scaled is not None:
-        chain = min(chain, delta_of(scaled, epsilon=epsilon, relation=relation))
-    return chain
+        best = min(best, delta_of(scaled, epsilon=epsilon, relation=relation))
+    return best
 
 
 @check.plain
@@ -163,8 +171,40 @@ def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> fl
     def curve(epsilon: float) -> float:
         return group_delta(event, epsilon=epsilon, size=size, relation=relation)
 
-    distance = ideal(event, relation).total_variation
-    return smallest_epsilon(curve, delta, distance=distance)
+    return smallest_epsilon(curve, delta)
+
+
+class Point(NamedTuple):
+    """One point of a privacy curve."""
+
+    epsilon: float
+    delta: float
+
+
+def _chain_delta(event: Event, epsilon: float, size: int, relation: str) -> float:
+    """Delta of a chain of neighbors at one epsilon: it may grow with epsilon."""
+    part = epsilon / size / ROUND_UP  # so that all parts are not above epsilon
+    return _chained(delta_of(event, epsilon=part, relation=relation), part, size)
+
+
+@functools.lru_cache(maxsize=64)
+def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
+    """Points of the chain's curve, among them the lowest one, which a search finds."""
+
+    def point(log_epsilon: float) -> Point:
+        epsilon = min(math.exp(log_epsilon), LARGEST_EPSILON)
+        return Point(epsilon, _chain_delta(event, epsilon, size, relation))
+
+    last = math.log(LARGEST_EPSILON)
+    points = [point(last - LOG_STEP * j) for j in range(NUM_POINTS)]
+    middle = math.log(min(points, key=lambda p: p.delta).epsilon)
+    low, high = middle - LOG_STEP, middle + LOG_STEP
+    for _ in range(GOLDEN_STEPS):
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        points += [point(left), point(right)]
+        is_left = points[-2].delta <= points[-1].delta
+        low, high = (low, right) if is_left else (left, high)
+    return tuple(points)
 
 
 def _chained(delta: float, epsilon: float, size: int) -> float:

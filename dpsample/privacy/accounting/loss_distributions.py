@@ -48,12 +48,13 @@ from dpsample.privacy.accounting.events import (
     ConcentratedEvent,
     Event,
     GaussianEvent,
+    NearEvent,
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
     TiltEvent,
 )
-from dpsample.privacy.accounting.normal_form import step_shift
+from dpsample.privacy.accounting.normal_form import blocks_of, step_shift
 from dpsample.privacy.accounting.renyi import log_factor
 from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
@@ -82,8 +83,15 @@ LEAST_TILT, LAST_TILT = -24, 32.0
 OUTSIDE = -30.0  # logarithm of what a tilted law may have beyond each end of a window
 MOST_DEVIATIONS = 16.0  # of a further tilt that bounds them
 LOST = 1e-300  # more than underflow
+# Least part by which a delta is raised: windows whose errors differ give a curve that
+# does not rise where it is flat.
+LEAST_ERROR = 1e-10
 MOST_KEPT = 2**22  # masses of a composition, beside the last window
 NODES = 500  # of the curve of a block
+
+
+NESTED = (ParallelEvent, NearEvent)  # parts that are made of parts
+SAMPLED = (PoissonGaussianEvent, AllocatedGaussianEvent)
 
 
 class LossLaw(NamedTuple):
@@ -118,18 +126,22 @@ def is_within_reach(parts: tuple[Event, ...], relation: str) -> bool:
     interval = _interval(parts, relation)
     if interval > LONGEST_LOSS:
         return False
-    inner = [
-        b for part in parts if isinstance(part, ParallelEvent) for b in blocks(part)
-    ]
+    inner = [b for part in parts if isinstance(part, NESTED) for b in blocks_of(part)]
     if not all(is_within_reach(block, relation) for block in inner):
         return False
     laws = [law for part in parts for law in _laws(part, relation, interval)]
     return all(float(law.masses.sum()) > LEAST_FINITE for law in laws)
 
 
+def is_told(part: Event) -> bool:
+    """Whether a part's noise is so little that its curve is that of no noise."""
+    is_sampled = isinstance(part, PoissonGaussianEvent)
+    return is_sampled and part.noise_multiplier < LEAST_NOISE
+
+
 def _steps(part: Event) -> int:
-    if isinstance(part, ParallelEvent):
-        return max(sum(map(_steps, block)) for block in blocks(part))
+    if isinstance(part, NESTED):
+        return max(sum(map(_steps, block)) for block in blocks_of(part))
     if isinstance(part, AllocatedGaussianEvent):
         return part.num_epochs
     return part.num_steps if isinstance(part, PoissonGaussianEvent) else 1
@@ -143,7 +155,7 @@ def _composed(
     pairs, times = list[tuple[LossLaw, LossLaw]](), list[int]()
     for part, count in Counter(parts).items():
         pairs.append(_laws(part, relation, interval))
-        times.append(count * (1 if isinstance(part, ParallelEvent) else _steps(part)))
+        times.append(count * (1 if isinstance(part, NESTED) else _steps(part)))
     first, second = zip(*pairs, strict=True)
     orders = [first] if all(a is b for a, b in pairs) else [first, second]
     return tuple(Composition(laws, times, interval) for laws in orders)
@@ -194,7 +206,7 @@ class Composition:
         found += 2.0 * math.exp(min(level - tilt * end + OUTSIDE, 0.0))
         if tilt == 0.0:  # the window may begin above epsilon
             found += 2.0 * math.exp(level + OUTSIDE)
-        return min((found + self._infinite) * up, 1.0)
+        return min((found + self._infinite) * max(up, 1.0 + LEAST_ERROR), 1.0)
 
     def curve(self, losses: Array) -> Array:
         """Upper bounds of delta at increasing losses >= 0, by chords in e^loss."""
@@ -433,20 +445,22 @@ def _curve(part: Event, losses: Array, relation: str) -> Array:
     if isinstance(part, TiltEvent):
         log, far = part.log_determinant, part.distance
         return tilt_curve(losses, log_determinant=log, distance=far, relation=relation)
-    orders = [
-        order
-        for block in blocks(part)
-        for order in _composed(block, relation, _interval(block, relation))
-    ]
-    curves = np.array([order.curve(losses) for order in orders])
-    highest: Array = curves.max(axis=0)
+    curves = [_curve_of_block(block, losses, relation) for block in blocks_of(part)]
+    highest: Array = np.max(curves, axis=0)
+    if isinstance(part, NearEvent):
+        # A bound at a smaller loss holds at a larger one, too.
+        highest += (1.0 + np.exp(losses)) * (part.total_variation * (1.0 + CURVE_ERROR))
+        highest = np.minimum(np.minimum.accumulate(highest), 1.0)
     return highest
 
 
-def blocks(part: Event) -> list[tuple[Event, ...]]:
-    """Parts of each block of a `ParallelEvent` of a normal form."""
-    assert isinstance(part, ParallelEvent)
-    return [block.events for block in part.events if isinstance(block, ComposedEvent)]
+def _curve_of_block(block: tuple[Event, ...], losses: Array, relation: str) -> Array:
+    """Upper bound of delta at losses >= 0 of parts in sequence, in both orders."""
+    if len(block) == 1 and not isinstance(block[0], SAMPLED):
+        return _curve(block[0], losses, relation)
+    orders = _composed(block, relation, _interval(block, relation))
+    highest: Array = np.max([order.curve(losses) for order in orders], axis=0)
+    return highest
 
 
 def _reach(part: Event, relation: str) -> float:
@@ -462,7 +476,7 @@ def _reach(part: Event, relation: str) -> float:
         return part.rho + 2.0 * math.sqrt(-part.rho * math.log(TAIL))
     if isinstance(part, TiltEvent):
         return part.log_determinant + part.distance * (0.5 * part.distance + DEVIATIONS)
-    return max(sum(_range(p, relation) for p in block) for block in blocks(part))
+    return max(sum(_range(p, relation) for p in block) for block in blocks_of(part))
 
 
 def _size(part: PoissonGaussianEvent, relation: str) -> float:
@@ -514,7 +528,7 @@ def _deviation(part: Event, relation: str) -> float:
         return max(part.distance, FINEST)
     if isinstance(part, PureEvent | ApproximateEvent):
         return max(part.epsilon, FINEST)
-    return max(_deviation(p, relation) for block in blocks(part) for p in block)
+    return max(_deviation(p, relation) for block in blocks_of(part) for p in block)
 
 
 @functools.lru_cache(maxsize=64)

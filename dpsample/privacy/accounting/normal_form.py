@@ -1,4 +1,4 @@
-"""The normal form of an event: merged parts in sequence, and one total variation."""
+"""The normal form of an event: merged parts in sequence."""
 
 import math
 from collections import Counter
@@ -19,6 +19,7 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
+    has_near,
 )
 
 # Where the choice of steps is counted; it may be left out.
@@ -27,6 +28,8 @@ MOST_NOISE = 1e100  # more counts as this, which is enough: its square is a floa
 # More counts as this: delta is 1 at every epsilon that may be asked, and sums are
 # floats.
 MOST_GDP, MOST_RHO = 1e150, 1e200
+# Largest total variation that a `NearEvent` may have; at it, delta is 1.
+FARTHEST = 1.0 - 2.0**-53
 # Of sampling; more counts as 1, for dp-accounting tells it from 1 no longer.
 MOST_RATE = 1.0 - 2.0**-52
 
@@ -43,24 +46,66 @@ class Ideal(NamedTuple):
 
 
 def ideal(event: Event, relation: str) -> Ideal:
-    """Return the normal form of ``event`` under ``relation``.
+    """Return the ideal law of ``event`` under ``relation`` and the distance to it."""
+    return idealized(normal_parts(event, relation))
+
+
+def normal_parts(event: Event, relation: str) -> tuple[Event, ...]:
+    """Parts of ``event`` in sequence under ``relation``.
+
+    They are as in `Ideal`, except that laws near to others remain: as a `NearEvent` of
+    one `ComposedEvent` of ideal parts. Blocks of a `ParallelEvent` are `ComposedEvent`.
+    """
+    if isinstance(event, NearEvent):
+        inner = ideal(event.event, relation)
+        return _near(inner.parts, inner.total_variation + event.total_variation)
+    if isinstance(event, ComposedEvent):
+        inners = [normal_parts(item, relation) for item in event.events]
+        return _merged([part for inner in inners for part in inner])
+    if isinstance(event, ParallelEvent):
+        return _worst([normal_parts(item, relation) for item in event.events])
+    return _merged([_simplified(event, relation)])
+
+
+def _near(parts: tuple[Event, ...], distance: float) -> tuple[Event, ...]:
+    """Return a law near to one of ideal parts."""
+    if distance == 0.0:
+        return parts
+    whole = ComposedEvent(parts or (PureEvent(0.0),))
+    return (NearEvent(whole, min(distance, FARTHEST)),)
+
+
+def idealized(parts: tuple[Event, ...]) -> Ideal:
+    """Replace laws near to others by those; return the distance to them all.
 
     Distances add up in sequence, by induction over the answers; of disjoint blocks only
     one differs between neighbors, so that the largest distance counts.
     """
-    if isinstance(event, NearEvent):
-        inner = ideal(event.event, relation)
-        total = inner.total_variation + event.total_variation
-        return Ideal(inner.parts, total)
-    if isinstance(event, ComposedEvent):
-        inners = [ideal(item, relation) for item in event.events]
-        parts = [part for inner in inners for part in inner.parts]
-        return Ideal(_merged(parts), math.fsum(i.total_variation for i in inners))
-    if isinstance(event, ParallelEvent):
-        inners = [ideal(item, relation) for item in event.events]
-        distance = max(inner.total_variation for inner in inners)
-        return Ideal(_worst([inner.parts for inner in inners]), distance)
-    return Ideal(_merged([_simplified(event, relation)]), 0.0)
+    if not any(map(has_near, parts)):
+        return Ideal(parts, 0.0)
+    inners = [_ideal_part(part) for part in parts]
+    distance = math.fsum(inner.total_variation for inner in inners)
+    return Ideal(_merged([p for inner in inners for p in inner.parts]), distance)
+
+
+def _ideal_part(part: Event) -> Ideal:
+    if isinstance(part, NearEvent):
+        return Ideal(_merged(list(*blocks_of(part))), part.total_variation)
+    if isinstance(part, ParallelEvent):
+        blocks = [idealized(block) for block in blocks_of(part)]
+        distance = max(block.total_variation for block in blocks)
+        return Ideal(_worst([block.parts for block in blocks]), distance)
+    return Ideal((part,), 0.0)
+
+
+def blocks_of(part: Event) -> list[tuple[Event, ...]]:
+    """Parts of each block of a `ParallelEvent`, or of what a `NearEvent` is near to.
+
+    Both as they are in a normal form.
+    """
+    assert isinstance(part, ParallelEvent | NearEvent)
+    events = part.events if isinstance(part, ParallelEvent) else (part.event,)
+    return [block.events for block in events if isinstance(block, ComposedEvent)]
 
 
 def step_shift(relation: str) -> float:
@@ -87,6 +132,23 @@ def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
     Two neighbors may pick alike, and their divergences are jointly convex.
     """
     return _whole(event.noise_multiplier, event.num_epochs, relation)
+
+
+def unsampled(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]:
+    """Return a bound of parts: their steps as if it were told whom they take.
+
+    A divergence of mixtures is at most that of what is mixed, which is 0 or that of a
+    step that takes the record: it is jointly convex.
+    """
+    told: list[Event] = []
+    for part in parts:
+        if isinstance(part, PoissonGaussianEvent):
+            told.append(_whole(part.noise_multiplier, part.num_steps, relation))
+        elif isinstance(part, AllocatedGaussianEvent):
+            told.append(whole_steps(part, relation))
+        else:
+            told.append(part)
+    return _merged(told)
 
 
 def _whole(noise: float, times: int, relation: str) -> GaussianEvent:

@@ -242,9 +242,16 @@ def sampled_delta(
 def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
     """Upper bound of log A of one step of sampling rate q = ``rate`` inside (0, 1).
 
-    ``noise`` is z in units of the bound of one record's vector. The result is infinite
-    if the order, > 1, would take too many points.
+    ``noise`` is z in units of the bound of one record's vector. It is at most that of a
+    step that takes the record, because A is jointly convex.
     """
+    shift = (2.0 if relation == "replace_one" else 1.0) / noise
+    told = 0.5 * order * (order - 1.0) * shift * shift * (1.0 + 8.0 * UNIT)
+    return min(_sampled_moment(order, rate, noise, relation), told)
+
+
+def _sampled_moment(order: float, rate: float, noise: float, relation: str) -> float:
+    """Return the bound by the trapezoidal rule; infinite if it takes too many points."""
     square, excess = noise * noise, order - 1.0
     if not 1e-300 < square < 1e300:
         return math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -12,9 +13,20 @@ from typing import NamedTuple, Self
 from dpsample.core import check
 from dpsample.core.spec import Json
 from dpsample.privacy.accounting import events
-from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
-from dpsample.privacy.accounting.events import ComposedEvent, Event, GaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.accounting.accounting import (
+    basic_sums,
+    delta_of,
+    epsilon_of,
+)
+from dpsample.privacy.accounting.events import (
+    ApproximateEvent,
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+)
+from dpsample.privacy.accounting.normal_form import normal_parts
+from dpsample.privacy.budget import Budget, Sum, exact_sum
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.sealed import load_json, parse, round_up
@@ -26,6 +38,9 @@ FORMAT = "dpsample ledger 1"
 # Relative width at which the search for the remaining gdp stops, and what calibration
 # to the epsilon of that gdp may lose.
 TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
+# Less counts as nothing: no release of that gdp tells anybody anything.
+LEAST_GDP = 1e-12
+LONGEST_LABEL = 60  # characters in tables and warnings
 # Of all ledgers, for copies of one could not share a lock of its own. It is held while
 # entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
@@ -52,6 +67,18 @@ class Entry(NamedTuple):
         return None if isinstance(self.item, Event) else self.item.budget.relation
 
     @property
+    def is_declared(self) -> bool:
+        """Whether the event of a certificate is its author's word."""
+        return isinstance(self.item, EventCertificate) and (
+            self.item.kind == "declared"
+        )
+
+    @property
+    def title(self) -> str:
+        """Label, or what the entry is, on one line without control characters."""
+        return _printable(self.label or self.what)
+
+    @property
     def what(self) -> str:
         """Few words for a table."""
         if isinstance(self.item, EventCertificate):
@@ -75,6 +102,9 @@ class Entry(NamedTuple):
                 item.event is not None and not item.is_proved
             ),
             "unproved: epsilon is infinite": item.event is None,
+            "declared: that the mechanism has its event is its author's word": (
+                self.is_declared and item.event is not None
+            ),
         }
         return tuple(words for words, holds in reasons.items() if holds)
 
@@ -85,9 +115,11 @@ class Remaining(NamedTuple):
     Attributes
     ----------
     gdp : float
-        Largest further gdp that keeps the whole ledger inside the budget.
+        Largest further gdp that keeps the whole ledger inside the budget; 0 if the
+        budget is pure.
     epsilon : float
-        Epsilon of that release alone, at the budget's delta; 0 if delta alone pays.
+        Epsilon of that release alone, at the budget's delta; 0 if delta alone pays. Of
+        a pure budget, the epsilon of one more pure release.
     """
 
     gdp: float
@@ -103,6 +135,10 @@ class Ledger:
 
     Threads may share a ledger; other processes get copies, and a warning when they
     spend (see `LedgerFile`).
+
+    The total is the smallest of the bounds of `dpsample.privacy.delta_of` and of the
+    sum of what the certificates promise (basic composition). Sums are exact:
+    `dpsample.privacy.budget` has the rule.
 
     Parameters
     ----------
@@ -152,7 +188,7 @@ class Ledger:
     def warnings(self) -> tuple[str, ...]:
         """What keeps the total from being a guarantee, in words."""
         return tuple(
-            f"{number}. {entry.label or entry.what}: {words}"
+            f"{number}. {entry.title}: {words}"
             for number, entry in enumerate(self._entries, 1)
             for words in entry.warnings
         )
@@ -170,7 +206,8 @@ class Ledger:
         """Record one release, also one that should not have been made.
 
         What is not releasable or not proved is recorded, `warnings` says so, and an
-        unproved entry makes epsilon infinite.
+        unproved entry makes epsilon infinite. A certificate whose event is declared
+        counts with that event, as an event itself does.
 
         Parameters
         ----------
@@ -227,7 +264,8 @@ class Ledger:
             after.add(item, label)
             if total is not None and not after.delta() <= total.delta:
                 condition = f"one with room for this release within {total}"
-                got = f"a total of epsilon = {after.epsilon():.4g}"
+                spent = _above(after.epsilon(), total.epsilon)
+                got = f"a total of epsilon = {spent} at that delta"
                 check.fail("ledger", condition, got, "See ledger.remaining().")
             with _LOCK:
                 if self._entries is before:
@@ -241,7 +279,7 @@ class Ledger:
         Parameters
         ----------
         delta : float, optional
-            Probability, > 0 and < 1; that of the ledger's budget if left out.
+            Probability, >= 0 and < 1; that of the ledger's budget if left out.
 
         Returns
         -------
@@ -251,14 +289,18 @@ class Ledger:
         Raises
         ------
         ValueError
-            If ``delta`` is not inside (0, 1), or there is no budget to take it from.
+            If ``delta`` is not inside [0, 1), or there is no budget to take it from.
         """
         if delta is None:
             delta = self._given(None).delta
-        check.open_interval(0.0, 1.0, delta=delta)
+        check.half_open(0.0, 1.0, delta=delta)
         if self.event is None:
             return math.inf
-        return epsilon_of(self.event, delta=delta, relation=self.relation)
+        found = epsilon_of(self.event, delta=delta, relation=self.relation)
+        stated = self._stated_sums()
+        if stated is not None and stated[1].is_within(delta):
+            found = min(found, stated[0].least())
+        return found
 
     def delta(self, epsilon: float | None = None) -> float:
         """Delta of all entries together.
@@ -283,7 +325,11 @@ class Ledger:
         check.non_negative(epsilon=epsilon)
         if self.event is None:
             return 1.0
-        return delta_of(self.event, epsilon=epsilon, relation=self.relation)
+        found = delta_of(self.event, epsilon=epsilon, relation=self.relation)
+        stated = self._stated_sums()
+        if stated is not None and stated[0].is_within(epsilon):
+            found = min(found, stated[1].least())
+        return found
 
     def remaining(self, budget: Budget | None = None) -> Remaining:
         """Largest further Gaussian release that keeps the total inside the budget.
@@ -308,7 +354,8 @@ class Ledger:
         total = self._given(budget)
         if self.event is None:
             return Remaining(0.0, 0.0)
-        return _largest_release(self.event, total)
+        find = _largest_pure if total.is_pure else _largest_release
+        return find(self.event, total)
 
     def to_json(self) -> str:
         """Return the ledger as JSON, certificates included."""
@@ -356,7 +403,7 @@ class Ledger:
     def __repr__(self) -> str:
         """Return a table: every entry, the total, what remains and the warnings."""
         rows = [("", "release", "epsilon alone", "state")] + [
-            (str(number), entry.label or entry.what, self._alone(entry), _state(entry))
+            (str(number), entry.title, self._alone(entry), _state(entry))
             for number, entry in enumerate(self._entries, 1)
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -386,12 +433,17 @@ class Ledger:
         budget = self.budget
         if budget is None:
             return ["No budget: ledger.epsilon(delta) is the total."]
-        gdp, epsilon = self.remaining()
         spent = f"epsilon = {_shown(self.epsilon())} of {budget.epsilon:g}"
-        return [
-            f"Total: {spent} at delta = {budget.delta:g}",
-            f"Remaining: one release of gdp = {gdp:.4g} (epsilon = {epsilon:.4g})",
-        ]
+        rest = _words(self.remaining(), budget)
+        return [f"Total: {spent} at delta = {budget.delta:g}", f"Remaining: {rest}"]
+
+    def _stated_sums(self) -> tuple[Sum, Sum] | None:
+        """Sums of what the entries promise; None if one of them promises no pair."""
+        pairs = [_promise(entry, self.relation) for entry in self._entries]
+        known = [pair for pair in pairs if pair is not None]
+        if len(known) < len(pairs):
+            return None
+        return exact_sum(e for e, _ in known), exact_sum(d for _, d in known)
 
     def _given(self, budget: Budget | None) -> Budget:
         """Return the budget in question, which must exist and fit."""
@@ -414,20 +466,92 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
         return delta <= budget.delta
 
-    safe, unsafe = 0.0, gdp_from_budget(budget.epsilon, budget.delta)
+    safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
     if is_safe(unsafe):
         return Remaining(unsafe, budget.epsilon)
-    if not is_safe(safe):
+    if unsafe <= safe or not is_safe(safe):
         return Remaining(0.0, 0.0)
     safe = bisected(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
     # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
     return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
 
 
+def _largest_pure(event: Event, budget: Budget) -> Remaining:
+    """Epsilon of a further pure release within a pure budget, rounded down."""
+    relation = budget.relation
+    sums = basic_sums(normal_parts(event, relation))
+    if sums is not None and sums[1].is_within(0.0):
+        return Remaining(0.0, sums[0].room(budget.epsilon))
+    parts = event.events if isinstance(event, ComposedEvent) else (event,)
+
+    def is_safe(epsilon: float) -> bool:
+        both = ComposedEvent((*parts, PureEvent(epsilon)))
+        return delta_of(both, epsilon=budget.epsilon, relation=relation) == 0.0
+
+    if not is_safe(LEAST_GDP):
+        return Remaining(0.0, 0.0)
+    unsafe = budget.epsilon
+    return Remaining(
+        0.0, bisected(is_safe, safe=LEAST_GDP, unsafe=unsafe, width=TOLERANCE)
+    )
+
+
+def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
+    """Epsilon and delta that an entry states and its event proves."""
+    item = entry.item
+    if isinstance(item, PureEvent):
+        return item.epsilon, 0.0
+    if isinstance(item, ApproximateEvent):
+        return item.epsilon, item.delta
+    if isinstance(item, Event) or item.event is None:
+        return None
+    budget = item.budget
+    stated = (budget.epsilon, item.epsilon_proved)
+    return _first_proved(item.event, stated, budget.delta, relation)
+
+
+@functools.lru_cache(maxsize=1024)
+def _first_proved(
+    event: Event, epsilons: tuple[float, ...], delta: float, relation: str
+) -> tuple[float, float] | None:
+    """First of some epsilons that the event proves at delta."""
+    for epsilon in filter(math.isfinite, epsilons):
+        if delta_of(event, epsilon=epsilon, relation=relation) <= delta:
+            return epsilon, delta
+    return None
+
+
 def _state(entry: Entry) -> str:
     if entry.relation is None:
         return "as declared"
+    if entry.is_declared and len(entry.warnings) == 1:
+        return "declared"
     return "NOT a guarantee" if entry.warnings else "proved"
+
+
+def _words(rest: Remaining, budget: Budget) -> str:
+    """What remains, in words."""
+    if rest == (0.0, 0.0):
+        return "nothing."
+    if budget.is_pure:
+        return f"one pure release of epsilon = {rest.epsilon:.4g}"
+    return f"one release of gdp = {rest.gdp:.4g} (epsilon = {rest.epsilon:.4g})"
+
+
+def _printable(text: str) -> str:
+    """Text on one line, without what a terminal would obey."""
+    shown = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
+    return shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 3] + "..."
+
+
+def _above(value: float, limit: float) -> str:
+    """Value, with as many digits as it takes to see that it is above a limit."""
+    if not math.isfinite(value):
+        return "infinity"
+    shown = (f"{value:.{digits}g}" for digits in range(4, 17))
+    return next((text for text in shown if float(text) > limit), repr(value))
 
 
 def _shown(epsilon: float) -> str:

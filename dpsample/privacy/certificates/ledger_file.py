@@ -13,6 +13,8 @@ from dpsample.core import check, files
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.ledger import Item, Ledger
 
+OWNER_ONLY = 0o600  # mode of new files: labels and releases tell of an analysis
+
 if sys.platform == "win32":
     import msvcrt
 
@@ -32,7 +34,9 @@ class LedgerFile:
 
     Processes and threads wait for each other. Whoever is killed after spending has
     spent; nobody spends what another has. The file's copies and its owner are trusted:
-    an older copy in its place gives back what was spent since.
+    an older copy in its place gives back what was spent since. Other users can neither
+    read nor write a new file or its lock file (mode 0600); files that exist keep their
+    modes.
 
     Parameters
     ----------
@@ -121,7 +125,7 @@ class LedgerFile:
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
-        files.write(self.path, ledger.to_json().encode())
+        files.write(self.path, ledger.to_json().encode(), mode=OWNER_ONLY)
         with suppress(OSError):  # Windows opens no folders
             folder = os.open(Path(self.path).parent, os.O_RDONLY)
             os.fsync(folder)  # the new name, too
@@ -130,7 +134,9 @@ class LedgerFile:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Wait for the lock, which ends with the block and with the process."""
-        with Path(self.path + ".lock").open("ab") as file:
+        flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
+        lock = os.open(self.path + ".lock", flags, OWNER_ONLY)
+        with os.fdopen(lock, "ab") as file:
             _wait_for(file)
             yield
 
