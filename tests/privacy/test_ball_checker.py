@@ -26,16 +26,16 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.problem.facts import PublicFacts
+from tests.contracts import pieces
 from tests.support.public_facts import final, logistic_facts
 from tests.support.tiers import slow
 
 SCHATTEN = {"name": "schatten_ball", "radius": 1.0, "p": 1.0, "shape": [2, 3]}
 CUSTOM = losses.Custom(label="own", declared_slope=2.0)
+# As users make them, and with other parameters.
 LOSSES = (
-    *(losses.Linear(), losses.Logistic(), losses.Hinge(), losses.SmoothedHinge(0.3)),
-    *(losses.Absolute(), losses.Quantile(0.3), losses.Huber(1.7), losses.Squared()),
-    *(losses.PowerFour(), losses.CappedLogistic(0.7), CUSTOM),
-    losses.CalibratedLogistic(),
+    CUSTOM,
+    *(each for kind in pieces.LOSSES for each in pieces.examples(kind, 1)),
 )
 
 
@@ -104,6 +104,20 @@ def random_certificate(rng):
         confidence=rng.choice([None, 0.9]),
     )
     return mech.certificate.with_sampler(sampler="Proximal(oracle='metric')")
+
+
+def test_the_checker_has_tables_of_every_loss_and_domain():
+    """It shares no code with the package, so its tables are its own."""
+    own = {kind.name for kind in (*pieces.LOSSES, losses.Custom, losses.RecordGradient)}
+    assert set(checker.LOSSES) == own
+    assert set(checker.DOMAINS) == {kind.name for kind in pieces.DOMAINS}
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_the_checker_finds_the_slope_that_a_loss_declares(loss):
+    facts = logistic_facts(loss=loss, response_bound=1.7, domain=domains.Ball(1.3))
+    slope = checker._slope(facts.to_dict())
+    assert float(slope) == pytest.approx(facts.slope_bound, rel=1e-12)
 
 
 @pytest.mark.parametrize(("seed", "count"), [(1, 60), slow(2, 2000)])

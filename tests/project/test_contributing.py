@@ -12,10 +12,14 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks import house
+from tests.project.test_project import HOUSE
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 COPIED = ("dpsample", "tests", "studies", "benchmarks", "pyproject.toml", "README.md")
 MOST_LINES = 40
+ROOM = 20  # files that may be added before a bound of the house is moved
 STATED = re.compile(
     r"^(\d+) lines in (\d+) files?(?:, and (\d+) lines in [^.]*table[^.]*)?\.",
     re.MULTILINE,
@@ -164,6 +168,14 @@ def test_a_recipe_writes_the_files_that_it_names_and_no_other(recipe, tree):
         run(tree, "-m", "ruff", "format", "--no-cache", "--check", *sorted(names))
 
 
+def test_recipes_that_add_files_leave_the_house_in_order(tree):
+    for recipe in RECIPES.values():
+        follow(recipe, tree)
+    measured, _ = house.measures(tree / "dpsample")
+    assert {name for name, most in HOUSE.items() if measured[name] > most} == set()
+    assert measured["files"] + ROOM <= HOUSE["files"]
+
+
 def test_a_diff_that_fits_nowhere_or_twice_is_an_error():
     assert edited("a\nb\n", " a\n+c\n") == "a\nc\nb\n"
     for text in ("b\n", "a\na\n"):
@@ -193,6 +205,7 @@ budget = dps.Budget(epsilon=1.0, delta=1e-6)
 LOSS = """
 answer = dps.release(problem(dps.losses.LogCosh()), budget)
 dps.verify(answer.certificate)
+dps.verify(answer.certificate, checker="ball")
 assert answer.certificate.releasable
 assert answer.certificate.facts.loss.name == "log_cosh"
 from dpsample.losses import BUILT_IN
@@ -218,7 +231,15 @@ for relation in ("replace_one", "zero_out"):
 """
 # What is run, and the tests of the new name in the tests that exist.
 RUNS = {
-    "loss": (LOSS, "log_cosh", ("tests/losses/test_losses.py",)),
+    "loss": (
+        LOSS,
+        "log_cosh or LogCosh or tables",
+        (
+            "tests/losses/test_losses.py",
+            "tests/contracts/test_promises.py",
+            "tests/privacy/test_ball_checker.py",
+        ),
+    ),
     "sampler": (
         SAMPLER,
         "CauchyWalk",
@@ -255,3 +276,27 @@ def test_the_new_pieces_run_and_keep_the_promises_of_their_kinds(tree):
         new_file = RECIPES[name].blocks[0][1]
         run_tests(tree, new_file)  # the examples of its docstrings
         run_tests(tree, "-k", chosen, *files)
+
+
+# Edits of a recipe's loss, each of which makes one declaration false.
+FALSE = {
+    "slope_bound": ("return 1.0", "return 0.1"),
+    "curvature": ("least, most = 4.0", "least, most = 2.0"),
+    "value": ("np.tanh(u - y)", "0.5 * np.tanh(u - y)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FALSE)
+def test_a_loss_with_a_false_declaration_fails_without_lines_in_tables(name, tree):
+    """The contract finds a public loss by itself."""
+    own = [b for b in RECIPES["loss"].blocks if b[1].startswith("dpsample/losses/")]
+    follow(RECIPES["loss"]._replace(blocks=tuple(own)), tree)
+    path = tree / own[0][1]
+    text, (before, after) = path.read_text(encoding="utf-8"), FALSE[name]
+    assert text.count(before) == 1
+    contract = ("tests/contracts/test_promises.py", "-k", "LogCosh and declares")
+    run_tests(tree, *contract)
+    path.write_text(text.replace(before, after), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"FAILED .*LogCosh"):
+        run_tests(tree, *contract)

@@ -163,7 +163,7 @@ def test_every_public_name_resolves(name):
 HOUSE = {
     "top-level modules": 3,
     "top-level folders": 20,
-    "files": 270,
+    "files": 300,  # with room: each recipe of CONTRIBUTING.md adds one
     "classes of one name": [],
     "basenames used three times": [],
     "definitions of Array": 1,

@@ -1,0 +1,356 @@
+"""What a domain declares, compared with the points that it says are in it."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.stats import norm as normal
+
+from dpsample import domains
+from dpsample.numerics import norms
+from tests.contracts.pieces import dims
+from tests.support.statistics import spend
+
+EXPONENTS = (1.0, 1.4, 2.0, math.inf)
+FAR = 1e6  # nothing that is bounded here has points so far out
+HALVINGS = 60
+SLACK = 1e-9
+
+
+def cases(domain):
+    """The domain with each dimension that is tried."""
+    return [(domain, dim) for dim in dims(domain)]
+
+
+def directions(domain, dim, seed=1, count=12):
+    """Directions along the affine hull: axes, the diagonal, and random ones."""
+    basis = domain.hull(dim)[1]
+    width = basis.shape[1]
+    free = [np.eye(width), np.ones((1, width))]
+    free.append(np.random.default_rng(seed).normal(size=(count, width)))
+    rows = np.concatenate([*free, -free[0], -free[1]]) @ basis.T
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@cache
+def surface(domain, dim):
+    """Points as far out as `contains` allows, on rays from an interior point."""
+    middle, points = domain.interior_point(dim), []
+    for direction in directions(domain, dim):
+        near, far = 0.0, FAR
+        for _ in range(HALVINGS):
+            t = 0.5 * (near + far)
+            near, far = (
+                (t, far) if domain.contains(middle + t * direction) else (near, t)
+            )
+        points.append(middle + near * direction)
+    return np.array(points)
+
+
+@cache
+def inside(domain, dim):
+    """Points of the surface, and some between them."""
+    points = surface(domain, dim)
+    rng = np.random.default_rng(2)
+    first, second = (points[rng.integers(len(points), size=30)] for _ in range(2))
+    share = rng.random((30, 1))
+    return np.concatenate([points, share * first + (1.0 - share) * second])
+
+
+def size_of(domain, dim):
+    """Length scale of what is seen of the domain."""
+    return np.linalg.norm(np.ptp(surface(domain, dim), axis=0))
+
+
+def contains(domain, dim):
+    """Convex, closed to NaN, and as large as `is_bounded` says."""
+    slack = 1e-10 * (1.0 + size_of(domain, dim))
+    middle = domain.interior_point(dim)
+    for point in inside(domain, dim):
+        pulled = point + min(1.0, slack) * (middle - point)  # rounding on the surface
+        assert domain.contains(pulled)
+    bad = np.array(middle)
+    bad[0] = np.nan
+    out = np.full(1, np.nan)
+    domain.contains_piece(domain.body(dim), bad, out)
+    assert out[0] == 0.0
+    ends = [domain.contains(middle + FAR * d) for d in directions(domain, dim)]
+    assert any(ends) != domain.is_bounded
+    with pytest.raises(ValueError, match="theta must be"):
+        domain.contains(bad)
+
+
+def project(domain, dim):
+    """The nearest point: in the domain, and beyond it there is none."""
+    points, rng = inside(domain, dim), np.random.default_rng(3)
+    scale = 1.0 + np.abs(points).max() if domain.is_bounded else 1.0
+    away = rng.normal(size=(20, dim)) * rng.choice([0.3, 2.0, 50.0], (20, 1)) * scale
+    for point in domain.interior_point(dim) + away:
+        image = domain.project(point)
+        assert domain.contains(image)
+        residual = point - image
+        slack = SLACK * (1.0 + np.abs(points).max()) * np.linalg.norm(residual)
+        assert ((points - image) @ residual <= slack + 1e-12).all()
+    for point in points[-10:]:
+        moved = np.abs(domain.project(point) - point).max()
+        assert moved <= 1e-9 * (1.0 + np.abs(point).max())
+
+
+def chord(domain, dim):
+    """Both ends are inside, and just beyond them nothing is."""
+    points, along = inside(domain, dim)[-30:], directions(domain, dim)
+    for k, point in enumerate(points):
+        direction = along[k % len(along)]
+        first, last = domain.chord(point, direction)
+        assert first <= 0.0 <= last
+        for end in (first, last):
+            if math.isfinite(end):
+                beyond = end + math.copysign(1e-6 * (1.0 + abs(end)), end)
+                assert domain.contains(point + end * direction)
+                assert not domain.contains(point + beyond * direction)
+            else:
+                far = point + math.copysign(FAR, end) * direction
+                assert domain.contains(far) and not domain.is_bounded
+
+
+def support(domain, dim):
+    """The largest product with a direction: above all points, and reached."""
+    points, along = inside(domain, dim), directions(domain, dim)
+    declared = domain.support(along)
+    reached = (points @ along.T).max(axis=0)
+    scale = 1.0 + np.abs(points).max()
+    assert (reached <= declared + SLACK * scale).all()
+    for value, direction in zip(declared, along, strict=True):
+        if math.isfinite(value):
+            image = domain.project(domain.interior_point(dim) + FAR * scale * direction)
+            assert image @ direction >= value - 1e-4 * scale
+
+
+def largest(domain, dim, size, center):
+    """Largest norm that is seen of ``theta - center``: ascent by support points."""
+    points, best = inside(domain, dim), 0.0
+    reach = 1e4 * (1.0 + np.abs(points).max())
+    for start in points[::3]:
+        point = start
+        for _ in range(3):
+            step = 1e-6 * (1.0 + np.abs(point - center).max())
+            moves = np.concatenate([step * np.eye(dim), -step * np.eye(dim)])
+            sizes = np.array([size(point + move - center) for move in moves])
+            slope = sizes[:dim] - sizes[dim:]
+            best = max(best, float(size(point - center)))
+            if not slope.any():
+                break
+            point = domain.project(point + reach * slope / np.linalg.norm(slope))
+        best = max(best, float(size(point - center)))
+    return best
+
+
+def centers(domain, dim):
+    return domain.default_center(dim), np.random.default_rng(4).normal(size=dim)
+
+
+def max_norm(domain, dim):
+    """No point is farther from a center."""
+    for center in centers(domain, dim):
+        for p in EXPONENTS:
+            declared = domain.max_norm(p, center, dim)
+            assert math.isfinite(declared) == domain.is_bounded
+            seen = largest(domain, dim, lambda v, p=p: norms.norm(v, p), center)
+            assert seen <= declared * (1.0 + SLACK)
+
+
+def max_schatten(domain, dim):
+    """No point is farther from a center in a Schatten norm."""
+    shape = getattr(domain, "shape", (dim, 1))
+    for center in centers(domain, dim):
+        for p in EXPONENTS:
+            declared = domain.max_schatten(p, center, dim, shape=shape)
+
+            def size(v, p=p):
+                return norms.schatten(v, p, shape)
+
+            assert largest(domain, dim, size, center) <= declared * (1.0 + SLACK)
+
+
+def body(domain, dim):
+    """The outer box holds every point, and the center is one."""
+    made, points = domain.body(dim), inside(domain, dim)
+    slack = SLACK * (1.0 + np.abs(points).max())
+    assert (made.lower - slack <= points).all()
+    assert (points <= made.upper + slack).all()
+    assert domain.contains(made.center)
+
+
+def is_bounded(domain, dim):
+    """Bounded means finite norms, supports and width."""
+    center, finite = domain.default_center(dim), domain.is_bounded
+    assert math.isfinite(domain.max_norm(2.0, center, dim)) == finite
+    assert (
+        np.isfinite(domain.support(np.vstack([np.eye(dim), -np.eye(dim)]))).all()
+        == finite
+    )
+    assert math.isfinite(domain.gaussian_width(dim, num_draws=2).value) == finite
+    assert (np.abs(surface(domain, dim)).max() < 0.4 * FAR) == finite
+
+
+def interior_point(domain, dim):
+    """A small move along the hull stays inside."""
+    middle = domain.interior_point(dim)
+    for direction in directions(domain, dim):
+        assert domain.contains(
+            middle
+            + 1e-5 * size_of(domain, dim) * direction * (domain.is_bounded or 1.0 / FAR)
+        )
+
+
+def default_center(domain, dim):
+    """A point of the domain."""
+    assert domain.default_center(dim).shape == (dim,)
+    assert domain.contains(domain.default_center(dim))
+
+
+def hull(domain, dim):
+    """A point of the hull and an orthonormal basis, whose span has every point."""
+    center, basis = domain.hull(dim)
+    assert basis.shape == (dim, domain.affine_dim(dim))
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
+    offset = inside(domain, dim) - center
+    rest = offset - offset @ basis @ basis.T
+    assert np.abs(rest).max() <= 1e-8 * (1.0 + np.abs(offset).max())
+    if domain.is_bounded:  # and they span no less
+        spread = np.linalg.svd(offset - offset.mean(axis=0), compute_uv=False)
+        assert (spread > 1e-6 * spread[0]).sum() == domain.affine_dim(dim)
+
+
+def gauge(domain, dim):
+    """At most 1 exactly on the domain, and homogeneous."""
+    if domain.gauge_needs_origin and not domain.contains(np.zeros(dim)):
+        with pytest.raises(ValueError, match="contains the origin"):
+            domain.gauge(np.zeros(dim))
+        return
+    points, rng = inside(domain, dim), np.random.default_rng(5)
+    assert (domain.gauge(points) <= 1.0 + 1e-6).all()
+    out = points * rng.uniform(1.01, 3.0, (len(points), 1))
+    for point, size in zip(out, domain.gauge(out), strict=True):
+        assert domain.contains(point) or size > 1.0
+    half = domain.gauge(0.5 * points)
+    np.testing.assert_allclose(half, 0.5 * domain.gauge(points), rtol=1e-9, atol=1e-12)
+
+
+def gaussian_width(domain, dim):
+    """The mean of the support function, within the error of a simulation."""
+    if not domain.is_bounded:
+        assert domain.gaussian_width(dim) == (math.inf, 0.0)
+        return
+    width = domain.gaussian_width(dim, num_draws=200)  # polytopes bound more of them
+    g = np.random.default_rng(6).normal(size=(144, dim))
+    # Half the width of a direction: the place of the domain adds no variance.
+    heights = [0.5 * domain.support(np.array([v, -v])).sum() for v in g]
+    error = math.hypot(np.std(heights, ddof=1) / 12.0, width.standard_error)
+    z = (width.value - np.mean(heights)) / error
+    z_max = normal.isf(spend(is_exact=False) / 2.0)
+    assert abs(z) <= z_max, f"width statistic z = {z:.1f}, bound {z_max:.1f}"
+
+
+def travels(domain, dim):
+    """Name and fields are all that a file needs to make the domain again."""
+    text = json.dumps(domain.to_dict(), allow_nan=False)
+    again = domains.from_dict(json.loads(text))
+    assert again.to_dict() == domain.to_dict()
+    for point in surface(domain, dim):
+        assert np.array_equal(again.project(2.0 * point), domain.project(2.0 * point))
+
+
+def check(domain, dim):
+    """Dimensions that do not fit are refused."""
+    domain.check(dim)
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="dim must be"):
+            domain.check(wrong)
+
+
+# What each public name of `Domain` promises.
+PROMISES = {
+    "contains": contains,
+    "project": project,
+    "chord": chord,
+    "support": support,
+    "max_norm": max_norm,
+    "max_schatten": max_schatten,
+    "body": body,
+    "is_bounded": is_bounded,
+    "interior_point": interior_point,
+    "default_center": default_center,
+    "affine_dim": hull,
+    "hull": hull,
+    "gauge": gauge,
+    "gaussian_width": gaussian_width,
+    "to_dict": travels,
+    "check": check,
+}
+# Compiled pieces are called by the methods; flags of how the methods work.
+NO_PROMISES = {"contains_piece", "project_piece", "chord_piece"}
+NO_PROMISES |= {"gauge_needs_origin", "width_draws", "name"}
+
+
+def planted(domain, dim, factor):
+    """Pairs of a name and a false version of it, shrunk by a factor below 1."""
+    kind, far = type(domain), 10.0 * (1.0 + size_of(domain, dim))
+
+    def cut(name):
+        return lambda self, *a, **k: factor * getattr(kind, name)(self, *a, **k)
+
+    def towards_middle(self, theta):
+        middle = self.interior_point(dim)
+        return middle + factor * (kind.project(self, theta) - middle)
+
+    yield "check", lambda self, dim: None
+    yield "is_bounded", not domain.is_bounded
+    yield "default_center", lambda self, dim: kind.default_center(self, dim) + np.nan
+    yield "affine_dim", lambda self, dim: kind.affine_dim(self, dim) + 1
+    yield "hull", lambda self, dim: (np.zeros(dim), kind.hull(self, dim)[1][:, 1:])
+    yield "project", towards_middle
+    other = (
+        domains.Ball(9.0)
+        if not isinstance(domain, domains.Ball)
+        else domains.Box(-9.0, 9.0)
+    )
+    yield "to_dict", lambda self: other.to_dict()
+    if not domain.is_bounded:
+        yield "chord", lambda self, *a: (-1.0, 1.0)
+        yield "contains", lambda self, theta: bool(np.abs(theta).max() < far)
+        return
+    yield "contains", lambda self, theta: True
+    yield "chord", lambda self, *a: tuple(factor * t for t in kind.chord(self, *a))
+    yield "chord", lambda self, *a: tuple(t / factor for t in kind.chord(self, *a))
+
+    def lower_support(self, rows):
+        rows = np.asarray(rows)
+        width = kind.support(self, rows) + kind.support(self, -rows)
+        return kind.support(self, rows) - (1.0 - factor) * width
+
+    def smaller_box(self, dim):
+        made = kind.body(self, dim)
+        middle = 0.5 * (made.lower + made.upper)
+        half = factor * 0.5 * (made.upper - made.lower)
+        return made._replace(lower=middle - half, upper=middle + half)
+
+    yield "support", lower_support
+    yield "max_norm", cut("max_norm")
+    yield "max_schatten", cut("max_schatten")
+    if np.isfinite(domain.body(dim).lower).all():
+        yield "body", smaller_box
+    edge = surface(domain, dim)[0]
+    yield "interior_point", lambda self, dim: edge
+    if not domain.gauge_needs_origin or domain.contains(np.zeros(dim)):
+        yield "gauge", cut("gauge")
+
+    def narrower(self, dim, **options):
+        width = kind.gaussian_width(self, dim, **options)
+        return width._replace(value=factor * width.value)
+
+    yield "gaussian_width", narrower

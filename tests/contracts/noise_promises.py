@@ -1,0 +1,89 @@
+"""What a law of noise declares, compared with its draws."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+from scipy.stats import norm as normal
+
+from dpsample import noise
+from tests.support.statistics import spend
+
+NUM_DRAWS = 6000
+
+
+def cases(law):
+    """The law with a number of coordinates that fits."""
+    return [(law, math.prod(getattr(law, "shape", (3,))))]
+
+
+def draws(law, dim, seed=1):
+    return law.draw(np.random.default_rng(seed), (NUM_DRAWS, dim))
+
+
+def log_density(law, dim):
+    """The mean of q/density over draws is 1, whatever the density q.
+
+    Holds for no other law and no other constant. With a q that is narrower than the
+    noise the ratio is bounded.
+    """
+    z = draws(law, dim)
+    logs, size = law.log_density(z), 0.4 * z.std(axis=0)
+    z_max = normal.isf(spend(3, is_exact=False) / 2.0)
+    for shift in (0.0, 1.0, -1.0):
+        gap = z - shift * size
+        log_q = normal.logpdf(gap / size).sum(-1) - np.log(size).sum()
+        ratio = np.exp(log_q - logs)
+        gap = (ratio.mean() - 1.0) / (ratio.std(ddof=1) / math.sqrt(NUM_DRAWS))
+        assert abs(gap) <= z_max, f"density statistic z = {gap:.1f}, bound {z_max:.1f}"
+
+
+def step(law, dim):
+    """Noise lies on a grid that is finer than each coordinate by 2^9 or more."""
+    width = law._step(dim)
+    assert math.frexp(width)[0] == 0.5  # a power of two
+    assert width * 2.0**9 <= draws(law, dim).std(axis=0).min()
+    noisy = law._noisy(np.random.default_rng(2), np.linspace(0.0, 1.0, dim)) / width
+    assert np.array_equal(noisy, np.rint(noisy))
+
+
+def coordinates(law, dim):
+    """Independent coordinates have the density of the law itself."""
+    plain = law._coordinates(dim)
+    if plain is not None:
+        z = draws(law, dim)[:100]
+        np.testing.assert_allclose(plain.log_density(z), law.log_density(z), rtol=1e-9)
+
+
+def travels(law, dim):
+    """Name and fields are all that a file needs to make the law again."""
+    again = noise.from_dict(json.loads(json.dumps(law.to_dict(), allow_nan=False)))
+    assert again.to_dict() == law.to_dict()
+    z = draws(law, dim)[:9]
+    assert np.array_equal(again.log_density(z), law.log_density(z))
+
+
+PROMISES = {
+    "draw": log_density,
+    "log_density": log_density,
+    "_step": step,
+    "_least_scale": step,
+    "_noisy": step,
+    "_coordinates": coordinates,
+    "to_dict": travels,
+}
+NO_PROMISES = {"name"}
+
+
+def planted(law, dim, factor):
+    """Pairs of a name and a false version of it, by a factor below 1."""
+    kind = type(law)
+    yield "draw", lambda self, rng, size: factor * kind.draw(self, rng, size)
+    yield "log_density", lambda self, z: kind.log_density(self, z) + math.log(factor)
+    yield "_least_scale", lambda self, dim: 99.0 * kind._least_scale(self, dim)
+    yield "_step", lambda self, dim: 0.3 * kind._step(self, dim)
+    yield "_coordinates", lambda self, dim: noise.Gaussian(0.123)
+    other = noise.Laplace(0.321)
+    yield "to_dict", lambda self: other.to_dict()
