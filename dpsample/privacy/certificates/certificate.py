@@ -209,8 +209,8 @@ class Certificate(Sealed, MechanismTerms):
             *facts.rows(),
             ("regularizer", f"{self.regularizer!r}, range {self.range_bound:.6g}"),
             ("sensitivity", sensitivity),
-            ("theorems", "\n".join(registry().words(self.theorems))),
-            ("assumptions", "\n".join(registry().words(self.assumptions))),
+            ("theorems", "\n".join(self.words(self.theorems))),
+            ("assumptions", "\n".join(self.words(self.assumptions))),
         ]
 
 

@@ -246,8 +246,8 @@ class EventCertificate(Sealed):
             ("attacks", "" if self.event is None else str(self.attack_risk)),
             *known,
             ("inputs", "\n".join(f"{name} = {value!r}" for name, value in self.inputs)),
-            ("theorems", "\n".join(registry().words(self.theorems))),
-            ("assumptions", "\n".join(registry().words(self.assumptions))),
+            ("theorems", "\n".join(self.words(self.theorems))),
+            ("assumptions", "\n".join(self.words(self.assumptions))),
         ]
 
 

@@ -463,7 +463,7 @@ def document(
 def _assumptions(certificate: Sealed) -> Html:
     """Return what the guarantee rests on, in plain words and then exactly."""
     names = certificate.assumptions
-    exact = registry().words(names)
+    exact = certificate.words(names)
     plain = (registry().plain.get(name, "") for name in names)
     items = (
         tag("li", short, tag("span", f"Exactly: {words}.", class_="exact"))

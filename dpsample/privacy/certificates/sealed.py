@@ -98,6 +98,8 @@ class Sealed(ABC):
     assumptions: tuple[str, ...]
     seeded: bool
     digest: str
+    # Version of the registry whose sentences are bound: an older file's is kept.
+    version: int | None = None
 
     @property
     @abstractmethod
@@ -139,7 +141,11 @@ class Sealed(ABC):
     @property
     def registry(self) -> str:
         """Version of the registry, and SHA-256 of the sentences that are used."""
-        return registry().seal((*self.theorems, *self.assumptions))
+        return registry().seal((*self.theorems, *self.assumptions), self.version)
+
+    def words(self, identifiers: tuple[str, ...]) -> tuple[str, ...]:
+        """Sentences of identifiers, as the certificate binds them."""
+        return registry().words(identifiers, version=self.version)
 
     def seal(self) -> None:
         """Check the identifiers, and compute the digest unless one was given."""
@@ -195,6 +201,8 @@ class Sealed(ABC):
             )
         fields = {name: cls.parse_field(name, given[name]) for name in _names(cls)}
         certificate = cls(**fields)
+        version = registry().version_of(given["registry"])
+        object.__setattr__(certificate, "version", version)
         for name, value in certificate.to_dict().items():
             if _canonical(given[name]) != _canonical(value):
                 condition = f"{value!r}, as the fields imply"
