@@ -131,7 +131,7 @@ def recomputed(certificate: Certificate | EventCertificate) -> VerificationRepor
     digest = certificate.computed_digest()
     if certificate.digest != digest:
         disagree("digest", digest, certificate.digest)
-    sealed = Check(name="digest", stated=digest[:16], recomputed="all fields as sealed")
+    sealed = Check(name="digest", stated=digest, recomputed="all fields as sealed")
     checks.append(sealed)
     return VerificationReport(
         statement=certificate.statement, checks=tuple(checks), certificate=certificate

@@ -8,7 +8,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -28,6 +28,7 @@ from dpsample.privacy import (
 )
 from dpsample.privacy.certificates.page import document, summary
 from dpsample.privacy.certificates.sealed import load_json
+from dpsample.privacy.verification import Check
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
 from dpsample.tables import Encoding
@@ -154,24 +155,30 @@ class Answer(Predictor):
 
         report = verify(self._proof, checker=checker)
         self._check_binding()
-        self._check_theta()
+        theta = Check(
+            name="theta",
+            stated=f"{self.theta.size} number{'s' * (self.theta.size != 1)}",
+            recomputed=f"{self._check_theta()}, sealed with the certificate",
+        )
         if signature is not None or public_key is not None:
             self._check_signature(signature, public_key)
-        return report
+        return replace(report, checks=(*report.checks, theta))
 
     @abstractmethod
-    def _check_theta(self) -> None:
-        """Refuse a theta that is not one of the certificate's."""
+    def _check_theta(self) -> str:
+        """Refuse a theta that is not one of the certificate's; say where it is."""
 
     def _check_binding(self) -> None:
         """Refuse parts of which one does not follow from the others."""
         if self.digest != self.computed_digest():
-            remedy = "Theta, names, encoding or certificate belong to another answer."
+            remedy = "Theta, names, encoding or certificate belong to another release."
             check.fail("digest", self.computed_digest(), self.digest, remedy)
         facts, encoding = self.public_facts, self.encoding
         width, names = facts.dim - int(facts.intercept), list(self.feature_names)
         if len(names) != facts.dim:
-            check.fail("feature_names", f"of length {facts.dim}", f"length {len(names)}")
+            check.fail(
+                "feature_names", f"of length {facts.dim}", f"length {len(names)}"
+            )
         if facts.intercept and names[-1] != "intercept":
             check.fail("feature_names", "with 'intercept' at the end", names[-1])
         if encoding is None:
@@ -343,7 +350,7 @@ class Release(Answer):
         """Those of the certificate."""
         return self.certificate.facts
 
-    def _check_theta(self) -> None:
+    def _check_theta(self) -> str:
         c = self.certificate
         if not c.facts.domain.contains(self.theta):
             check.fail("theta", "in the domain of the certificate", self.theta)
@@ -351,6 +358,7 @@ class Release(Answer):
         if not grid.holds(self.theta):
             condition = f"on the public grid of the certificate, of step {grid.step!r}"
             check.fail("theta", condition, self.theta, "No draw gives this point.")
+        return "in the domain, on the public grid"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw coefficients with the spread that the mechanism can have.
@@ -546,7 +554,7 @@ class Fit(Answer):
         if self.certificate is not None and not self.digest:
             object.__setattr__(self, "digest", self.computed_digest())
 
-    def _check_theta(self) -> None:
+    def _check_theta(self) -> str:
         facts = self._proof.facts
         if facts is None:
             check.fail("certificate", "that of a problem", "that of noise on a query")
@@ -556,6 +564,7 @@ class Fit(Answer):
         nearest = facts.domain.project(self.theta)
         if not np.allclose(nearest, self.theta, rtol=1e-9, atol=1e-9):
             check.fail("theta", "in the domain of the certificate", self.theta)
+        return "in the domain"
 
     @property
     def public_facts(self) -> PublicFacts:

@@ -221,7 +221,8 @@ class EventCertificate(Sealed):
     def __repr__(self) -> str:
         """Return the statement and the inputs."""
         inputs = "".join(f" {name}={value!r}," for name, value in self.inputs)
-        return f"EventCertificate({self.statement}{inputs} {self.event!r}; {self._state()})"
+        event, state = self.event, self._state()
+        return f"EventCertificate({self.statement}{inputs} {event!r}; {state})"
 
     def _known(self) -> tuple[PublicFacts | None, AttackRisk | None]:
         return self.facts, None if self.event is None else self.attack_risk

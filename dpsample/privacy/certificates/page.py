@@ -314,7 +314,8 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
             "p",
             "Epsilon limits how much the answer can change the odds of any suspicion; "
             "delta is what this limit leaves out. Smaller numbers mean more privacy."
-            + " The promise is one point; what is proved is a whole curve." * shown,
+            + " The promise is one point; what is proved is a whole curve."
+            * shown,
         ),
         tag("figure", picture),
         table("Points of the curve", ["Epsilon", "Delta, at most"], numbers),
@@ -403,8 +404,8 @@ def in_short(certificate: Sealed) -> list[Html]:
     )
     second = (
         f"{same}{change.capitalize()}, the probability of any set of answers would "
-        f"have changed by at most {points} percentage points. A person who gave several "
-        f"records is protected less. {ADDS_UP}"
+        f"have changed by at most {points} percentage points. A person who gave "
+        f"several records is protected less. {ADDS_UP}"
     )
     if not certificate.releasable:
         first += " It holds only without the obstacle above."

@@ -43,7 +43,7 @@ WEAK_EVIDENCE = 100.0
 # leaves fewer than one doubt in a hundred of a suspicion of 1 in 10.
 NO_SUCCESS = 0.99
 NO_EVIDENCE = 990.0
-# Where the number of records is not stated, delta is compared with one over a usual one.
+# Without a number of records delta is compared with one over a usual number.
 USUAL_RECORDS = 1000
 ADDS_UP = (
     "This certificate covers one release. Releases from the same records add up: keep "
@@ -196,8 +196,8 @@ class Sealed(ABC):
             warnings.append(
                 f"{PROTECTION[level]}: an attacker who asks "
                 f"{QUESTIONS[risk.relation]}, both equally likely, may be right in up "
-                f"to {right} % of all cases (blind guess: 50 %), and an alarm may raise "
-                f"the odds of a suspicion {factor}-fold."
+                f"to {right} % of all cases (blind guess: 50 %), and an alarm may "
+                f"raise the odds of a suspicion {factor}-fold."
             )
         if self._has_large_delta():
             many = f"n = {USUAL_RECORDS} records, as are usual"
@@ -301,7 +301,7 @@ class Sealed(ABC):
         return text
 
     def _lines(self) -> list[tuple[str, str]]:
-        """Lines that say something: warnings first, other releases before assumptions."""
+        """Lines that say something, warnings first."""
         rows = [row for row in self._rows() if row[1]]
         rows.insert(-1, ("other releases", ADDS_UP))
         return [*(("WARNING", words) for words in self.warnings), *rows]
