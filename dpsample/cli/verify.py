@@ -9,7 +9,7 @@ import dpsample as dps
 from dpsample.cli import FAILED, screen
 from dpsample.core import check, files
 from dpsample.core.spec import Json
-from dpsample.privacy import Certificate, EventCertificate
+from dpsample.privacy import Certificate, EventCertificate, VerificationReport
 from dpsample.verbs.results import Fit, Release, load_answer
 
 AnyCertificate = Certificate | EventCertificate
@@ -21,10 +21,11 @@ CERTIFICATES: dict[str, type[AnyCertificate]] = {
 
 
 def run(file: Path, checker: str = "standard") -> int:
-    """Print statement, checks and verdict; 0 if everything agrees, else 1."""
+    """Print warnings, checks and state; 0 if everything agrees, else 1."""
 
     def report(answer: AnyAnswer) -> str:
-        return "\n".join([*checked(answer, checker), state(certificate_of(answer))])
+        made = checked(answer, checker)
+        return f"{made}\n{state(certificate_of(answer), made)}"
 
     check.one_of(("standard", "ball"), checker=checker)
     text = verified(file, report)
@@ -101,17 +102,19 @@ def read(file: Path, content: Json) -> AnyAnswer:
     return kind.from_json(file.read_text(encoding="utf-8-sig"))
 
 
-def checked(answer: AnyAnswer, checker: Any = "standard") -> list[str]:
-    """Return what was checked, one a line."""
-    if not isinstance(answer, Release | Fit):
-        return str(dps.verify(answer, checker=checker)).splitlines()
-    lines = str(answer.verify(checker=checker)).splitlines()
-    where = " in the domain" if isinstance(answer, Release) else ""
-    return [*lines, f"theta: {answer.theta.size}{where}"]
+def checked(answer: AnyAnswer, checker: Any = "standard") -> VerificationReport:
+    """Return what was checked, and what was not."""
+    if isinstance(answer, Release | Fit):
+        return answer.verify(checker=checker)
+    return dps.verify(answer, checker=checker)
 
 
-def state(certificate: AnyCertificate) -> str:
-    """Whether the answer may be given to others."""
+def state(certificate: AnyCertificate, report: VerificationReport) -> str:
+    """Whether the answer may be given to others, so far as this report can say it."""
+    if certificate.releasable and report.unchecked:
+        return "No verdict on publication: verify without --checker ball for the rest."
+    if certificate.releasable and report.warnings:
+        return "May be released in form only: read the warnings above."
     if certificate.releasable:
         return "Releasable."
     if certificate.seeded:

@@ -17,7 +17,7 @@ BELOW = 1.0 - 1e-14
 
 
 def unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Array:
-    """Gaussian directions, scaled to q-norm 1 but for rounding downwards."""
+    """Gaussian directions, scaled to q-norm 1 except for rounding downwards."""
     rows = rng.standard_normal(size)
     if math.isinf(q):
         norms = np.max(np.abs(rows), axis=1)

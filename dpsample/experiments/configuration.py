@@ -199,7 +199,7 @@ def differences(first: Configuration, second: Configuration) -> list[str]:
 
 
 def _sources() -> str:
-    """Hash of all that the package reads, but for the command line.
+    """Hash of all that the package reads, except the command line.
 
     The cache of kernels knows less: a cell may also call audits, and draws its seeds
     from this folder.

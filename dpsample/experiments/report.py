@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 _Theory = tuple[Look, Array, Array]  # look, places and values
-# Okabe and Ito's but for yellow, which is pale on white; a gray and two of Paul Tol's.
+# Okabe and Ito's without yellow, which is pale on white; a gray and two of Paul Tol's.
 COLORS = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),

@@ -179,7 +179,7 @@ def stated(
 
 
 def evaluate(metrics: Sequence[Metric], cell: Cell, reasons: Mapping[str, str]) -> None:
-    """Evaluate what references state of a cell, but for those that are measured."""
+    """Evaluate what references state of a cell, except those that are measured."""
     for metric in metrics:
         for word, given in metric.stated.items():
             if not isinstance(given, str):

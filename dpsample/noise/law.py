@@ -17,7 +17,7 @@ cell. The parts below are off by less than 2^-83: they are at most 2^-33, three 
 operations are rounded to 53 bits, and the digits are cut off at 2^-97 of a scale. That
 close to a border the sum is with probability below 2^-81. With the little that the
 digits' own law is off (`numerics.exact`), each number is that of the ideal rounded law
-but with probability `TOTAL_VARIATION`.
+except with probability `TOTAL_VARIATION`.
 
 **Range.** Queries are cut off at +-2^51 s, which moves no two of them apart in any l_p
 norm; NaN, which no declared sensitivity allows, counts as 0. So nothing raises because

@@ -25,7 +25,7 @@ power of two, and x - r is a multiple of 2^-97, where the digits of E are cut of
 that E >= x - r if and only if this holds for its digits. (From x = 2^53 on, x - r is
 rounded; such an E has a probability below e^-1000.) With what the digits' own law is
 off, three comparisons in the mean that are each wrong with probability below 2^-122
-(`numerics.exact`), the law is exact but with probability `TOTAL_VARIATION`, for d <
+(`numerics.exact`), the law is exact except with probability `TOTAL_VARIATION`, for d <
 2^32.
 """
 
@@ -60,7 +60,7 @@ def selection_grid(epsilon: float, sensitivity: float) -> tuple[float, float]:
     -------
     tuple of float
         a and h. Their product, the inverse temperature, is epsilon / (2 sensitivity)
-        but for a part below 2^-22. It is 0 where epsilon is below the digits of an
+        except for a part below 2^-22. It is 0 where epsilon is below the digits of an
         exponential: then all are chosen alike.
 
     Examples

@@ -219,7 +219,7 @@ def orthogonalize(rows: Array, turns: Array) -> None:
                     both += rows[i, k] * rows[j, k]
                 low, high = min(one, other), max(one, other)
                 if low <= ORTHOGONAL**2 * high:
-                    continue  # a singular value that is 0, but for rounding
+                    continue  # a singular value that is 0 up to rounding
                 if abs(both) > ORTHOGONAL * math.sqrt(one * other):
                     half = 0.5 * (other - one) / both
                     far = abs(half) + math.sqrt(1.0 + half * half)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHOWN = (0.1, 0.01, 0.001)  # false-positive rates of reports
-GRID = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 51)])
+GRID = [0.0, *np.geomspace(1e-3, 100.0, 51).tolist()]
 QUESTIONS = {
     "replace_one": "which of two values one record has",
     "zero_out": "whether one record is in the data",
@@ -117,7 +117,8 @@ class AttackRisk:
         values = [bound(epsilon) for epsilon in GRID]
         best = int(np.argmin(values))
         ends = GRID[max(best - 1, 0)], GRID[min(best + 1, len(GRID) - 1)]
-        found = minimize_scalar(bound, bounds=ends, method="bounded")
+        with np.errstate(all="ignore"):  # bounds may be as small as doubles get
+            found = minimize_scalar(bound, bounds=ends, method="bounded")
         is_better = float(found.fun) < values[best]
         return self._bound(float(found.x if is_better else GRID[best]), rate)
 

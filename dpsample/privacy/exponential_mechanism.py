@@ -26,6 +26,7 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.terms import (
     BEYOND_FLOATS,
+    SPEND_MORE,
     Calibration,
     CalibrationInputs,
     MechanismTerms,
@@ -291,7 +292,7 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
         "mu": mu,
         "gdp": gdp,
         "delta_exact": delta_exact,
-        "gamma": _gamma(budget.delta, delta_exact, epsilon),
+        "gamma": _gamma(budget.delta - delta_exact, epsilon),
         "epsilon_proved": epsilon,
         "risk_bound": constant / k + (0.0 if inputs.has_ridge else mu * range_bound),
         "theorems": theorems + (("NEAR",) if inputs.sampler_share else ()),
@@ -315,8 +316,13 @@ def _temperature(
     return k, ratio * k
 
 
-def _gamma(delta: float, delta_exact: float, epsilon: float) -> float:
-    """Largest gamma with delta_exact + (1 + e^epsilon) gamma <= delta, rounded down."""
+def _gamma(rest: float, epsilon: float) -> float:
+    """Largest gamma with (1 + e^epsilon) gamma <= rest of delta, rounded down."""
     # The factor keeps the computed sum below delta in spite of rounding.
-    share = max(delta - delta_exact, 0.0) * (1.0 - 1e-12)
-    return share * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    share = max(rest, 0.0) * (1.0 - 1e-12)
+    gamma = share * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    if gamma < check.SMALLEST_NORMAL and share > 4.0 * check.SMALLEST_NORMAL:
+        most = math.floor(math.log(share / check.SMALLEST_NORMAL - 1.0))
+        condition = f"below {most}, where the sampler's part of delta is {share:.4g}"
+        check.fail("epsilon", condition, epsilon, SPEND_MORE)
+    return gamma

@@ -1,7 +1,7 @@
 """Verification: every number of a certificate beside the one recomputed from inputs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dpsample.core import check
@@ -40,6 +40,11 @@ ROUNDING = 8.0 * 2.0**-53
 INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
 PROOF = ("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu")
 DERIVED = (*PROOF, "epsilon_proved", "gamma", "risk_bound")
+# What no certificate shows to whoever recomputes it.
+UNSEEN = (
+    "that the program was run as stated, on records within the declared bounds",
+    "the random bits and the noise that was drawn",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +60,19 @@ class Check:
 class VerificationReport:
     """Every check that a certificate passed; printing it lists them.
 
+    The first line is "consistent", not more: what is stated follows from what is
+    listed. The last line says what was not checked.
+
     Attributes
     ----------
     statement : str
-        The certificate's guarantee, in words.
+        The guarantee that the certificate states, in words.
     checks : tuple of Check
         ``name``, ``stated`` and ``recomputed`` of each check, as words.
+    unchecked : tuple of str
+        What the checker did not look at, beside what nobody can see in a certificate.
+    warnings : tuple of str
+        Why the stated guarantee protects little; empty if it does protect.
 
     Examples
     --------
@@ -76,15 +88,32 @@ class VerificationReport:
 
     statement: str
     checks: tuple[Check, ...]
+    unchecked: tuple[str, ...] = ()
+    certificate: Certificate | EventCertificate | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the certificate, computed when they are read."""
+        return () if self.certificate is None else self.certificate.warnings
 
     def __str__(self) -> str:
-        """One line for each check."""
-        width = max(len(line.name) for line in self.checks)
-        lines = [
-            f"{line.name:<{width}}  {line.stated}  [{line.recomputed}]"
-            for line in self.checks
-        ]
-        return "\n".join([f"Verified: {self.statement}", *lines])
+        """One line for each check, between the verdict and what was not checked."""
+        width = max((len(line.name) for line in self.checks), default=0)
+        count = len(self.checks)
+        return "\n".join(
+            [
+                *(f"WARNING: {words}" for words in self.warnings),
+                f"Consistent: {count} number{'s' * (count != 1)} recomputed.",
+                f"Stated: {self.statement}",
+                *(
+                    f"{line.name:<{width}}  {line.stated}  [{line.recomputed}]"
+                    for line in self.checks
+                ),
+                f"Not checked: {'; '.join([*self.unchecked, *UNSEEN])}.",
+            ]
+        )
 
     __repr__ = __str__
 
@@ -102,9 +131,11 @@ def recomputed(certificate: Certificate | EventCertificate) -> VerificationRepor
     digest = certificate.computed_digest()
     if certificate.digest != digest:
         disagree("digest", digest, certificate.digest)
-    sealed = Check(name="digest", stated=digest[:16], recomputed="all fields as sealed")
+    sealed = Check(name="digest", stated=digest, recomputed="all fields as sealed")
     checks.append(sealed)
-    return VerificationReport(statement=certificate.statement, checks=tuple(checks))
+    return VerificationReport(
+        statement=certificate.statement, checks=tuple(checks), certificate=certificate
+    )
 
 
 class CertificateError(RuntimeError):

@@ -33,7 +33,7 @@ def is_large(rows: NDArray[Any]) -> bool:
 
 
 def chunk_size(num_records: int, dim: int) -> int:
-    """Count the records of a chunk of dense rows: whole blocks, but in the last."""
+    """Count the records of a chunk of dense rows: whole blocks, except in the last."""
     block = block_size(dim)
     return min(num_records, block * max(1, CHUNK_NUMBERS // (dim * block)))
 

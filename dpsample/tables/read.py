@@ -155,7 +155,7 @@ def read_table(
             columns_module.order("the table", data.columns, columns)
         return data
     if num_features is not None:
-        check.fail("num_features", "absent but for LIBSVM", num_features)
+        check.fail("num_features", "absent except for LIBSVM", num_features)
     frame = to_frame(content, kind, schema, file.name)
     for label in columns_module.labels_of(frame) or () if schema is None else ():
         if str(label).startswith(UNNAMED):
@@ -299,7 +299,7 @@ def _text_frame(
 ) -> pd.DataFrame:
     """Parse a text table: every record has an entry of its own for each column.
 
-    Lines of blanks are no records, but for those between records of a single column,
+    Lines of blanks are no records, except those between records of a single column,
     of which the entry is missing.
     """
     import pandas as pd

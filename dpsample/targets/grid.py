@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from typing import Any, NamedTuple
 
@@ -18,13 +18,17 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.spec import lazy_property
 from dpsample.domains import CONTAINS, PROJECT, Body, Domain
-from dpsample.problem.facts import smoothness_or_inf
+from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.targets.gibbs import Gibbs
 
 # Bits of the grid below the least standard deviation that a target can have: rounding
 # adds less than 1e-7 of the variance.
 BITS = 10
 DIGITS = 400  # of products of decimals and powers of two
+# Bits of a step that `holds` allows for: the logarithm may be rounded to the next whole
+# number, and linear programs of a polytope have several solutions.
+SPARE_BITS = 4
+ROUNDING = 1e-12  # of a point from coordinates of its hull, relative
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,12 +57,17 @@ class PublicGrid:
         about 1 / c, or 1 / b^2, in any direction; nor has it on a domain that is
         narrower than that.
         """
-        facts, dim = target.problem.facts, target.dim
-        bend = target.k * (smoothness_or_inf(facts) + target.mu)
-        slope = target.k * facts.lipschitz_or_inf(2.0) / math.sqrt(dim)
+        return cls.from_facts(target.problem.facts, k=target.k, mu=target.mu)
+
+    @classmethod
+    def from_facts(cls, facts: PublicFacts, *, k: float, mu: float) -> PublicGrid:
+        """Grid of all targets with these facts and numbers, which certificates list."""
+        dim = facts.dim
+        bend = k * (smoothness_or_inf(facts) + mu)
+        slope = k * facts.lipschitz_or_inf(2.0) / math.sqrt(dim)
         room = room_of(facts.domain, dim)
         narrow = math.sqrt(dim) / room
-        scales = [math.sqrt(target.k * target.mu), math.sqrt(bend), slope, narrow]
+        scales = [math.sqrt(k * mu), math.sqrt(bend), slope, narrow]
         largest = max(each for each in scales if math.isfinite(each))
         step = math.ldexp(1.0, -BITS - math.ceil(math.log2(largest)))
         return cls(domain=facts.domain, dim=dim, step=step, room=room)
@@ -87,6 +96,25 @@ class PublicGrid:
         v = basis.T @ (theta - origin) if len(theta) == self.dim else theta
         found = np.asarray(origin + basis @ self._nearest(v))
         return found if self.domain.contains(found) else self.domain.project(found)
+
+    def holds(self, theta: Array) -> bool:
+        """Whether `rounded` can have returned ``theta``, so far as that is decidable.
+
+        Multiples of a smaller step pass, for machines may differ in what the step
+        follows from; so do, on domains without an interior, points near the boundary,
+        which a projection may have moved.
+        """
+        fine = replace(self, step=self.step * 2.0**-SPARE_BITS)
+        again = fine.rounded(theta)
+        if self.hull is None:
+            is_same = np.array_equal(again, theta)
+            return is_same and not np.signbit(theta[theta == 0.0]).any()
+        slack = ROUNDING * (1.0 + np.abs(theta).max() + np.abs(self.hull[0]).max())
+        if np.abs(again - theta).max() <= slack:
+            return True
+        inner = self.domain.interior_point(self.dim)
+        farther = theta + self.step * math.sqrt(self.dim) / self.room * (theta - inner)
+        return not self.domain.contains(farther)
 
     @lazy_property
     def hull(self) -> tuple[Array, Array] | None:

@@ -4,7 +4,7 @@ theta = c + N v with orthonormal columns N. Margins <a, theta> + b = <N^T a, v> 
 <a, c>), so the records are rows N^T a with other offsets. Half the squared distance
 from a center z splits by Pythagoras: |theta - z|^2 = |v - N^T (z - c)|^2 + D^2, D the
 distance of z from the hull. So the density of theta with respect to the volume on the
-hull is that of v but for a factor: a draw of v gives one of theta, with the same error.
+hull is that of v up to a factor: a draw of v gives one of theta, with the same error.
 """
 
 from __future__ import annotations

@@ -473,7 +473,7 @@ def release(
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
     2) and the draw is within total variation gamma of it on every data set, which costs
     (1 + e^epsilon) gamma. The running time depends on the records: do not publish it,
-    but for ``constant_time``, which takes many times as long.
+    except for ``constant_time``, which takes many times as long.
 
     Examples
     --------

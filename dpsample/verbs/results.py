@@ -8,7 +8,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -28,10 +28,12 @@ from dpsample.privacy import (
 )
 from dpsample.privacy.certificates.page import document, summary
 from dpsample.privacy.certificates.sealed import load_json
+from dpsample.privacy.verification import Check
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
 from dpsample.tables import Encoding
 from dpsample.targets.gibbs import Gibbs, energy
+from dpsample.targets.grid import PublicGrid
 from dpsample.verbs.predictions import Predictor
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Answer(Predictor):
     theta: Array
     feature_names: tuple[str, ...]
     encoding: Encoding | None
+    digest: str
 
     @property
     @abstractmethod
@@ -144,19 +147,51 @@ class Answer(Predictor):
         Raises
         ------
         ValueError
-            If the certificate does not verify, a part was exchanged,
-            theta is outside of the domain, or the signature is not of this key.
+            If the certificate does not verify, a part was exchanged or does not follow
+            from the others, theta is outside of the domain or, of a release, off its
+            public grid, or the signature is not of this key.
         """
         from dpsample.verbs.verify import verify
 
         report = verify(self._proof, checker=checker)
-        self._check_parts()
+        self._check_binding()
+        theta = Check(
+            name="theta",
+            stated=f"{self.theta.size} number{'s' * (self.theta.size != 1)}",
+            recomputed=f"{self._check_theta()}, sealed with the certificate",
+        )
         if signature is not None or public_key is not None:
             self._check_signature(signature, public_key)
-        return report
+        return replace(report, checks=(*report.checks, theta))
 
-    def _check_parts(self) -> None:
-        """Refuse a theta that is not the certificate's."""
+    @abstractmethod
+    def _check_theta(self) -> str:
+        """Refuse a theta that is not one of the certificate's; say where it is."""
+
+    def _check_binding(self) -> None:
+        """Refuse parts of which one does not follow from the others."""
+        if self.digest != self.computed_digest():
+            remedy = "Theta, names, encoding or certificate belong to another release."
+            check.fail("digest", self.computed_digest(), self.digest, remedy)
+        facts, encoding = self.public_facts, self.encoding
+        width, names = facts.dim - int(facts.intercept), list(self.feature_names)
+        if len(names) != facts.dim:
+            check.fail(
+                "feature_names", f"of length {facts.dim}", f"length {len(names)}"
+            )
+        if facts.intercept and names[-1] != "intercept":
+            check.fail("feature_names", "with 'intercept' at the end", names[-1])
+        if encoding is None:
+            return
+        bound = -math.inf if encoding.row_bound is None else encoding.row_bound
+        if list(encoding.feature_names) != names[:width]:
+            check.fail("encoding", "one that makes feature_names", "another")
+        is_within = encoding.clip and -math.inf < bound <= facts.row_bound
+        if encoding.row_norm != facts.row_norm or not (
+            bound == facts.row_bound or is_within
+        ):
+            size = f"{bound:g} in the norm of exponent {encoding.row_norm:g}"
+            check.fail("encoding", "one of rows as the certificate has them", size)
 
     def _check_signature(self, signature: object, public_key: object) -> None:
         _check_length("signature", signature, 64)
@@ -220,8 +255,9 @@ class Answer(Predictor):
         Raises
         ------
         ValueError
-            If the file is not one of this kind, or its theta, names, encoding and
-            certificate are not those of one answer.
+            If the file is not one of this kind, is written otherwise than `save` writes
+            it, or its theta, names, encoding and certificate are not those of one
+            answer.
         """
         check.path("path", path, exists=True)
         try:
@@ -248,14 +284,16 @@ class Answer(Predictor):
         encoding = None
         if content["encoding"] is not None:
             encoding = Encoding.from_dict(content["encoding"])
-            width = dim - int(facts.intercept)
-            if list(encoding.feature_names) != names[:width]:
-                check.fail("encoding", "one that makes feature_names", "another")
         rest |= {"theta": theta, "certificate": certificate, "encoding": encoding}
-        answer = cls(**rest | {"feature_names": tuple(names)})
-        if content["digest"] != answer.computed_digest():
-            remedy = "Theta, names, encoding or certificate belong to another release."
-            check.fail("digest", answer.computed_digest(), content["digest"], remedy)
+        answer = cls(
+            **rest, feature_names=tuple(names), digest=str(content["digest"] or "none")
+        )
+        answer._check_binding()
+        for name, value in json.loads(answer.to_json()).items():
+            # As text: true, 1 and 1.0 are equal.
+            if json.dumps(content[name]) != json.dumps(value):
+                got = check.shown(content[name])
+                check.fail(name, "written as `save` writes it", got)
         return answer
 
 
@@ -312,12 +350,15 @@ class Release(Answer):
         """Those of the certificate."""
         return self.certificate.facts
 
-    def _check_parts(self) -> None:
-        if self.digest != self.computed_digest():
-            remedy = "Theta, names, encoding or certificate belong to another release."
-            check.fail("digest", self.computed_digest(), self.digest, remedy)
-        if not self.certificate.facts.domain.contains(self.theta):
+    def _check_theta(self) -> str:
+        c = self.certificate
+        if not c.facts.domain.contains(self.theta):
             check.fail("theta", "in the domain of the certificate", self.theta)
+        grid = PublicGrid.from_facts(c.facts, k=c.k, mu=c.mu)
+        if not grid.holds(self.theta):
+            condition = f"on the public grid of the certificate, of step {grid.step!r}"
+            check.fail("theta", condition, self.theta, "No draw gives this point.")
+        return "in the domain, on the public grid"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw coefficients with the spread that the mechanism can have.
@@ -477,6 +518,9 @@ class Fit(Answer):
         What made the rows from a table, public; with it raw tables are predicted.
     facts : PublicFacts or None
         Public facts of the problem, which `predict` needs.
+    digest : str
+        SHA-256 that binds theta, its names, the encoding and the certificate, as of a
+        `Release`; empty without a budget.
     trace : dict of str to array
         ``num_gradients``, and ``risk`` on the evaluation data, along the way; empty
         without them. It is not private. Pickles and copies hold neither the trace nor
@@ -491,6 +535,7 @@ class Fit(Answer):
     num_gradients: int | None
     encoding: Encoding | None = None
     facts: PublicFacts | None = None
+    digest: str = ""
     trace: dict[str, Array] = field(default_factory=dict, repr=False)
 
     @property
@@ -504,14 +549,22 @@ class Fit(Answer):
         certificate = EventCertificate.from_dict(content)
         return certificate, {"num_gradients": None, "facts": certificate.facts}
 
-    def _check_parts(self) -> None:
+    def __post_init__(self) -> None:
+        """Compute the digest of a private fit, unless one was given."""
+        if self.certificate is not None and not self.digest:
+            object.__setattr__(self, "digest", self.computed_digest())
+
+    def _check_theta(self) -> str:
         facts = self._proof.facts
         if facts is None:
             check.fail("certificate", "that of a problem", "that of noise on a query")
+        if self.public_facts != facts:
+            check.fail("facts", "those of the certificate", self.public_facts)
         # A mean of iterates may be outside by its rounding error.
         nearest = facts.domain.project(self.theta)
         if not np.allclose(nearest, self.theta, rtol=1e-9, atol=1e-9):
             check.fail("theta", "in the domain of the certificate", self.theta)
+        return "in the domain"
 
     @property
     def public_facts(self) -> PublicFacts:

@@ -88,6 +88,7 @@ def release(names, values=None):
         np.linspace(-1.0, 2.0, len(names)) / len(names) if values is None else values
     )
     certificate = final(facts, sampler_share=0.1)
+    values = np.round(256.0 * values) / 256.0  # on the public grid
     return Release(theta=values, certificate=certificate, feature_names=tuple(names))
 
 

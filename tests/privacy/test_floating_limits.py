@@ -44,22 +44,24 @@ def problem():
 
 
 # Each gave a releasable certificate with gamma = 0 or subnormal.
+EPSILON = r"^epsilon must be below [0-9]+, where the sampler's part of delta is "
+GAMMA = r"^gamma must be finite and >= 2\.225e-308, got "
 LOST_GAMMA = {
-    "large epsilon, small delta": (50.0, 1e-300, 0.1),
-    "large epsilon": (700.0, 1e-10, 0.1),
-    "a share that rounds away": (1.0, 1e-6, 5e-17),
-    "a share that is almost zero": (1.0, 1e-6, 1e-300),
-    "a share that is subnormal": (1.0, 1e-6, 5e-324),
+    "large epsilon, small delta": (50.0, 1e-300, 0.1, EPSILON),
+    "large epsilon": (700.0, 1e-10, 0.1, EPSILON),
+    "epsilon beyond exponentials": (1e17, 1e-6, 0.1, EPSILON),
+    "a share that rounds away": (1.0, 1e-6, 5e-17, GAMMA),
+    "a share that is almost zero": (1.0, 1e-6, 1e-300, GAMMA),
+    "a share that is subnormal": (1.0, 1e-6, 5e-324, GAMMA),
 }
 
 
 @pytest.mark.parametrize("case", LOST_GAMMA)
 @pytest.mark.parametrize("verb", ["calibrate", "release"])
 def test_an_error_of_the_sampler_that_rounds_away_is_refused(case, verb):  # P5
-    epsilon, delta, share = LOST_GAMMA[case]
+    epsilon, delta, share, words = LOST_GAMMA[case]
     budget, run = Budget(epsilon=epsilon, delta=delta), getattr(dps, verb)
-    words = r"^gamma must be finite and >= 2\.225e-308, got .*Spend a larger delta, "
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=f"{words}.*Spend a larger delta, "):
         run(problem(), budget, sampler_share=share)
 
 

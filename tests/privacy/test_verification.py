@@ -19,8 +19,10 @@ def test_report_lists_every_number():
         assert name in names
     assert "(1+e^epsilon)*gamma<=delta-delta_0" in names
     lines = str(report).splitlines()
-    assert lines[0].startswith("Verified: (1, 1e-06)-DP under replace_one")
-    assert len(lines) == len(names) + 1
+    assert lines[0] == f"Consistent: {len(names)} numbers recomputed."
+    assert lines[1] == f"Stated: {report.statement}"
+    assert lines[-1].startswith("Not checked: that the program was run as stated")
+    assert len(lines) == len(names) + 3 and "Verified" not in str(report)
     assert repr(report) == str(report)
 
 

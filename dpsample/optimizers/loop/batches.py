@@ -6,7 +6,7 @@ none, so that no batch, however large, needs memory of its own size.
 
 **Poisson samples.** Between two records of a sample lie k others or more with
 probability (1 - q)^k, so that k is the largest with V < (1 - q)^k for a uniform V.
-The first bits of V decide by a table; else logarithms do, but where they come within
+The first bits of V decide by a table; else logarithms do, except where they come within
 their rounding errors of another k, 128 bits of V are compared with the power as a pair
 of doubles, whose error is below k 2^-98 of it. So a gap is that of the exact law but
 with probability below 2^-95/q^2.

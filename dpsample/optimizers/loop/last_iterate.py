@@ -10,7 +10,8 @@ other losses clipping breaks that. One record moves a step by :math:`\eta \Delta
 Rounding: the last noise is added to the last point by the exact mechanism of outputs,
 and that of earlier steps lies on so fine a grid that it is an error like all others of
 a step (`iterate_errors`), of which noisy gradients add 6 u eta |noise|, the noise being
-below 12 deviations but with probability 2^-107. Rows may exceed their bound by 1e-12.
+below 12 deviations except with probability 2^-107. Rows may exceed their bound by
+1e-12.
 """
 
 import math

@@ -18,7 +18,7 @@ Proof: the projected step and smoothness give, with the noise :math:`\xi`,
 :math:`F(w_{t+1}) - F^* \le \frac1{2\eta}(|w_t - w^*|^2 - |w_{t+1} - w^*|^2) -
 \frac\gamma2 |w_{t+1} - w_t|^2 - \langle\xi, w_{t+1} - w^*\rangle`; the product is
 split at :math:`w_t`, where its mean is 0. With :math:`\sigma = 2 L \sqrt T/(n t)` each
-term depends on :math:`\eta T` alone but for :math:`\gamma`: many short steps of noisier
+term depends on :math:`\eta T` alone up to :math:`\gamma`: many short steps of noisier
 gradients gain nothing over few long ones.
 """
 

@@ -459,8 +459,19 @@ class Optimizer(Spec):
         Returns
         -------
         Recipe
+
+        Raises
+        ------
+        ValueError
+            If an option is not one for these facts, or a number of the calibration is
+            beyond floating point.
         """
-        return self._recipe(facts, budget, calibration)
+        try:
+            return self._recipe(facts, budget, calibration)
+        except (OverflowError, ZeroDivisionError):
+            remedy = "Spend a larger epsilon or delta, or declare other bounds."
+            condition = "such that no number of this method is beyond floating point"
+            check.fail("budget", condition, budget, remedy)
 
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration

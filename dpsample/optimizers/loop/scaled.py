@@ -29,7 +29,7 @@ loss, no steeper, whose minimizer inside suffers less from noise.
 noise of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of
 -eta. Were the risk quadratic, c + (p + (1 - p) a/b) u would minimize it along u. Where
 records tell much, the first stage comes near u, and a/b alone would be far from 1. The
-estimates have no factor sqrt(d) but in a; two deviations of theirs,
+estimates have no factor sqrt(d) except in a; two deviations of theirs,
 
 .. math:: v^2 = \sigma^2\Bigl(\frac{|u|^2}{N_1} + d \eta^2\sigma^2 +
    \frac{1}{N^2} \sum |w_t - c|^2\Bigr),

@@ -15,7 +15,7 @@ from dpsample.privacy.certificates.registry import (
     of_problem,
     registry,
 )
-from dpsample.privacy.certificates.sealed import Sealed, yes_unless
+from dpsample.privacy.certificates.sealed import Sealed
 from dpsample.privacy.certificates.terms import MechanismTerms
 from dpsample.problem.facts import PublicFacts
 
@@ -176,10 +176,9 @@ class Certificate(Sealed, MechanismTerms):
     def __repr__(self) -> str:
         """Return the statement and the numbers a reader wants first."""
         sampler = "an exact draw" if self.sampler is None else self.sampler
-        state = "releasable" if self.releasable else "NOT releasable"
         return (
             f"Certificate({self.statement} k={self.k:.6g}, mu={self.mu:.6g}, "
-            f"gdp={self.gdp:.6g}, gamma={self.gamma:.3g}; {sampler}; {state})"
+            f"gdp={self.gdp:.6g}, gamma={self.gamma:.3g}; {sampler}; {self._state()})"
         )
 
     def _known(self) -> tuple[PublicFacts, AttackRisk]:
@@ -201,7 +200,7 @@ class Certificate(Sealed, MechanismTerms):
         described = self.regularizer.describe(facts.domain, facts.dim)
         return [
             ("guarantee", self.statement),
-            ("releasable", yes_unless(obstacles)),
+            ("releasable", self._may_be_released(obstacles)),
             ("density", f"exp(-k (F + mu r)), k = {self.k:.6g}, mu = {self.mu:.6g}"),
             ("privacy", f"gdp = {self.gdp:.6g}, delta_0 = {self.delta_exact:.6g}"),
             ("sampler", f"{sampler}; total variation <= {self.gamma:.6g}{limit}"),
@@ -210,8 +209,8 @@ class Certificate(Sealed, MechanismTerms):
             *facts.rows(),
             ("regularizer", f"{described}, range {self.range_bound:.6g}"),
             ("sensitivity", sensitivity),
-            ("theorems", "\n".join(registry().words(self.theorems))),
-            ("assumptions", "\n".join(registry().words(self.assumptions))),
+            ("theorems", "\n".join(self.words(self.theorems))),
+            ("assumptions", "\n".join(self.words(self.assumptions))),
         ]
 
 

@@ -32,7 +32,6 @@ from dpsample.privacy.certificates.sealed import (
     Sealed,
     parse,
     strict_json,
-    yes_unless,
 )
 from dpsample.problem.facts import PublicFacts
 
@@ -221,9 +220,9 @@ class EventCertificate(Sealed):
 
     def __repr__(self) -> str:
         """Return the statement and the inputs."""
-        state = "releasable" if self.releasable else "NOT releasable"
         inputs = "".join(f" {name}={value!r}," for name, value in self.inputs)
-        return f"EventCertificate({self.statement}{inputs} {self.event!r}; {state})"
+        event, state = self.event, self._state()
+        return f"EventCertificate({self.statement}{inputs} {event!r}; {state})"
 
     def _known(self) -> tuple[PublicFacts | None, AttackRisk | None]:
         return self.facts, None if self.event is None else self.attack_risk
@@ -240,14 +239,14 @@ class EventCertificate(Sealed):
         known = () if self.facts is None else self.facts.rows()
         return [
             ("guarantee", self.statement),
-            ("releasable", yes_unless(obstacles)),
+            ("releasable", self._may_be_released(obstacles)),
             ("mechanism", self.mechanism),
             ("event", "none" if self.event is None else repr(self.event)),
             ("attacks", "" if self.event is None else str(self.attack_risk)),
             *known,
             ("inputs", "\n".join(f"{name} = {value!r}" for name, value in self.inputs)),
-            ("theorems", "\n".join(registry().words(self.theorems))),
-            ("assumptions", "\n".join(registry().words(self.assumptions))),
+            ("theorems", "\n".join(self.words(self.theorems))),
+            ("assumptions", "\n".join(self.words(self.assumptions))),
         ]
 
 

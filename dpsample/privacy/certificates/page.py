@@ -20,20 +20,22 @@ from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.attack_risk import QUESTIONS, SHOWN, AttackRisk, percent
 from dpsample.privacy.certificates.registry import registry
-from dpsample.privacy.certificates.sealed import Sealed, round_up
+from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed, round_up
 
 LONGEST_NAME = 120
 MOST_BARS = 30  # coefficients in the first table: of more, the largest
-PROTECTED = {
-    "replace_one": (
-        "Each record is protected as a whole: had it held any other values, nearly the "
-        "same could have been published."
-    ),
-    "zero_out": (
-        "Each record is protected as a whole: had it not counted, nearly the same "
-        "could have been published."
-    ),
+OTHERWISE = {
+    "replace_one": "had one record held any other values",
+    "zero_out": "had one record not counted",
 }
+# What the answer says of one record, by the level of protection.
+SAID = {
+    "high": "so that the answer says very little about any single record",
+    "limited": "which limits what the answer says about any single record",
+    "weak": "but so little of it that the answer may say much about a single record",
+    "none": "but the answer may say nearly everything about a single record",
+}
+SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
 STYLE = """
 :root { color-scheme: light; }
 body { font: 1rem/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff;
@@ -44,7 +46,7 @@ h1, h2 { line-height: 1.2; }
 a { color: #0b4f8a; }
 .state { border: 2px solid; border-left-width: .6rem; padding: .6rem .8rem;
   font-size: 1.15rem; font-weight: 600; }
-.yes { color: #14532d; } .no { color: #8a1c1c; }
+.yes { color: #14532d; } .no, .weak { color: #8a1c1c; }
 blockquote { margin: 1rem 0; padding: .2rem 1rem; border-left: 4px solid #767676; }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
@@ -250,8 +252,8 @@ def attacks(risk: AttackRisk) -> list[Html]:
         tag(
             "p",
             f"An attacker sees the answer and asks {QUESTIONS[risk.relation]}. The "
-            "more false alarms he accepts, the more true cases he finds. These bounds "
-            "hold for every attacker, whatever else he knows.",
+            "table bounds how many true cases he finds, by how many false alarms he "
+            "accepts. The bounds hold for every attacker, whatever else he knows.",
         ),
         table(
             "What an attack can reach",
@@ -283,8 +285,9 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
         return delta_of(risk.event, epsilon=e, relation=risk.relation)
 
     epsilon, delta = certificate.epsilon_proved, certificate.budget.delta
-    promise = [("promised", epsilon, delta)] if epsilon < LARGEST_EPSILON else []
-    epsilon = epsilon if promise else certificate.budget.epsilon
+    shown = epsilon < LARGEST_EPSILON
+    promise = [("promised", epsilon, delta)] if shown else []
+    epsilon = epsilon if shown else certificate.budget.epsilon
     most = min(1.6 * (epsilon or certificate.budget.epsilon), LARGEST_EPSILON)
     grid = np.linspace(0.0, most, 41).tolist()
     # What holds at an epsilon holds at larger ones.
@@ -299,19 +302,20 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     picture = chart(
         AxisScale(low=0.0, high=most, ticks=ticks, label="epsilon"),
         decades("delta", low),
-        title="Falling line: delta over epsilon. The promise is a circle on it.",
+        title=f"Falling line: delta over epsilon.{' Circle: the promise.' * shown}",
         lines=[("proved", above or values[:1], LEFT_BELOW)],
         points=promise,
         name="curve",
     )
-    shown = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
-    numbers = [(e, round_up(d) if (d := proved(float(e))) else "0") for e in shown]
+    points = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
+    numbers = [(e, round_up(d) if (d := proved(float(e))) else "0") for e in points]
     return [
         tag(
             "p",
             "Epsilon limits how much the answer can change the odds of any suspicion; "
-            "delta is what this limit leaves out. Smaller numbers mean more privacy. "
-            "The promise is one point; what is proved is a whole curve.",
+            "delta is what this limit leaves out. Smaller numbers mean more privacy."
+            + " The promise is one point; what is proved is a whole curve."
+            * shown,
         ),
         tag("figure", picture),
         table("Points of the curve", ["Epsilon", "Delta, at most"], numbers),
@@ -367,15 +371,46 @@ def shortened(pairs: Sequence[tuple[str, float]]) -> Html:
 
 def state(certificate: Sealed) -> Html:
     """Whether the answer may be given to others; the sign and the words say it."""
+    kind, words = "no", "Not for publication: "
     if certificate.digest != certificate.computed_digest():
-        words = (
-            "✘ Not for publication: the certificate was changed since it was written."
-        )
-        return tag("p", words, class_="state no")
-    if certificate.releasable:
-        return tag("p", "✔ May be published.", class_="state yes")
-    reasons = dict(certificate._rows())["releasable"].removeprefix("NO: ")
-    return tag("p", f"✘ Not for publication: {reasons}.", class_="state no")
+        words += "the certificate was changed since it was written."
+    elif not certificate.releasable:
+        reasons = dict(certificate._rows())["releasable"].removeprefix("NO: ")
+        words = " ".join([f"{words}{reasons}.", *certificate.warnings])
+    elif certificate.warnings:
+        kind, words = "weak", " ".join(certificate.warnings)
+    else:
+        kind, words = "yes", "May be published."
+    return tag("p", f"{SEAL[kind]} {words}", class_=f"state {kind}")
+
+
+def in_short(certificate: Sealed) -> list[Html]:
+    """Return what the guarantee means; each sentence follows from its numbers."""
+    facts, risk = certificate._known()
+    count = "records" if facts is None else f"{facts.num_records} records"
+    if risk is None:
+        said = f"An answer was computed from {count}. No protection is proved."
+        return [tag("p", said), tag("blockquote", tag("p", certificate.statement))]
+    change = OTHERWISE[certificate.budget.relation]
+    same = ""
+    if certificate.level == "high":
+        same = f"Each record is protected as a whole: {change}, nearly the same could "
+        same += "have been published. "
+    points = percent(risk.advantage, up=True)
+    first = (
+        f"An answer was computed from {count}. Noise took part in it on purpose, "
+        f"{SAID[certificate.level]}. This page tells how much can be learnt from it at "
+        "most."
+    )
+    second = (
+        f"{same}{change.capitalize()}, the probability of any set of answers would "
+        f"have changed by at most {points} percentage points. A person who gave "
+        f"several records is protected less. {ADDS_UP}"
+    )
+    if not certificate.releasable:
+        first += " It holds only without the obstacle above."
+    statement = tag("blockquote", tag("p", certificate.statement))
+    return [tag("p", first), statement, tag("p", second)]
 
 
 def summary(certificate: Sealed, *, answer: Sequence[tuple[str, float]] = ()) -> str:
@@ -383,8 +418,8 @@ def summary(certificate: Sealed, *, answer: Sequence[tuple[str, float]] = ()) ->
     risk = certificate._known()[1]
     numbers = [] if risk is None else [tag("pre", str(risk))]
     shown = [shortened(answer)] if answer else []
-    words = tag("p", certificate.statement)
-    return tag("div", *shown, words, state(certificate), *numbers)
+    words = tag("p", f"{certificate.statement} {ADDS_UP}")
+    return tag("div", *shown, state(certificate), words, *numbers)
 
 
 def document(
@@ -413,25 +448,12 @@ def document(
     if certificate.digest != digest:
         remedy = "The certificate was changed since it was written."
         check.fail("digest", digest, certificate.digest, remedy)
-    facts, risk = certificate._known()
-    budget = certificate.budget
-    count = "records" if facts is None else f"{facts.num_records} records"
+    risk = certificate._known()[1]
     parts = [
         tag("h1", "Privacy certificate"),
         state(certificate),
         tag("h2", "In short"),
-        tag(
-            "p",
-            f"An answer was computed from {count}. Chance took part in it, on purpose, "
-            "so that nobody can be sure from the answer what any one record says. This "
-            "page tells how much can be learnt from it at most.",
-        ),
-        tag("blockquote", tag("p", certificate.statement)),
-        tag(
-            "p",
-            f"{PROTECTED[budget.relation]} Who gave several records is protected less, "
-            "for each record adds to what can be learnt.",
-        ),
+        *in_short(certificate),
     ]
     if answer:
         parts += [tag("h2", "What was released"), shortened(answer)]
@@ -463,7 +485,7 @@ def document(
 def _assumptions(certificate: Sealed) -> Html:
     """Return what the guarantee rests on, in plain words and then exactly."""
     names = certificate.assumptions
-    exact = registry().words(names)
+    exact = certificate.words(names)
     plain = (registry().plain.get(name, "") for name in names)
     items = (
         tag("li", short, tag("span", f"Exactly: {words}.", class_="exact"))
@@ -491,14 +513,15 @@ def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
     )
     steps = (tag("li", *item) for item in items)
     warning = (
-        "A digest finds slips, it is no signature: that the program was run on the "
-        "records as described is the word of whoever published this page."
+        "A digest finds slips, it is no signature. To recompute the numbers is not to "
+        "see the program run: that it was run as described, on records within the "
+        "declared bounds, is the word of whoever published this page."
     )
     return [tag("ol", *steps), tag("p", warning)]
 
 
 def _details(certificate: Sealed) -> Html:
-    """Every line of the printed certificate but those that have a section."""
+    """Every line of the printed certificate, except those that have a section."""
     rows = [
         tag("tr", tag("th", name, scope="row"), tag("td", value))
         for name, value in certificate._rows()

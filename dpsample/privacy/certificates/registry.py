@@ -47,7 +47,7 @@ class Kind:
 
     @property
     def common(self) -> tuple[str, ...]:
-        """What all mechanisms take for granted, but for what this kind proves."""
+        """What all mechanisms take for granted, except what this kind proves."""
         proved = ("ARITHMETIC",) * self.counted + ("TIME",) * self.timed
         return tuple(name for name in COMMON if name not in proved)
 
@@ -57,19 +57,28 @@ class Registry:
     """Sentences by identifier, and kinds by name.
 
     ``plain`` says of assumptions in short words, which bind nobody, what they mean.
+    ``former`` has the sentences of earlier versions that were worded anew since.
     """
 
     version: int
     theorems: dict[str, str]
     assumptions: dict[str, str]
     plain: dict[str, str]
+    former: dict[str, dict[str, str]]
     kinds: dict[str, Kind]
 
     def words(
-        self, identifiers: tuple[str, ...], *, field: str = "identifiers"
+        self,
+        identifiers: tuple[str, ...],
+        *,
+        field: str = "identifiers",
+        version: int | None = None,
     ) -> tuple[str, ...]:
-        """Sentences of identifiers; an unknown or repeated one is refused."""
-        known = self.theorems | self.assumptions
+        """Sentences of identifiers; an unknown or repeated one is refused.
+
+        They are those of an earlier ``version`` where a certificate binds it.
+        """
+        known = self._sentences(self.version if version is None else version)
         for index, identifier in enumerate(identifiers):
             is_known = isinstance(identifier, str) and identifier in known
             if not is_known or identifier in identifiers[:index]:
@@ -77,11 +86,24 @@ class Registry:
                 check.fail(f"{field}[{index}]", condition, check.shown(identifier))
         return tuple(known[identifier] for identifier in identifiers)
 
-    def seal(self, identifiers: tuple[str, ...]) -> str:
+    def seal(self, identifiers: tuple[str, ...], version: int | None = None) -> str:
         """Version, and SHA-256 of the sentences that a certificate uses."""
-        used = dict(zip(identifiers, self.words(identifiers), strict=True))
-        text = json.dumps(used, sort_keys=True)
-        return f"{self.version}:{hashlib.sha256(text.encode()).hexdigest()}"
+        version = self.version if version is None else version
+        words = self.words(identifiers, version=version)
+        text = json.dumps(dict(zip(identifiers, words, strict=True)), sort_keys=True)
+        return f"{version}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def version_of(self, seal: object) -> int:
+        """Version of the sentences that a seal binds; today's if it names no other."""
+        text = seal.partition(":")[0] if isinstance(seal, str) else ""
+        return int(text) if text in self.former else self.version
+
+    def _sentences(self, version: int) -> dict[str, str]:
+        """Sentences of a version: what was worded anew since is put back."""
+        known = self.theorems | self.assumptions
+        for later in range(self.version - 1, version - 1, -1):
+            known |= self.former[str(later)]
+        return known
 
     def kind(self, name: object) -> Kind:
         """Kind of a name, which must be known."""

@@ -9,12 +9,13 @@ import math
 import numbers
 import textwrap
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
-from dpsample.privacy.attack_risk import AttackRisk, rounded
+from dpsample.privacy.attack_risk import QUESTIONS, AttackRisk, percent, rounded
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.privacy.certificates.registry import Kind, registry
 from dpsample.problem.facts import PublicFacts
@@ -23,6 +24,31 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LONGEST_INTEGER = 40  # digits; counts have fewer
+Level = Literal["high", "limited", "weak", "none"]
+# Levels of protection follow from two numbers of the attack risk. Success: how often an
+# attacker with two equally likely candidates is right; a blind guess is in half of all
+# cases. Evidence: the factor by which an alarm can raise the odds of a suspicion, where
+# one case in 1000 is a false alarm.
+FALSE_ALARMS = 0.001
+# High protection: less than one more right answer in ten than by a blind guess, and
+# evidence that leaves a suspicion of 1 in 100 improbable.
+LITTLE_SUCCESS = 0.6
+LITTLE_EVIDENCE = 10.0
+# Weak protection, with a warning: an attacker is right in three cases of four, half of
+# the way from a blind guess to certainty, or an alarm makes a suspicion of 1 in 100 as
+# likely as not.
+WEAK_SUCCESS = 0.75
+WEAK_EVIDENCE = 100.0
+# No protection of any use: an attacker is wrong once in a hundred cases, or an alarm
+# leaves fewer than one doubt in a hundred of a suspicion of 1 in 10.
+NO_SUCCESS = 0.99
+NO_EVIDENCE = 990.0
+# Without a number of records delta is compared with one over a usual number.
+USUAL_RECORDS = 1000
+ADDS_UP = (
+    "This certificate covers one release. Releases from the same records add up: keep "
+    "their total in a ledger (dpsample.privacy.Ledger)."
+)
 
 
 def round_up(value: float) -> str:
@@ -98,6 +124,8 @@ class Sealed(ABC):
     assumptions: tuple[str, ...]
     seeded: bool
     digest: str
+    # Version of the registry whose sentences are bound: an older file's is kept.
+    version: int | None = None
 
     @property
     @abstractmethod
@@ -139,7 +167,48 @@ class Sealed(ABC):
     @property
     def registry(self) -> str:
         """Version of the registry, and SHA-256 of the sentences that are used."""
-        return registry().seal((*self.theorems, *self.assumptions))
+        return registry().seal((*self.theorems, *self.assumptions), self.version)
+
+    def words(self, identifiers: tuple[str, ...]) -> tuple[str, ...]:
+        """Sentences of identifiers, as the certificate binds them."""
+        return registry().words(identifiers, version=self.version)
+
+    @cached_property
+    def level(self) -> Level:
+        """Protection of one record by what attacks can reach; see the constants."""
+        level = level_of(self._known()[1])
+        return "weak" if self._has_large_delta() and level != "none" else level
+
+    def _has_large_delta(self) -> bool:
+        facts = self._known()[0]
+        count = USUAL_RECORDS if facts is None else facts.num_records
+        return self.budget.delta >= 1.0 / count
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the guarantee protects little, in words; empty if it does protect."""
+        facts, risk = self._known()
+        warnings = []
+        level = level_of(risk)
+        if risk is not None and level in PROTECTION:
+            right = percent(1.0 - risk.bayes_risk(), up=True)
+            factor = f"{float(rounded(evidence_of(risk), digits=3, up=True)):g}"
+            warnings.append(
+                f"{PROTECTION[level]}: an attacker who asks "
+                f"{QUESTIONS[risk.relation]}, both equally likely, may be right in up "
+                f"to {right} % of all cases (blind guess: 50 %), and an alarm may "
+                f"raise the odds of a suspicion {factor}-fold."
+            )
+        if self._has_large_delta():
+            many = f"n = {USUAL_RECORDS} records, as are usual"
+            if facts is not None:
+                many = f"n = {facts.num_records}"
+            warnings.append(
+                f"LARGE DELTA: delta = {self.budget.delta!r} is no smaller than 1/n, "
+                f"{many}: publishing one record as it is, picked at random, would keep "
+                "the promise, too."
+            )
+        return tuple(warnings)
 
     def seal(self) -> None:
         """Check the identifiers, and compute the digest unless one was given."""
@@ -195,6 +264,8 @@ class Sealed(ABC):
             )
         fields = {name: cls.parse_field(name, given[name]) for name in _names(cls)}
         certificate = cls(**fields)
+        version = registry().version_of(given["registry"])
+        object.__setattr__(certificate, "version", version)
         for name, value in certificate.to_dict().items():
             if _canonical(given[name]) != _canonical(value):
                 condition = f"{value!r}, as the fields imply"
@@ -229,9 +300,28 @@ class Sealed(ABC):
             )
         return text
 
+    def _lines(self) -> list[tuple[str, str]]:
+        """Lines that say something, warnings first."""
+        rows = [row for row in self._rows() if row[1]]
+        rows.insert(-1, ("other releases", ADDS_UP))
+        return [*(("WARNING", words) for words in self.warnings), *rows]
+
+    def _may_be_released(self, obstacles: dict[str, bool]) -> str:
+        """Return yes, with what weakens it, or no with the obstacles that exist."""
+        present = ", ".join(words for words, is_there in obstacles.items() if is_there)
+        if present:
+            return f"NO: {present}"
+        return "yes, but read the warning" if self.warnings else "yes"
+
+    def _state(self) -> str:
+        """Word of a repr for whether the guarantee may be given to others."""
+        if not self.releasable:
+            return "NOT releasable"
+        return "releasable, WEAK protection" if self.warnings else "releasable"
+
     def __str__(self) -> str:
         """Return every line of the certificate, at most 88 columns wide."""
-        rows = [row for row in self._rows() if row[1]]
+        rows = self._lines()
         margin = " " * (2 + max(len(name) for name, _ in rows))
         return "\n".join(
             textwrap.fill(
@@ -280,15 +370,30 @@ class Sealed(ABC):
         table = Table(title="Certificate of differential privacy", show_header=False)
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
-        for name, value in self._rows():
+        for name, value in self._lines():
             table.add_row(name, Text(value))
         return table
 
 
-def yes_unless(obstacles: dict[str, bool]) -> str:
-    """Return yes, or no with the obstacles that exist."""
-    present = ", ".join(words for words, is_there in obstacles.items() if is_there)
-    return f"NO: {present}" if present else "yes"
+PROTECTION = {"weak": "WEAK PROTECTION", "none": "NO USEFUL PROTECTION"}
+
+
+def level_of(risk: AttackRisk | None) -> Level:
+    """Level of protection that bounds of attacks mean; none if nothing is proved."""
+    if risk is None:
+        return "none"
+    success, evidence = 1.0 - risk.bayes_risk(), evidence_of(risk)
+    if success > NO_SUCCESS or evidence >= NO_EVIDENCE:
+        return "none"
+    if success > WEAK_SUCCESS or evidence >= WEAK_EVIDENCE:
+        return "weak"
+    is_high = success <= LITTLE_SUCCESS and evidence <= LITTLE_EVIDENCE
+    return "high" if is_high else "limited"
+
+
+def evidence_of(risk: AttackRisk) -> float:
+    """Factor by which an alarm can raise the odds, at few false alarms."""
+    return float(risk.true_positive_rate(FALSE_ALARMS)) / FALSE_ALARMS
 
 
 def load_json(text: str, kind: str) -> Json:

@@ -65,32 +65,39 @@ class RiskModel:
             if population:
                 return self.dim + gap, (MEAN, STABILITY)
             return float(self.dim), (MEAN,)
-        beta = 1.0 - self.confidence
+        # log(1/beta) of beta = 1 - confidence, which may be rounded to 1.
+        log_inverse = -math.log1p(-self.confidence)
         if not population:
-            energy = energy_quantile(self.dim, beta)
-            lipschitz = self.dim + self._spread(self.lipschitz, beta)
+            energy = _energy_bound(self.dim, log_inverse)
+            lipschitz = self.dim + self._spread(self.lipschitz, log_inverse)
             if self.has_ridge or energy <= lipschitz:
                 return energy, (ENERGY_TAIL,)
             return lipschitz, (MEAN, LEMMA_5)
         if not self.has_ridge:
             # Lemma 5 for the population risk itself, which is G-Lipschitz.
-            spread = self._spread(self.lipschitz, beta)
+            spread = self._spread(self.lipschitz, log_inverse)
             return self.dim + gap + spread, (MEAN, STABILITY, LEMMA_5)
         # F_pop + mu r is not Lipschitz: bound the energy, then F_pop - F by Lemma 5.
-        energy = energy_quantile(self.dim, beta / 2.0)
-        spread = self._spread(self.swap_lipschitz, beta / 2.0)
+        log_inverse += math.log(2.0)  # beta / 2 for each
+        energy = _energy_bound(self.dim, log_inverse)
+        spread = self._spread(self.swap_lipschitz, log_inverse)
         return energy + gap + spread, (ENERGY_TAIL, STABILITY, LEMMA_5)
 
-    def _spread(self, lipschitz: float, beta: float) -> float:
-        return lipschitz * math.sqrt(-2.0 * math.log(beta) / self.ratio)
+    def _spread(self, lipschitz: float, log_inverse: float) -> float:
+        return lipschitz * math.sqrt(2.0 * log_inverse / self.ratio)
 
 
 def energy_quantile(dim: int, beta: float) -> float:
     """Bound of V - min V that one draw exceeds with probability at most beta.
 
-    The root q > dim of q - dim - dim log(q/dim) = log(1/beta), rounded up.
+    The root q >= dim of q - dim - dim log(q/dim) = log(1/beta), rounded up.
     """
-    needed = -math.log(beta) / dim
+    return _energy_bound(dim, -math.log(beta))
+
+
+def _energy_bound(dim: int, log_inverse: float) -> float:
+    """Return the quantile at a given log(1/beta) >= 0."""
+    needed = max(log_inverse / dim, check.SMALLEST_NORMAL)
     excess = math.sqrt(2.0 * needed) + needed
 
     # x - log(1 + x) at x = q/dim - 1; the start is above the root.

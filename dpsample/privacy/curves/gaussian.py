@@ -270,8 +270,11 @@ def closed_form_gdp(epsilon: float, delta: float) -> float:
     0.19162
     """
     log_term = _log_term(epsilon, delta)
-    # The difference of the roots, without its cancellation.
-    return 2.0 * epsilon / (math.sqrt(log_term + 2.0 * epsilon) + math.sqrt(log_term))
+    # The difference of the roots, without its cancellation, and without 2 epsilon,
+    # which may overflow.
+    half = 0.5 * log_term
+    roots = math.sqrt(half + epsilon) + math.sqrt(half)
+    return math.sqrt(2.0) * epsilon / roots
 
 
 @check.plain

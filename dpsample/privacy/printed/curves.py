@@ -269,7 +269,7 @@ class MixturePair:
 def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> float:
     """Epsilon at ``delta`` of the pair in both orders, composed ``num_steps`` times.
 
-    Rounded up, but for the places where losses are that long, which are interpolated.
+    Rounded up, except where losses are that long: these are interpolated.
 
     >>> pair = MixturePair(weights=(1.0,), means=(1.0,), others=(0.0,), stddev=40.0)
     >>> print(f"{composed_epsilon(pair, num_steps=100, delta=1e-6):.3f}")

@@ -231,7 +231,7 @@ def _normals(target: Gibbs) -> dict[str, Array]:
 
 
 def without_force(plan: BilliardPlan) -> BilliardPlan:
-    """Plan of straight flights, but for the piece that finds exits."""
+    """Plan of straight flights, except for the piece that finds exits."""
     return plan._replace(
         is_harmonic=0,
         has_kicks=1,

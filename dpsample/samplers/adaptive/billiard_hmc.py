@@ -19,7 +19,7 @@ class BilliardHMC(Sampler):
     """Hamiltonian Monte Carlo with exact reflections, in a learned metric.
 
     Where the energy is nearly quadratic in a box, a simplex or a ball of any norm,
-    trajectories are rotations between the walls with no gradient but in a few.
+    trajectories are rotations between the walls with no gradient except in a few.
 
     Parameters
     ----------

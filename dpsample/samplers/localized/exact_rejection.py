@@ -32,7 +32,7 @@ errors of its additions is within 4 u of its terms' sizes.
 many bits decide. Let B bound the slope of V and D the diameter of K, let K hold the
 ball of radius rho about c, s be the grid's step, and c_z = |F| sqrt(d) h.
 
-* A variate is that of the exact law but with a probability of `FAULT`: the sum over all
+* A variate is that of the exact law except with probability `FAULT`: the sum over all
   that `MOST_TRIES` take.
 * A density within a factor e^{+-e}, e = h (1 + sqrt(d) sup |grad G|), is within e^e - 1
   in total variation.

@@ -47,7 +47,7 @@ class Mode:
 
     Vectors w = x - x0 are written ``basis`` v, with orthonormal columns that span the
     domain's affine hull. :math:`g = q + e`, where <q, w> >= 0 for all points of the
-    domain but for rounding: q = - ``multiplier`` (x0 - center) on the boundary of a
+    domain up to rounding: q = - ``multiplier`` (x0 - center) on the boundary of a
     ball, q = - ``sides``^T ``multipliers`` where flat sides are active; e is the
     ``residual``.
     """

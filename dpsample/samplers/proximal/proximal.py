@@ -221,7 +221,7 @@ class Proximal(Sampler):
         metric; "tangent" uses the regularizer's strong convexity alone; "thinned" is
         "tangent" with the same acceptance from a few random records. Records of a
         hinge, absolute or quantile loss far from their kinks are screened in the first
-        two, where that saves work: it changes no draw but for rounding.
+        two, where that saves work: it changes no draw except for rounding.
     step_size : float, optional
         Step h in the metric; by default a pilot run chooses it. The conditional draw is
         exact for every step.
