@@ -30,9 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     from dpsample.cli import screen
 
-    with screen.any_text():
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    with screen.any_text(), screen.heartbeat(given[0] if given else "help"):
         try:
-            return _run(sys.argv[1:] if arguments is None else list(arguments))
+            return _run(given)
         finally:
             screen.abandon()
 

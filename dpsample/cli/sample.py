@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
-from rich.table import Table
 
 import dpsample as dps
 from dpsample.cli import INTERRUPTED, screen
@@ -49,13 +48,19 @@ class SampleOptions(RecordOptions):
     target_ess: float | None
     checkpoint: Path | None
     output: Path | None
+    overwrite: bool
     seed: int
 
 
 def run(options: SampleOptions) -> int:
     """Draw, save the draws if asked to, and print a summary; 130 after Ctrl-C."""
     inputs = (options.file, options.bounds)
-    screen.check_outputs(*inputs, options.checkpoint, output=options.output)
+    screen.check_outputs(
+        *inputs,
+        options.checkpoint,
+        output=options.output,
+        overwrite=options.overwrite,
+    )
     if options.checkpoint is not None:
         screen.check_outputs(*inputs, checkpoint=options.checkpoint)
     data = read(options, options.file)
@@ -82,7 +87,9 @@ def run(options: SampleOptions) -> int:
     if options.output is None:
         show(console, draws)
         return code
-    with screen.kept(partial(write, draws), options.output, ".nc") as place:
+    with screen.kept(
+        partial(write, draws), options.output, ".nc", overwrite=options.overwrite
+    ) as place:
         show(console, draws)
         console.print(f"Draws saved, {screen.NOT_PRIVATE}: {place}")
     return code
@@ -94,12 +101,12 @@ def show(console: Console, draws: DataTree) -> None:
     console.print(f"{attributes['sampler']}: {attributes['sampler_reason']}")
     if attributes["is_interrupted"]:
         console.print("Interrupted: these are the draws so far.")
-    console.print(summary(draws))
+    print_summary(draws)
 
 
 def write(draws: DataTree, path: Path) -> None:
     """Save a tree as a whole, or not at all."""
-    with files.replacing(path) as draft:
+    with files.replacing(path, is_private=True) as draft:
         draws.to_netcdf(draft, engine="h5netcdf")
 
 
@@ -138,8 +145,8 @@ def sampler_named(name: str) -> Sampler | Literal["auto"]:
     return known[name.lower().replace("-", "")]()
 
 
-def summary(draws: DataTree) -> Table:
-    """Table of means, standard deviations and effective sample sizes."""
+def print_summary(draws: DataTree) -> None:
+    """Print means, standard deviations and effective sample sizes."""
     from arviz_stats.base import array_stats
 
     theta = draws.posterior["theta"]
@@ -147,7 +154,8 @@ def summary(draws: DataTree) -> Table:
     head = ("name", "mean", "sd", "ESS", "R-hat")
     title = f"{screen.NOT_PRIVATE}, not releasable"
     if values.shape[1] < 4:
-        return screen.table(f"{title}; too few draws for a summary", head, [])
+        screen.print_table(f"{title}; too few draws for a summary", head, [])
+        return
     axes = {"chain_axis": 0, "draw_axis": 1}
     columns = (
         values.mean(axis=(0, 1)),
@@ -164,4 +172,4 @@ def summary(draws: DataTree) -> Table:
     hidden = values.shape[2] - len(names)
     if hidden:
         rows.append((f"and {hidden} more", *("",) * 4))
-    return screen.table(title, head, rows)
+    screen.print_table(title, head, rows)

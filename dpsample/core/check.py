@@ -106,14 +106,16 @@ def user_level() -> int:
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
     """Give a door Python's numbers for NumPy's, whose arithmetic rounds or wraps more.
 
-    A float32 times a float is a float32, and an int64 wraps around.
+    A float32 times a float is a float32, and an int64 wraps around. What underflows is
+    0 inside, as NumPy's default has it, whatever the caller's ``np.seterr`` says.
     """
 
     @functools.wraps(door)
     def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
         given: Any = [_plain(value) for value in args]
         named: Any = {name: _plain(value) for name, value in kwargs.items()}
-        return door(*given, **named)
+        with np.errstate(under="ignore"):
+            return door(*given, **named)
 
     return call
 

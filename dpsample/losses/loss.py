@@ -331,7 +331,8 @@ class Loss:
         if largest > LARGEST:
             what = "margins, response and step"
             check.fail(what, f"at most {LARGEST:g} in absolute value", largest)
-        return np.asarray(self._prox(*arrays))
+        with np.errstate(under="ignore"):
+            return np.asarray(self._prox(*arrays))
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Bisection on the increasing v - u + c phi'(v), without a closed form."""
