@@ -17,13 +17,13 @@ from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.core import check, files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
-from dpsample.losses import Logistic
 from dpsample.numerics import norms
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import shortened
 from dpsample.tables.read import contents, parse_libsvm, to_frame
+from dpsample.verbs.predictions import LOG_ODDS, probabilities
 from dpsample.verbs.results import Fit, Release, load_answer
 
 
@@ -166,15 +166,13 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
 
 
 def as_csv(release: Release | Fit, encoding: Encoding, margins: Array) -> str:
-    """Predictions, and for the logistic loss the probability of the second label."""
-    from scipy.special import expit
-
+    """Predictions and, if margins are log-odds, probabilities of the second label."""
     loss = release.public_facts.loss
     columns: dict[str, Any] = {
         "prediction": encoding.raw_response(margins, is_label=loss.is_classification)
     }
-    if isinstance(loss, Logistic):
-        columns["probability"] = expit(margins)
+    if isinstance(loss, LOG_ODDS):
+        columns["probability"] = probabilities(margins)[:, 1]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

@@ -53,7 +53,9 @@ def shown(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     if isinstance(value, float | np.floating):
-        return f"{float(value):.12g}"
+        number, text = float(value), f"{float(value):.12g}"
+        # With all digits if they are needed: "at most 0.3, got 0.3" helps nobody.
+        return text if float(text) == number else repr(number)
     if isinstance(value, int) and value.bit_length() > 256:
         # Python refuses to print the longest ones.
         digits = int(value.bit_length() * math.log10(2.0))
@@ -174,7 +176,7 @@ def open_interval(
     low: float, high: float, *, remedy: str = "", **values: object
 ) -> None:
     """Each value is a number strictly between ``low`` and ``high``."""
-    condition = f"> {low:g} and < {high:g}"
+    condition = f"> {shown(low)} and < {shown(high)}"
     _numbers(values, condition, lambda v: low < v < high, remedy)
 
 
