@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Literal, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable, RichCast
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +28,7 @@ NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
 # Characters. Columns of sentences are wrapped, but not below this width.
-LEAST_WIDTH = 30
+LEAST_WIDTH, UNLIMITED_WIDTH = 30, 1_000_000
 MINUTE_SECONDS = 60.0
 
 
@@ -126,6 +126,12 @@ def plain(text: str) -> str:
     )
 
 
+def print_whole(shown: ConsoleRenderable | RichCast) -> None:
+    """Print a table that is as wide as the terminal, or as its longest words need."""
+    least = console(UNLIMITED_WIDTH).measure(shown).minimum
+    console(max(least, shutil.get_terminal_size().columns)).print(shown)
+
+
 def print_table(
     title: str,
     head: Sequence[str],
@@ -156,7 +162,7 @@ def print_table(
     for row in texts[1:]:
         table.add_row(*map(Text, row))
     console().print(title)
-    console(sum(widths) + frame).print(table)
+    print_whole(table)
 
 
 class KeptError(Exception):

@@ -40,7 +40,7 @@ def test_what_exists_is_replaced_on_request_alone(
 ):  # F8, P4
     monkeypatch.setattr(demo, "NUM_RECORDS", 200)
     option, is_private = OUTPUTS[name]
-    path = tmp_path / "output.nc"
+    path = tmp_path / ("output.png" if name == "demo" else "output.nc")
     path.write_text("an older answer")
     path.chmod(0o644)
     given = [a for a in CASES[name][0](folder) if a not in ("--output", "--overwrite")]

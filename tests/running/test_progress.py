@@ -186,7 +186,7 @@ def release(number, **options):
     problem = dps.Problem(
         rows,
         np.where(rows[:, 0] > 0.0, 1.0, -1.0),
-        loss=dps.losses.Hinge(),
+        loss=dps.losses.Logistic(),
         domain=dps.domains.Ball(1.0),
         row_bound=1.0,
     )
@@ -224,7 +224,7 @@ def test_a_line_is_gone_after_an_error(notebook, opened, error):  # L1
 
 def test_a_display_that_fails_ends_no_run(notebook):
     notebook.error = OSError("the front end is gone")
-    assert sample().posterior["theta"].shape == (2, 20, 2)
+    assert sample().posterior["theta"].shape[:2] == (2, 20)
 
 
 def test_a_line_appears_after_a_moment_only(monkeypatch, notebook):
