@@ -4,10 +4,14 @@ import io
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import types
+from contextlib import suppress
+from fcntl import ioctl
 
 import numpy as np
 import pytest
@@ -249,35 +253,92 @@ def test_only_the_main_thread_of_the_main_process_draws(notebook):
     assert seen == [False] and progress.is_shown()
 
 
-CODE = """
+START = """
 import dpsample as dps
 from dpsample.running import progress
-progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
 from dpsample.verbs.warm import LOGISTIC, make
-options = dict(num_draws=20, num_warmup=5, num_chains=3, progress={progress})
-dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), **options)
+progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
 """
+DRAWS = """
+dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), num_draws=20, num_warmup=5,
+           num_chains=3, progress={progress})
+"""
+
+
+def in_terminal(code, *, columns=100, **variables):
+    """What a process writes on a terminal, and what stays there at its end."""
+    here, there = pty.openpty()
+    ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    done = subprocess.Popen(
+        [sys.executable, "-c", START + code],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"} | variables,
+        stderr=there,
+    )
+    os.close(there)
+    parts = []
+    with suppress(OSError):  # the end of a pseudo-terminal
+        while part := os.read(here, 65_536):
+            parts.append(part)
+    os.close(here)
+    done.wait(300)
+    text = b"".join(parts).decode()
+    return text, screen(text, columns)
+
+
+def screen(text, columns):
+    """Lines that a terminal shows in the end."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x1b]", text):
+        if part == "\n":
+            row += 1
+        elif part == "\r":
+            continue  # each line is written, or erased, from its begin
+        elif part.startswith("\x1b"):
+            row -= int(part[2:-1] or 1) if part.endswith("A") else 0
+            lines[row] = "" if part == "\x1b[2K" else lines[row]
+        else:
+            row += len(lines[row]) == columns
+            lines += [""] * (row + 1 - len(lines))
+            lines[row] += part
+        lines += [""] * (row + 1 - len(lines))
+    return [line for line in lines if line.strip()]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_a_terminal_gets_the_reason_and_a_line_per_chain(is_wanted):
-    here, there = pty.openpty()
-    code = CODE.format(progress=is_wanted)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, stderr=there, check=True
-    )
-    os.close(there)
-    try:
-        text = os.read(here, 100_000).decode()
-    except OSError:  # nothing was ever written
-        text = ""
-    os.close(here)
-    assert done.returncode == 0
-    assert ("acceptance" in text) is is_wanted
-    assert (text.count("20 of 20") >= 3) is is_wanted
-    assert any(f"{c.__name__}(" in text for c in public_samplers()) is is_wanted
-    # Each line of the last picture is erased: nothing stays.
-    if is_wanted:
-        assert text.rstrip().endswith("\x1b[2K")
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_terminal_gets_the_reason_and_a_line_per_chain(is_wanted, columns):
+    code = DRAWS.format(progress=is_wanted)
+    # Not the width of the terminal, by which lines are erased; a digit for Rich.
+    text, left = in_terminal(code, columns=columns, COLUMNS="\u00b2")
+    assert ("NOT PRIVATE" in text) is is_wanted
+    assert left == []  # L1
+    if columns == 100:
+        assert (text.count("20 of 20") >= 3) is is_wanted
+        named = any(f"{kind.__name__}(" in text for kind in public_samplers())
+        assert named is is_wanted
+
+
+RELEASES = {
+    "to its end": "",
+    "an error": """
+from dpsample.problem.problem import Problem
+def failing(*_):
+    raise SystemExit("the end")
+Problem._risks = failing
+""",
+    "Ctrl-C": """
+import signal
+from dpsample.problem.problem import Problem
+Problem._risks = lambda *_: signal.raise_signal(signal.SIGINT)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", RELEASES)
+def test_the_line_of_a_release_is_erased_whatever_ends_it(end):  # L1
+    code = RELEASES[end] + "from tests.running.test_progress import release; release(1)"
+    text, left = in_terminal(code, columns=50, COLUMNS="500")
+    assert "release is drawing" in text and "NOT PRIVATE" in text
+    assert not any("passes" in line or "drawing" in line for line in left)
