@@ -111,13 +111,13 @@ def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
     A float32 times a float is a float32, and an int64 wraps around. What underflows is
     0 inside, as NumPy's default has it, whatever the caller's ``np.seterr`` says.
     """
+    inner = np.errstate(under="ignore")(door)
 
     @functools.wraps(door)
     def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
         given: Any = [_plain(value) for value in args]
         named: Any = {name: _plain(value) for name, value in kwargs.items()}
-        with np.errstate(under="ignore"):
-            return door(*given, **named)
+        return inner(*given, **named)
 
     return call
 

@@ -75,9 +75,9 @@ def line(is_wanted: bool = True) -> Iterator[Paint]:
         if now - begin < PATIENCE_SECONDS or now - drawn < REFRESH_SECONDS:
             return
         drawn = now
-        if display is None:
-            display = _Notebook() if _in_notebook() else _Terminal()
         with suppress(Exception):  # of a terminal that is gone, or an encoding
+            if display is None:
+                display = _Notebook() if _in_notebook() else _Terminal()
             display.show(shown)
 
     try:
@@ -134,9 +134,9 @@ class _Terminal:
             transient=True,
             redirect_stdout=is_shared,  # what goes to a file does not end up here
         )
-        self.live.start()
 
     def show(self, shown: object) -> None:
+        self.live.start()  # once; here, because Ctrl-C finds what is to be erased
         self.live.update(shown, refresh=True)  # type: ignore[arg-type]
 
     def clear(self) -> None:
