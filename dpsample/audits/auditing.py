@@ -1,6 +1,5 @@
 """Audit, to refute a privacy claim on one pair of data sets, by draws from both."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -98,7 +97,7 @@ def audit(
     threads : int, optional
         Number of threads; by default the number of processors.
     progress : bool
-        Show one live line in a terminal.
+        Show one live line in a terminal or notebook, until the end.
     log_ratio : callable, optional
         For a callable mechanism: the exact log of the density of rows of outputs on
         ``neighbor`` over that on ``problem``, shape (num_draws,). It is trusted.
@@ -269,15 +268,7 @@ def _subject(mechanism: object) -> str:
 @contextmanager
 def _line(is_wanted: bool) -> Iterator[Progress]:
     """Show the share of draws that are done, in a terminal or notebook."""
-    if not (is_wanted and screen.is_shown()):
-        yield lambda share, found="": None
-        return
-
-    def show(share: float, found: str = "") -> None:
-        sys.stderr.write(f"\raudit: {100.0 * share:3.0f} % of the draws{found}")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\n")
+    with screen.line(is_wanted) as paint:
+        yield lambda share, found="": paint(
+            f"audit: {100.0 * share:3.0f} % of the draws{found}"
+        )

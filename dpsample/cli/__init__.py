@@ -25,14 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         0; 1 if a verdict is negative, or if something failed after a draw, which is
-        then in a file that the message names; 2 after an error of the user; 130 after
-        Ctrl-C. Errors are one line on stderr. An error of the program is not caught.
+        then in a file that the message names, or if the reader of stdout has gone; 2
+        after an error of the user; 130 after Ctrl-C. Errors are one line on stderr. An
+        error of the program is not caught.
     """
     from dpsample.cli import screen
 
-    with screen.any_text():
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    with screen.any_text(), screen.heartbeat(given[0] if given else "help"):
         try:
-            return _run(sys.argv[1:] if arguments is None else list(arguments))
+            return _run(given)
         finally:
             screen.abandon()
 
@@ -50,6 +52,8 @@ def _run(given: list[str]) -> int:
         screen.flush()
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except SystemExit as end:  # of the option parser: no reader, or a completion
+        return end.code if isinstance(end.code, int) else FAILED
     except KeptError as error:
         screen.tell(f"error: {error}")
         return FAILED

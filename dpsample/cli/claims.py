@@ -3,14 +3,12 @@
 import json
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.progress import Progress
-
 from dpsample.cli import screen
 from dpsample.cli.screen import Side
 from dpsample.core import check
 from dpsample.experiments import papers
 from dpsample.privacy.printed import PAPERS, Claim, claims
+from dpsample.running import progress
 
 HEAD = (
     "where",
@@ -38,13 +36,9 @@ def run(paper: str | None, *, markdown: bool = False, as_json: bool = False) -> 
         check.fail("json", "False with markdown", True, "Choose one format.")
     if paper is not None:
         check.one_of(tuple(PAPERS), paper=paper)
-    shown = Console(stderr=True)
-    quiet = not shown.is_terminal
-    with Progress(console=shown, transient=True, disable=quiet) as bar:
-        task = bar.add_task("accounting", total=None)
+    with progress.line() as paint:
         rows = claims(
-            paper,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            paper, progress=lambda done, total: paint(f"claims: {done} of {total}")
         )
     if as_json:
         print(json.dumps([row.to_dict() for row in rows], indent=1))
@@ -52,8 +46,8 @@ def run(paper: str | None, *, markdown: bool = False, as_json: bool = False) -> 
         print("\n".join(markdown_lines(rows)))
     else:
         _print_words(HEAD, [(row.paper, cells(row)) for row in rows], SIDES)
-        for line in LEGEND:
-            screen.console().print(line)
+        for note in LEGEND:
+            screen.console().print(note)
 
 
 def markdown_lines(rows: Sequence[Claim]) -> list[str]:
@@ -100,7 +94,8 @@ def print_errata(code: str | None, *, markdown: bool = False) -> None:
         print("\n".join([f"{entry.head}: {PAPERS[entry.paper]}", *entry.lines()]))
     else:
         rows = [(x.paper, (x.id, x.place, x.kind, x.true)) for x in papers.errata()]
-        _print_words(("code", "where", "kind", "what is true"), rows)
+        head = ("code", "where", "kind", "what is true")
+        _print_words(head, rows, sentences=("where", "what is true"))
 
 
 def print_items(*, markdown: bool = False) -> None:
@@ -109,16 +104,19 @@ def print_items(*, markdown: bool = False) -> None:
         print("\n".join(papers.items_page()))
         return
     rows = [(x.paper, (x.item, x.about, x.verdict, x.why)) for x in papers.items()]
-    _print_words(("item", "about", "verdict", "how"), rows)
+    head = ("item", "about", "verdict", "how")
+    _print_words(head, rows, sentences=("about", "how"))
 
 
 def _print_words(
     head: Sequence[str],
     rows: Sequence[tuple[str, Sequence[str]]],
     sides: Sequence[Side] = ("left",) * 4,
+    *,
+    sentences: Sequence[str] = (),
 ) -> None:
     """One table for each paper that has rows."""
     for key, title in PAPERS.items():
         own = [cells for paper, cells in rows if paper == key]
         if own:
-            screen.console().print(screen.table(title, head, own, sides))
+            screen.print_table(title, head, own, sides, sentences=sentences)

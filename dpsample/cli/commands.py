@@ -71,11 +71,15 @@ MaxSeconds = Annotated[float | None, Option(help="Keep the draws made until then
 Checkpoint = Annotated[Path | None, Option(help="File to go on from.")]
 Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE.")]
 ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
-Picture = Annotated[Path, Option("--output", help="Picture to write.")]
+Picture = Annotated[
+    Path | None,
+    Option("--output", help="Picture to write; by default dpsample-demo.png."),
+]
 Paper = Annotated[
     str | None,
     Option(help="bassily, gopi, su, xie or xu (first authors); by default all five."),
 ]
+Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing output.")]
 Code = Annotated[str | None, typer.Argument(help="GLLST-E1, BFTT-4, gradient-E15...")]
 Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
@@ -110,6 +114,7 @@ def release(
     risk: Risk = "population",
     sampler_share: SamplerShare = 0.1,
     output: Output = None,
+    overwrite: Overwrite = False,
     evaluate: Evaluate = None,
     seed: Seed = None,
 ) -> None:
@@ -134,27 +139,33 @@ def predict(
     file: File,
     output: Predictions = None,
     format: Format = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Predict the records in FILE, which need no response, by a saved ANSWER."""
     from dpsample.cli.release import predict
 
-    predict(answer, file, output, format)
+    predict(answer, file, output, format, overwrite=overwrite)
 
 
 @app.command()
-def bounds(file: File, output: Skeleton = None, format: Format = None) -> None:
+def bounds(
+    file: File,
+    output: Skeleton = None,
+    format: Format = None,
+    overwrite: Overwrite = False,
+) -> None:
     """Write what a bounds file needs: the columns of FILE, and none of its values."""
     from dpsample.cli.records import write_skeleton
 
-    write_skeleton(file, output, format)
+    write_skeleton(file, output, format, overwrite=overwrite)
 
 
 @app.command()
-def certificate(file: Answer, html: Page = None) -> int:
+def certificate(file: Answer, html: Page = None, overwrite: Overwrite = False) -> int:
     """Print a certificate, or write a page about it; the exit code is as of verify."""
     from dpsample.cli.verify import show
 
-    return show(file, html)
+    return show(file, html, overwrite=overwrite)
 
 
 @app.command()
@@ -190,6 +201,7 @@ def sample(
     max_seconds: MaxSeconds = None,
     checkpoint: Checkpoint = None,
     output: Study = None,
+    overwrite: Overwrite = False,
     seed: ChainSeed = 0,
 ) -> int:
     """Draw many times from the density of a release, for study: NOT PRIVATE."""
@@ -200,11 +212,11 @@ def sample(
 
 
 @app.command()
-def demo(output: Picture = Path("dpsample-demo.png")) -> None:
+def demo(output: Picture = None, overwrite: Overwrite = False) -> None:
     """Release from 10 000 synthetic records and draw a picture."""
     from dpsample.cli.demo import run
 
-    run(output)
+    run(output, overwrite=overwrite)
 
 
 @app.command()

@@ -21,11 +21,16 @@ NUM_RECORDS = 10_000
 DIM = 10
 SIGNAL, RADIUS = 2.5, 3.0  # the truth lies inside the ball
 FALSE_ALARMS = 0.01
+PICTURE = Path("dpsample-demo.png")
 
 
-def run(picture: Path) -> None:
-    """Release, print the certificate and the risks, and save the picture."""
-    screen.check_outputs(output=picture)
+def run(output: Path | None, *, overwrite: bool = False) -> None:
+    """Release, print the certificate and the risks, and save the picture.
+
+    The picture of the last demo is replaced, another file is not.
+    """
+    picture = output or PICTURE
+    screen.check_outputs(output=picture, overwrite=overwrite or output is None)
     console = screen.console()
     console.print(
         f"{NUM_RECORDS} synthetic records of a logistic model, {DIM} features, rows of "
@@ -40,7 +45,7 @@ def run(picture: Path) -> None:
         row_bound=1.0,
     )
     answer = dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
-    console.print(answer.certificate)
+    screen.print_whole(answer.certificate)
     diagnostics = answer.nonprivate_diagnostics or {}
     rows = [
         ("private", f"{diagnostics['risk']:.4f}"),
@@ -48,7 +53,7 @@ def run(picture: Path) -> None:
         ("theta = 0", f"{problem.risk(np.zeros(DIM)):.4f}"),
     ]
     title = f"{screen.NOT_PRIVATE} (here they are synthetic)"
-    console.print(screen.table(title, ("parameters", "mean loss"), rows))
+    screen.print_table(title, ("parameters", "mean loss"), rows)
     try:
         draw(answer, data, picture)
     except ImportError:

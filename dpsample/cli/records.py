@@ -147,14 +147,11 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
     )
 
 
-def write_skeleton(file: Path, output: Path | None, format: str | None) -> None:
-    """Print a bounds file to fill in, without any value of the records, or write it.
-
-    The output is a file that does not exist yet.
-    """
-    screen.check_outputs(file, output=output)
-    if output is not None and output.exists():
-        check.fail("output", "a new file", str(output), "It may be filled in already.")
+def write_skeleton(
+    file: Path, output: Path | None, format: str | None, *, overwrite: bool = False
+) -> None:
+    """Print a bounds file to fill in, without any value of the records, or write it."""
+    screen.check_outputs(file, output=output, overwrite=overwrite)
     content, kind = contents(file, format)
     if kind == "libsvm":
         check.fail("file", "a table with named columns", "a LIBSVM file")

@@ -17,13 +17,13 @@ from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.core import check, files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
-from dpsample.losses import Logistic
 from dpsample.numerics import norms
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import shortened
 from dpsample.tables.read import contents, parse_libsvm, to_frame
+from dpsample.verbs.predictions import LOG_ODDS, probabilities
 from dpsample.verbs.results import Fit, Release, load_answer
 
 
@@ -38,6 +38,7 @@ class ReleaseOptions(RecordOptions):
     risk: Risk
     sampler_share: float
     output: Path | None
+    overwrite: bool
     evaluate: Path | None
     seed: int | None
 
@@ -48,7 +49,7 @@ def run(options: ReleaseOptions) -> None:
     Everything that can be wrong is found before the draw; after it, nothing loses it.
     """
     inputs = (options.file, options.evaluate, options.bounds)
-    screen.check_outputs(*inputs, output=options.output)
+    screen.check_outputs(*inputs, output=options.output, overwrite=options.overwrite)
     data = read(options, options.file)
     problem = build(options, data)
     problems = [(options.file.name, problem)]
@@ -69,8 +70,14 @@ def run(options: ReleaseOptions) -> None:
         sampler_share=options.sampler_share,
         seed=options.seed,
     )
-    with screen.kept(answer.save, options.output, ".json", answer.to_json) as place:
-        console.print(answer.certificate)
+    with screen.kept(
+        answer.save,
+        options.output,
+        ".json",
+        answer.to_json,
+        overwrite=options.overwrite,
+    ) as place:
+        screen.print_whole(answer.certificate)
         if place is not None:
             console.print(f"Private parameters and certificate saved: {place}")
             if had_answer and place == options.output:  # not in a spare file
@@ -80,9 +87,9 @@ def run(options: ReleaseOptions) -> None:
         else:
             pairs = zip(answer.feature_names, answer.theta, strict=True)
             rows = [(name, f"{value:.6g}") for name, value in pairs]
-            console.print(screen.table("Private parameters", ("name", "value"), rows))
+            screen.print_table("Private parameters", ("name", "value"), rows)
         if options.evaluate is not None:
-            console.print(evaluation(answer, problems))
+            print_evaluation(answer, problems)
 
 
 def evaluated(options: ReleaseOptions, path: Path, data: Dataset) -> dps.Problem:
@@ -93,8 +100,8 @@ def evaluated(options: ReleaseOptions, path: Path, data: Dataset) -> dps.Problem
         raise ValueError(f"--evaluate {path}: {error}") from error
 
 
-def evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> object:
-    """Table of mean losses, and accuracies, of the private and the best parameters."""
+def print_evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> None:
+    """Print mean losses, and accuracies, of the private and the best parameters."""
     diagnostics = answer.nonprivate_diagnostics or {}
     best = replace(answer, theta=diagnostics["non_private_theta"])
     is_classification = answer.certificate.facts.loss.is_classification
@@ -109,12 +116,19 @@ def evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> obje
                 labels = np.where(problem.margins(one.theta) >= 0.0, 1.0, -1.0)
                 row.append(f"{(labels == problem.data.response).mean():.4f}")
             rows.append(row)
-    return screen.table(screen.NOT_PRIVATE, head, rows)
+    screen.print_table(screen.NOT_PRIVATE, head, rows)
 
 
-def predict(answer: Path, file: Path, output: Path | None, format: str | None) -> None:
+def predict(
+    answer: Path,
+    file: Path,
+    output: Path | None,
+    format: str | None,
+    *,
+    overwrite: bool = False,
+) -> None:
     """Write what a saved answer says of new records; what was clipped is told."""
-    screen.check_outputs(answer, file, output=output)
+    screen.check_outputs(answer, file, output=output, overwrite=overwrite)
     release = load_answer(answer)
     facts = release.public_facts
     if facts.offset_bound > 0.0:
@@ -131,7 +145,7 @@ def predict(answer: Path, file: Path, output: Path | None, format: str | None) -
     if output is None:
         sys.stdout.write(text)
     else:
-        files.write(output, text.encode())
+        files.write(output, text.encode(), is_private=True)
         screen.console().print(f"{len(margins)} predictions saved: {output}")
 
 
@@ -152,15 +166,13 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
 
 
 def as_csv(release: Release | Fit, encoding: Encoding, margins: Array) -> str:
-    """Predictions, and for the logistic loss the probability of the second label."""
-    from scipy.special import expit
-
+    """Predictions and, if margins are log-odds, probabilities of the second label."""
     loss = release.public_facts.loss
     columns: dict[str, Any] = {
         "prediction": encoding.raw_response(margins, is_label=loss.is_classification)
     }
-    if isinstance(loss, Logistic):
-        columns["probability"] = expit(margins)
+    if isinstance(loss, LOG_ODDS):
+        columns["probability"] = probabilities(margins)[:, 1]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

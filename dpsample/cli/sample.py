@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
-from rich.table import Table
 
 import dpsample as dps
 from dpsample.cli import INTERRUPTED, screen
@@ -51,13 +50,19 @@ class SampleOptions(RecordOptions):
     max_seconds: float | None
     checkpoint: Path | None
     output: Path | None
+    overwrite: bool
     seed: int
 
 
 def run(options: SampleOptions) -> int:
     """Draw, save the draws if asked to, and print a summary; 130 after Ctrl-C."""
     inputs = (options.file, options.bounds)
-    screen.check_outputs(*inputs, options.checkpoint, output=options.output)
+    screen.check_outputs(
+        *inputs,
+        options.checkpoint,
+        output=options.output,
+        overwrite=options.overwrite,
+    )
     if options.checkpoint is not None:
         screen.check_outputs(*inputs, checkpoint=options.checkpoint)
     data = read(options, options.file)
@@ -85,7 +90,9 @@ def run(options: SampleOptions) -> int:
     if options.output is None:
         show(console, draws)
         return code
-    with screen.kept(partial(write, draws), options.output, ".nc") as place:
+    with screen.kept(
+        partial(write, draws), options.output, ".nc", overwrite=options.overwrite
+    ) as place:
         show(console, draws)
         console.print(f"Draws saved, {screen.NOT_PRIVATE}: {place}")
     return code
@@ -97,12 +104,12 @@ def show(console: Console, draws: DataTree) -> None:
     console.print(f"{attributes['sampler']}: {attributes['sampler_reason']}")
     if attributes["is_interrupted"]:
         console.print("Interrupted: these are the draws so far.")
-    console.print(summary(draws))
+    print_summary(draws)
 
 
 def write(draws: DataTree, path: Path) -> None:
     """Save a tree as a whole, or not at all."""
-    with files.replacing(path) as draft:
+    with files.replacing(path, is_private=True) as draft:
         draws.to_netcdf(draft, engine="h5netcdf")
 
 
@@ -141,8 +148,8 @@ def sampler_named(name: str) -> Sampler | Literal["auto"]:
     return known[name.lower().replace("-", "")]()
 
 
-def summary(draws: DataTree) -> Table:
-    """Table of means, standard deviations and effective sample sizes."""
+def print_summary(draws: DataTree) -> None:
+    """Print means, standard deviations and effective sample sizes."""
     from arviz_stats.base import array_stats
 
     from dpsample.diagnostics.summaries import mixing, superchains
@@ -153,7 +160,8 @@ def summary(draws: DataTree) -> Table:
     title = f"{screen.NOT_PRIVATE}, not releasable"
     is_short = are_many_and_short(*values.shape[:2])
     if values.shape[1] < 4 and not is_short:
-        return screen.table(f"{title}; too few draws for a summary", head, [])
+        screen.print_table(f"{title}; too few draws for a summary", head, [])
+        return
     if is_short:
         found = mixing(values, superchains(theta))
         sizes, r_hats = found["ess_bulk"], found["r_hat"]
@@ -170,4 +178,4 @@ def summary(draws: DataTree) -> Table:
     hidden = values.shape[2] - len(names)
     if hidden:
         rows.append((f"and {hidden} more", *("",) * 4))
-    return screen.table(title, head, rows)
+    screen.print_table(title, head, rows)

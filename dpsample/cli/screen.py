@@ -1,17 +1,24 @@
 """What commands print and keep: plain text without markup, and every draw.
 
-What was drawn is kept, whatever fails afterwards, in a file that is named.
+What was drawn is kept, whatever fails afterwards, in a file that is named. No width of
+a terminal cuts a result.
 """
 
+import errno
 import os
+import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from queue import Empty, SimpleQueue
+from typing import Literal, TextIO
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleRenderable, RichCast
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +27,9 @@ from dpsample.core import check, files
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
+# Characters. Columns of sentences are wrapped, but not below this width.
+LEAST_WIDTH, UNLIMITED_WIDTH = 30, 1_000_000
+MINUTE_SECONDS = 60.0
 
 
 class _Console(Console):
@@ -29,9 +39,20 @@ class _Console(Console):
         raise  # noqa: PLE0704 - called while the error is handled
 
 
-def console() -> Console:
-    """Return a console that prints brackets and numbers as they are."""
-    return _Console(markup=False, highlight=False, soft_wrap=True)
+def console(width: int | None = None) -> Console:
+    """Return a console that prints brackets, colons and numbers as they are.
+
+    Its width is always given, because Rich believes ``COLUMNS=0``.
+    """
+    size = shutil.get_terminal_size()
+    return _Console(
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=True,
+        width=width or size.columns,
+        height=size.lines,
+    )
 
 
 @contextmanager
@@ -70,6 +91,34 @@ def tell(text: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+@contextmanager
+def heartbeat(command: str) -> Iterator[None]:
+    """Say each minute on stderr what runs, where no terminal shows a live line."""
+    if _is_terminal(sys.stderr):
+        yield
+        return
+    # A queue, because Ctrl-C in the locks of an event could stop both threads for good.
+    end, begin = SimpleQueue[None](), time.monotonic()
+
+    def beat() -> None:
+        while True:
+            with suppress(Empty):
+                end.get(timeout=MINUTE_SECONDS)
+                return
+            minutes = (time.monotonic() - begin) / 60.0
+            tell(f"{command}: {minutes:.0f} min so far")
+
+    threading.Thread(target=beat, name="dpsample minutes", daemon=True).start()
+    try:
+        yield
+    finally:
+        end.put(None)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
 def plain(text: str) -> str:
     """Show control characters as escapes: a file's names must not steer a terminal."""
     return "".join(
@@ -77,19 +126,43 @@ def plain(text: str) -> str:
     )
 
 
-def table(
+def print_whole(shown: ConsoleRenderable | RichCast) -> None:
+    """Print a table that is as wide as the terminal, or as its longest words need."""
+    least = console(UNLIMITED_WIDTH).measure(shown).minimum
+    console(max(least, shutil.get_terminal_size().columns)).print(shown)
+
+
+def print_table(
     title: str,
-    head: Iterable[str],
-    rows: Iterable[Iterable[str]],
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
     sides: Sequence[Side] = ("left",),
-) -> Table:
-    """Return a table, columns without a side to the right."""
-    result = Table(title=title, title_justify="left")
+    *,
+    sentences: Sequence[str] = (),
+) -> None:
+    """Print a table, columns without a side to the right.
+
+    Columns of ``sentences`` are wrapped between words, to fit the terminal. All others
+    have the width of their longest cell: nothing is cut, however narrow a terminal is.
+    """
+    texts = [list(head), *([plain(cell) for cell in row] for row in rows)]
+    columns = list(zip(*texts, strict=True))
+    widths = [max(map(cell_len, cells)) for cells in columns]
+    wrapped = [j for j, name in enumerate(head) if name in sentences]
+    frame = 3 * len(widths) + 1
+    fixed = sum(width for j, width in enumerate(widths) if j not in wrapped)
+    for j in wrapped:
+        room = (shutil.get_terminal_size().columns - frame - fixed) // len(wrapped)
+        longest = max(cell_len(word) for cell in columns[j] for word in cell.split())
+        widths[j] = min(widths[j], max(room, LEAST_WIDTH, longest))
+    table = Table()
     for j, name in enumerate(head):
-        result.add_column(name, justify=sides[j] if j < len(sides) else "right")
-    for row in rows:
-        result.add_row(*(Text(plain(cell)) for cell in row))
-    return result
+        side = sides[j] if j < len(sides) else "right"
+        table.add_column(name, justify=side, width=widths[j], no_wrap=j not in wrapped)
+    for row in texts[1:]:
+        table.add_row(*map(Text, row))
+    console().print(title)
+    print_whole(table)
 
 
 class KeptError(Exception):
@@ -103,14 +176,22 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def check_outputs(*others: Path | None, **outputs: Path | None) -> None:
-    """Refuse, before the draw, outputs that would fail after it or replace an input."""
+def check_outputs(
+    *others: Path | None, overwrite: bool = True, **outputs: Path | None
+) -> None:
+    """Refuse, before the draw, outputs that would fail after it or replace an input.
+
+    Without ``overwrite`` they may not exist either.
+    """
     for name, path in outputs.items():
         if path is None:
             continue
         files.check_output(name, path)
         if any(other is not None and _are_one(path, other) for other in others):
             check.fail(name, "another file than the others", str(path))
+        if path.is_file() and not overwrite:
+            remedy = "Choose another, or pass --overwrite to replace what is there."
+            check.fail(name, "a new file", str(path), remedy)
     if all(path is None for path in outputs.values()):
         if sys.stdout is None or sys.stdout.closed:
             check.fail("stdout", "open", "none", "Name a file with --output.")
@@ -124,7 +205,12 @@ def _are_one(path: Path, other: Path) -> bool:
 
 @contextmanager
 def kept(
-    save: Save, output: Path | None, suffix: str, text: Callable[[], str] | None = None
+    save: Save,
+    output: Path | None,
+    suffix: str,
+    text: Callable[[], str] | None = None,
+    *,
+    overwrite: bool = True,
 ) -> Iterator[Path | None]:
     """Save what was drawn, and guard what follows.
 
@@ -140,6 +226,8 @@ def kept(
     place, reason = None, ""
     try:
         if output is not None:
+            if output.is_file() and not overwrite:  # it came while we drew
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             save(output)
             place = output
     except OSError as error:

@@ -50,7 +50,7 @@ def show(studies: Studies = HERE) -> None:
         ]
         rows.append((name, *sizes, study.title))
     head = ("study", "replicates", "quick", "title")
-    screen.console().print(screen.table(f"Studies in {studies}", head, rows))
+    screen.print_table(f"Studies in {studies}", head, rows, sentences=("title",))
 
 
 @app.command()

@@ -35,10 +35,10 @@ def run(file: Path, checker: str = "standard") -> int:
     return 0
 
 
-def show(file: Path, html: Path | None) -> int:
+def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
     """Print the certificate, or write a page for everybody; 1 if it does not verify."""
     if html is not None:
-        screen.check_outputs(file, html=html)
+        screen.check_outputs(file, html=html, overwrite=overwrite)
 
     def document(answer: AnyAnswer) -> str:
         # The page of an answer verifies it, which may take long: not twice.

@@ -54,7 +54,9 @@ def shown(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     if isinstance(value, float | np.floating):
-        return f"{float(value):.12g}"
+        number, text = float(value), f"{float(value):.12g}"
+        # With all digits if they are needed: "at most 0.3, got 0.3" helps nobody.
+        return text if float(text) == number else repr(number)
     if isinstance(value, int) and value.bit_length() > 256:
         # Python refuses to print the longest ones.
         digits = int(value.bit_length() * math.log10(2.0))
@@ -107,14 +109,16 @@ def user_level() -> int:
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
     """Give a door Python's numbers for NumPy's, whose arithmetic rounds or wraps more.
 
-    A float32 times a float is a float32, and an int64 wraps around.
+    A float32 times a float is a float32, and an int64 wraps around. What underflows is
+    0 inside, as NumPy's default has it, whatever the caller's ``np.seterr`` says.
     """
+    inner = np.errstate(under="ignore")(door)
 
     @functools.wraps(door)
     def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
         given: Any = [_plain(value) for value in args]
         named: Any = {name: _plain(value) for name, value in kwargs.items()}
-        return door(*given, **named)
+        return inner(*given, **named)
 
     return call
 
@@ -183,7 +187,7 @@ def open_interval(
     low: float, high: float, *, remedy: str = "", **values: object
 ) -> None:
     """Each value is a number strictly between ``low`` and ``high``."""
-    condition = f"> {low:g} and < {high:g}"
+    condition = f"> {shown(low)} and < {shown(high)}"
     _numbers(values, condition, lambda v: low < v < high, remedy)
 
 

@@ -1,4 +1,7 @@
-"""Files that are written: tested before the work, whole or not at all."""
+"""Files that are written: tested before the work, whole or not at all.
+
+Private ones, which hold draws or records, are readable by their owner alone.
+"""
 
 import os
 import secrets
@@ -8,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpsample.core import check
+
+OWNER_ONLY = 0o600
 
 
 def check_output(name: str, path: Path) -> None:
@@ -39,28 +44,32 @@ def check_output(name: str, path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[Path]:
+def replacing(
+    path: str | os.PathLike[str], *, is_private: bool = False
+) -> Iterator[Path]:
     """Give a file to write, which takes the place of ``path`` at the end of the block.
 
-    An error leaves what was at ``path``, and no other file. Readers see the old content
-    or the new one, never a part. Devices and pipes are written directly. A new file has
-    ``mode``, less what the process masks; an old one keeps its own.
+    If it ``is_private``, its owner alone may read it, whoever could before. An error
+    leaves what was at ``path``, and no other file. Readers see the old content or the
+    new one, never a part. Devices and pipes are written directly.
     """
     given = Path(path)
     if _is_special(given):
         yield given
         return
     place = given.resolve()  # a link stays a link
-    with _draft(place, mode) as draft:
+    with _draft(place, OWNER_ONLY if is_private else 0o666) as draft:
         yield draft
         with draft.open("rb+") as file:  # on the disk before the old file goes
             os.fsync(file.fileno())
         draft.replace(place)
 
 
-def write(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> None:
+def write(
+    path: str | os.PathLike[str], content: bytes, *, is_private: bool = False
+) -> None:
     """Write a whole file; an error leaves what was there."""
-    with replacing(path, mode=mode) as draft:
+    with replacing(path, is_private=is_private) as draft:
         draft.write_bytes(content)
 
 
@@ -76,7 +85,10 @@ def _forget(draft: Path) -> None:
 
 @contextmanager
 def _draft(place: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Make an empty file beside ``place``, as readable as that one, for a block."""
+    """Make an empty file beside ``place`` for a block.
+
+    It is as readable as that one, but never more than ``mode`` allows.
+    """
     draft = place.with_name(f".{secrets.token_hex(8)}{place.suffix}")
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     try:
@@ -86,7 +98,7 @@ def _draft(place: Path, mode: int = 0o666) -> Iterator[Path]:
             error.filename = str(place)  # nobody knows the draft
             raise
         if place.exists():
-            draft.chmod(stat.S_IMODE(place.stat().st_mode))
+            draft.chmod(stat.S_IMODE(place.stat().st_mode) & mode)
         yield draft
     finally:
         try:

@@ -20,6 +20,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.running.progress import with_line
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
 from dpsample.samplers.couplings.meeting import check_counts, find
@@ -144,6 +145,7 @@ class MixingBound:
         )
 
 
+@with_line
 def tv_bound(
     target: Gibbs,
     sampler: Sampler | Prepared,
@@ -156,6 +158,7 @@ def tv_bound(
     max_steps: int = 10_000,
     init: ArrayLike | None = None,
     threads: int | None = None,
+    progress: bool = True,
 ) -> MixingBound:
     """Bound the total variation of a chain to its target over time, by couplings.
 
@@ -184,6 +187,8 @@ def tv_bound(
         Where both chains start; by default each at a random point, as in `sample`.
     threads : int, optional
         Number of threads; by default the number of processors.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -213,6 +218,7 @@ def tv_bound(
     >>> bool((bound.upper >= np.minimum(1.0, bound.estimate)).all())
     True
     """
+    del progress  # `with_line` has seen to it
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.integer(1, max_steps=max_steps)
     check.open_interval(0.0, 1.0, confidence=confidence)

@@ -12,6 +12,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
+from dpsample.running.progress import with_line
 from dpsample.samplers import couplings
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings.meeting import check_counts
@@ -89,6 +90,7 @@ class MomentCheck:
         )
 
 
+@with_line
 def unbiased_moments(
     target: Gibbs,
     sampler: Sampler | Prepared,
@@ -103,6 +105,7 @@ def unbiased_moments(
     max_steps: int = 10_000,
     init: ArrayLike | None = None,
     threads: int | None = None,
+    progress: bool = True,
 ) -> MomentCheck:
     """Estimate moments without burn-in bias and compare them with exact values.
 
@@ -126,6 +129,8 @@ def unbiased_moments(
         Gives the same estimates for any number of threads.
     max_steps, init, threads
         As in `tv_bound`.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -155,6 +160,7 @@ def unbiased_moments(
     >>> moments.ok, [value.round(12).tolist() for value in moments.exact]
     (True, [[2.5], [7.25]])
     """
+    del progress  # `with_line` has seen to it
     from scipy.stats import t
 
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")

@@ -13,6 +13,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.laws import POWER, Interval
+from dpsample.running.progress import with_line
 from dpsample.samplers.couplings.meeting import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
@@ -119,6 +120,7 @@ def shift(distance: float) -> float:
     return float(2.0 * norm.ppf(0.5 + 0.5 * min(distance, 1.0)))
 
 
+@with_line
 def compare(
     draws: Sampler | DataTree | Array,
     target: Gibbs,
@@ -129,6 +131,7 @@ def compare(
     false_alarm: float = 1e-3,
     seed: Seed = 0,
     threads: int | None = None,
+    progress: bool = True,
 ) -> Comparison:
     """Compare draws, or a sampler, with the exact law of the target.
 
@@ -153,6 +156,8 @@ def compare(
         Of the chains and of the reference.
     threads : int, optional
         Number of threads; by default the number of processors.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -184,6 +189,7 @@ def compare(
     >>> dps.diagnostics.compare(draws, target).findings
     ('theta[0]', 'energy')
     """
+    del progress  # `with_line` has seen to it
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
     check.normal(false_alarm=false_alarm)  # it is divided among the views

@@ -23,6 +23,7 @@ from dpsample.diagnostics.laws import POWER, threshold
 from dpsample.losses import Linear
 from dpsample.problem.homes import InMemory
 from dpsample.problem.problem import Problem
+from dpsample.running.progress import with_line
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.couplings.meeting import run_all
@@ -137,6 +138,7 @@ class Calibration:
         )
 
 
+@with_line
 def simulation_based_calibration(
     target: Gibbs,
     sampler: Sampler,
@@ -147,6 +149,7 @@ def simulation_based_calibration(
     false_alarm: float = 1e-3,
     seed: Seed = 0,
     threads: int | None = None,
+    progress: bool = True,
 ) -> Calibration:
     """Check a posterior computation on data sets simulated from its own prior.
 
@@ -170,6 +173,8 @@ def simulation_based_calibration(
         Gives the same ranks for any number of threads.
     threads : int, optional
         Number of threads; by default the number of processors.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -201,6 +206,7 @@ def simulation_based_calibration(
     >>> report.ok, report.ranks.shape
     (True, (100, 3))
     """
+    del progress  # `with_line` has seen to it
     _check_arguments(target, sampler)
     check.integer(2, num_replicates=num_replicates)
     check.integer(1, num_draws=num_draws)

@@ -16,9 +16,9 @@ from dpsample.numerics.stable import softplus_sigmoid, vexp
 def _logistic_curvature(margins: Array) -> Array:
     # 1 / (2 + 2 cosh u) = sech^2(u / 2) / 4, divided twice so that it does not overflow
     # before the curvature itself rounds to 0.
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         half = np.cosh(0.5 * margins)
-    return np.asarray(0.25 / half / half)
+        return np.asarray(0.25 / half / half)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,8 @@ class CalibratedLogistic(Loss):
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return half of exp(-z) on the part that is not linear."""
         z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
-        far, near = (0.5 * np.exp(-np.maximum(z, 0.0)) for z in (z_high, z_low))
+        with np.errstate(under="ignore"):
+            far, near = (0.5 * np.exp(-np.maximum(z, 0.0)) for z in (z_high, z_low))
         inside, meets = z_low > ROUNDING, z_high >= -ROUNDING
         return np.where(inside, far, 0.0), np.where(meets, near, 0.0)
 

@@ -231,12 +231,13 @@ class Loss:
             remedy = "Map the labels, for example 2 * y - 1 for labels 0 and 1."
         elif response_bound is not None:
             bad = np.abs(response) > response_bound
-            condition = f"within response_bound = {response_bound:g} in absolute value"
+            condition = f"within response_bound = {check.shown(response_bound)}"
+            condition += " in absolute value"
             remedy = "Declare the public bound that holds, or pass clip_rows=True."
         else:
             return
         for i in np.flatnonzero(bad)[:1]:
-            got = f"{response[i]:g} at record {first + i}"
+            got = f"{check.shown(response[i])} at record {first + i}"
             check.fail("response", condition, got, remedy)
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
@@ -331,7 +332,8 @@ class Loss:
         if largest > LARGEST:
             what = "margins, response and step"
             check.fail(what, f"at most {LARGEST:g} in absolute value", largest)
-        return np.asarray(self._prox(*arrays))
+        with np.errstate(under="ignore"):
+            return np.asarray(self._prox(*arrays))
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
         """Bisection on the increasing v - u + c phi'(v), without a closed form."""

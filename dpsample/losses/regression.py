@@ -229,7 +229,8 @@ class PowerFour(Loss):
         low, high = lower - response, upper - response
         near = np.maximum(0.0, np.maximum(low, -high))
         far = np.maximum(np.abs(low), np.abs(high))
-        return 12.0 * near**2, 12.0 * far**2
+        with np.errstate(under="ignore"):
+            return 12.0 * near**2, 12.0 * far**2
 
     def secant_curvature(
         self, margins: Array, lower: Array, upper: Array, response: Array

@@ -117,9 +117,10 @@ class Rules:
             return first + int(above[0]), float(sizes[above[0]]), above.size
         facts.loss.check_response(response, self.response_limit, first=first)
         for i in np.flatnonzero(np.abs(offset) > facts.offset_bound)[:1]:
-            bound = f"within offset_bound = {facts.offset_bound:g} in absolute value"
+            bound = f"within offset_bound = {check.shown(facts.offset_bound)}"
+            bound += " in absolute value"
             remedy = "Declare the public bound of the offsets."
-            got = f"{offset[i]:g} in record {first + i}"
+            got = f"{check.shown(offset[i])} in record {first + i}"
             check.fail("offset", bound, got, remedy)
         return NONE_ABOVE
 
@@ -174,8 +175,8 @@ class Rules:
         place, size, count = folded(checked, worst)
         if count:
             norm, bound = self.facts.row_norm, self.facts.row_bound
-            wanted = f"rows of {norm:g}-norm at most row_bound = {bound:g}"
-            got = f"{size:.10g} in record {place} ({count} records are above)"
+            wanted = f"rows of {norm:g}-norm at most row_bound = {check.shown(bound)}"
+            got = f"{check.shown(size)} in record {place} ({count} records are above)"
             remedy = "Declare the public bound that holds, or pass clip_rows=True."
             check.fail("features", wanted, got, remedy)
 

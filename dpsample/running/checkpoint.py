@@ -91,7 +91,7 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
     """
     states: dict[str, Any] = {name: _stacked(run, name) for name in STATE}
     try:
-        with replacing(path) as draft, draft.open("wb") as file:
+        with replacing(path, is_private=True) as draft, draft.open("wb") as file:
             np.savez(
                 file,
                 identity=np.array(identity),

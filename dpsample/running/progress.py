@@ -1,29 +1,37 @@
-"""One live line per chain, in a terminal or a notebook, and nothing elsewhere.
+"""Live lines in a terminal or a notebook, which are gone at the end.
 
-The lines are drawn between two chunks by the thread that waits for the chains. What
-takes long is done seldom: an effective sample size costs at most 2 % of the time.
+A line appears when a call has lasted for a moment. It is drawn between two chunks by
+the thread that waits for them. It never stays: what it shows may depend on the records,
+and notebooks are saved. An error of a display ends no run. What takes long is done
+seldom: an effective sample size costs at most 2 % of the time.
 """
 
 import math
+import multiprocessing
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from dpsample.core import pauses
+from dpsample.core import check, pauses
 from dpsample.numerics.mixing import effective_share
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
 
-Paint = Callable[[object], object]  # shows a table or a text
+P = ParamSpec("P")
+Result = TypeVar("Result")
+Paint = Callable[[object], None]  # shows a table or a text
 Progress = Callable[[int, int, CheckpointRun], None]
 
 REFRESH_SECONDS = 0.2
-PATIENCE_SECONDS = 2.0  # before a line appears that nobody asked for
+PATIENCE_SECONDS = 2.0  # before a line appears
+REMEDY_SECONDS = 60.0  # before it says what takes less time
 ESS_SECONDS = 1.0
 ESS_COST = 50.0  # times its own duration passes before the next estimate
 # Draws and coefficients that an estimate looks at.
@@ -31,14 +39,108 @@ FEWEST, NUM_RECENT, NUM_COEFFICIENTS = 20, 20_000, 3
 
 
 def is_shown() -> bool:
-    """Whether there is a terminal or a notebook to draw on."""
-    return _in_notebook() or bool(sys.stderr is not None and sys.stderr.isatty())
+    """Whether this thread may draw on a terminal or in a notebook."""
+    is_main = threading.current_thread() is threading.main_thread()
+    is_child = multiprocessing.parent_process() is not None
+    return is_main and not is_child and (_in_notebook() or _in_terminal())
+
+
+def _in_terminal() -> bool:
+    stream = sys.stderr
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+@contextmanager
+def line(is_wanted: bool = True) -> Iterator[Paint]:
+    """Show one live line until the block is left, however it is left.
+
+    Yields what writes it: a function of a text or a table. It does nothing until the
+    block has lasted for a moment, nor if it is not wanted or nobody sees it.
+    """
+    if not (is_wanted and is_shown()):
+        yield lambda _shown: None
+        return
+    begin, drawn = time.monotonic(), -math.inf
+    display: _Notebook | _Terminal | None = None
+
+    def paint(shown: object) -> None:
+        nonlocal display, drawn
+        now = time.monotonic()
+        if now - begin < PATIENCE_SECONDS or now - drawn < REFRESH_SECONDS:
+            return
+        drawn = now
+        with suppress(Exception):  # of a terminal that is gone, or an encoding
+            if display is None:
+                display = _Notebook() if _in_notebook() else _Terminal()
+            display.show(shown)
+
+    try:
+        yield paint
+    finally:
+        with pauses.uninterrupted(), suppress(Exception):
+            if display is not None:
+                display.clear()
+
+
+EMPTY = {"text/plain": "", "text/html": ""}  # output of a cell
+
+
+class _Notebook:
+    """An output of the cell that is emptied at the end: the notebook may be saved."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.handle = display(EMPTY, raw=True, display_id=True)
+
+    def show(self, shown: object) -> None:
+        is_text = isinstance(shown, str)
+        self.handle.update({"text/plain": shown} if is_text else shown, raw=is_text)
+
+    def clear(self) -> None:
+        self.handle.update(EMPTY, raw=True)
+
+
+class _Terminal:
+    """A line of a terminal, which is erased at the end."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        # Of the terminal itself: by any other width (COLUMNS) lines would be erased in
+        # part.
+        size = os.terminal_size((0, 0))
+        with suppress(OSError, ValueError):
+            size = os.get_terminal_size(sys.stderr.fileno())
+        console = Console(
+            stderr=True,
+            width=size.columns or 80,
+            height=size.lines or 24,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+        is_shared = sys.stdout is not None and sys.stdout.isatty()
+        self.live = Live(
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=is_shared,  # what goes to a file does not end up here
+        )
+
+    def show(self, shown: object) -> None:
+        self.live.start()  # once; here, because Ctrl-C finds what is to be erased
+        self.live.update(shown, refresh=True)  # type: ignore[arg-type]
+
+    def clear(self) -> None:
+        self.live.stop()
 
 
 @contextmanager
@@ -50,7 +152,7 @@ def lines(
     ``title`` is above the lines, ``num_warmup`` draws of each chain are discarded, and
     ``paint`` shows a table in place of the terminal or notebook.
     """
-    with _line() if paint is None else nullcontext(paint) as write:
+    with line() if paint is None else nullcontext(paint) as write:
         yield _Lines(title, num_warmup, write)
 
 
@@ -100,6 +202,7 @@ class _Lines:
 
     def _table(self, now: float, done: int, total: int, run: CheckpointRun) -> object:
         from rich.table import Table
+        from rich.text import Text
 
         assert self.begin is not None
         begin, first = self.begin
@@ -109,7 +212,8 @@ class _Lines:
         counted = f"{done} of {self.num_warmup} warm-up"
         if done > self.num_warmup or self.num_warmup == 0:
             counted = f"{done - self.num_warmup} of {total - self.num_warmup}"
-        table = Table(title=self.title, title_justify="left")
+        title = Text(f"{self.title}\nNOT PRIVATE")
+        table = Table(title=title, title_justify="left")
         for name in ("chain", "draws", "acceptance", "ESS/s", "time left"):
             table.add_column(name, justify="right")
         recent = run.warmup_stats
@@ -128,73 +232,63 @@ class _Lines:
 
 
 @contextmanager
-def patience(title: str) -> Iterator[Callable[[str, bool], None]]:
-    """One live line if the block lasts: its seconds, and what the block says.
+def patience(
+    title: str, *, is_wanted: bool = True, remedy: str = ""
+) -> Iterator[Callable[[str], None]]:
+    """Show one live line of the seconds so far, drawn at pauses of compiled code.
 
-    It is drawn at pauses of compiled code, by the main thread only. Yields a function
-    (text, whether the line is to appear at once).
+    Yields a function of a text to add, which may depend on the records: it is for
+    terminals alone, as a notebook whose kernel is killed keeps its last line. After a
+    minute the line has the ``remedy``.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not (is_main and is_shown()):
-        yield lambda _text, _at_once: None
-        return
-    begin, drawn, said = time.monotonic(), -math.inf, ""
-    write: Paint | None = None
-    with ExitStack() as stack:
+    begin, said = time.monotonic(), ""
+    with line(is_wanted) as paint:
 
-        def draw(patience: float) -> None:
-            nonlocal drawn, write
-            now = time.monotonic()
-            if now - begin < patience or now - drawn < REFRESH_SECONDS:
-                return
-            drawn = now
-            write = stack.enter_context(_line()) if write is None else write
-            write(f"{title}: {now - begin:.0f} s{said}")
+        def draw() -> None:
+            seconds = time.monotonic() - begin
+            advice = f"; {remedy}" if remedy and seconds > REMEDY_SECONDS else ""
+            paint(f"{title}: {seconds:.0f} s{said or advice}")
 
-        def say(text: str, at_once: bool) -> None:
+        def say(text: str) -> None:
             nonlocal said
-            said = f"; {text}"
-            draw(0.0 if at_once else PATIENCE_SECONDS)
+            said = "" if _in_notebook() else f"; {text}"
+            draw()
 
-        with pauses.listening(lambda: draw(PATIENCE_SECONDS)):
+        with pauses.listening(draw):
             yield say
 
 
-@contextmanager
-def _line() -> Iterator[Paint]:
-    """Open a live line; yields what writes it."""
-    if _in_notebook():
-        from IPython.display import display
+def with_line(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Show the seconds while a function runs, unless its ``progress`` is false."""
 
-        yield display("", display_id=True).update
-    else:
-        from rich.console import Console
-        from rich.live import Live
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> Result:
+        progress = options.get("progress", True)
+        check.instance(bool, progress=progress)
+        with patience(function.__name__, is_wanted=bool(progress)):
+            return function(*args, **options)
 
-        with Live(console=Console(stderr=True), auto_refresh=False) as live:
-            yield partial(live.update, refresh=True)
+    return run
 
 
 @contextmanager
-def counter(title: str, unit: str, total: int) -> Iterator[Callable[..., None]]:
-    """One live line; yields a function of the number done and the seconds left.
+def counter(
+    title: str, unit: str, total: int, *, is_wanted: bool = True
+) -> Iterator[Callable[..., None]]:
+    """Show one live line; yields a function of the number done and the seconds left.
 
     Without the seconds, they are what all would take that take as long as those done.
     """
-    begin, drawn = time.monotonic(), -math.inf
+    begin = time.monotonic()
 
     def show(done: int, left: float | None = None) -> None:
-        nonlocal drawn
-        now = time.monotonic()
-        if done < total and now - drawn < REFRESH_SECONDS:
-            return
-        drawn = now
         if left is None:
-            left = (total - done) * (now - begin) / done if done else math.nan
+            seconds = time.monotonic() - begin
+            left = (total - done) * seconds / done if done else math.nan
         text = f"{done} of {total} {unit}"
         if math.isfinite(left):
             text += f", {left:.0f} s left"
-        write(f"{title}\n{text}")
+        paint(f"{title}\n{text}")
 
-    with _line() as write:
+    with line(is_wanted) as paint:
         yield show

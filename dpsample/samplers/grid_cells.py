@@ -345,7 +345,8 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
         return None, math.inf
     raise_unless_ok(code)
     kept = np.flatnonzero(pile.log_mass[:count] > -np.inf)
-    mass = np.exp(pile.log_mass[kept] - pile.log_mass[kept].max())
+    with np.errstate(under="ignore"):
+        mass = np.exp(pile.log_mass[kept] - pile.log_mass[kept].max())
     cumulative = np.cumsum(mass) / mass.sum()
     cumulative[-1] = 1.0
     lower, upper, touch, slopes, base = (part[kept] for part in pile[:5])

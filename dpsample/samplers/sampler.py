@@ -153,7 +153,9 @@ class TunedSampler(Sampler):
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
             if self.step_size > self.longest_step:
-                check.fail("step_size", f"<= {self.longest_step:g}", self.step_size)
+                check.fail(
+                    "step_size", f"<= {check.shown(self.longest_step)}", self.step_size
+                )
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
         """How the sampler becomes a chain for a target."""

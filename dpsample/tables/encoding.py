@@ -455,7 +455,7 @@ class Encoding:
         lower, upper = self._range(name)
         outside = (values < lower) | (values > upper)
         if outside.any():
-            shown = schema.date.get(name) or (f"{lower:g}", f"{upper:g}")
+            shown = schema.date.get(name) or (check.shown(lower), check.shown(upper))
             bounds = f"[{', '.join(shown)}]"
             if not clip:
                 condition = f"within its public bounds {bounds}"

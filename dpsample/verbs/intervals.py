@@ -21,6 +21,7 @@ from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
+from dpsample.running import progress as screen
 from dpsample.verbs.sandwich import (
     BASES,
     CLEAR,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+DRAWING = "intervals is fitting; after Ctrl-C nothing is returned"
 INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spent."
 
 
@@ -180,6 +182,7 @@ def intervals(
     bandwidth: float | None = None,
     ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
+    progress: bool = True,
 ) -> Intervals:
     """Fit privately, with confidence intervals that count the privacy noise.
 
@@ -214,6 +217,8 @@ def intervals(
         Where the certificate is entered before anything is drawn.
     seed : int or SeedSequence, optional
         Reproduces a study's run, which is then not releasable.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -258,6 +263,7 @@ def intervals(
     check.open_interval(0.0, 1.0, level=level)
     seed_sequence(seed)
     check.instance((bool, type(None)), robust=robust)
+    check.instance(bool, progress=progress)
     is_kinked = isinstance(problem.loss, KINKED)
     if base is None:
         is_squared = isinstance(problem.loss, losses.Squared)
@@ -282,7 +288,10 @@ def intervals(
     _ = problem.data  # which records on a cluster refuse, before anything is spent
     spend(ledger, certificate)
     try:
-        with release_streams(seed, 1) as (rng,):
+        with (
+            release_streams(seed, 1) as (rng,),
+            screen.patience(DRAWING, is_wanted=progress),
+        ):
             means = scores = None
             if plan.normal is None:
                 theta = fitted(program, rng)

@@ -1,8 +1,6 @@
 """The verb for gradient-based algorithms: one private minimization."""
 
 import copy
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -42,6 +40,7 @@ class MinimizationPlan:
 
 
 @pauses.single_threaded_blas()
+@check.plain
 def minimize(
     problem: Problem,
     optimizer: Optimizer,
@@ -51,7 +50,7 @@ def minimize(
     ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
     evaluation: Problem | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> Fit:
     """Run a gradient-based algorithm of the literature with provable noise.
 
@@ -76,7 +75,7 @@ def minimize(
         Public or synthetic records with the same columns, on which the risk along the
         way is recorded, that of their own loss.
     progress : bool
-        Show the steps done in a terminal or notebook.
+        Show the steps done in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -128,7 +127,7 @@ def minimize(
     try:
         with (
             release_streams(seed, 1) as (rng,),
-            display(progress, title, "steps", total) as on_chunk,
+            screen.counter(title, "steps", total, is_wanted=progress) as on_chunk,
         ):
             run = plan.program.run(rng, num_points=num_points, on_chunk=on_chunk)
     except KeyboardInterrupt:
@@ -224,12 +223,3 @@ def certified(
         inputs=recipe.inputs,
         calibration=calibration,
     )
-
-
-def display(
-    is_wanted: bool, title: str, unit: str, total: int
-) -> AbstractContextManager[Callable[[int], None]]:
-    """Live line of what is done, if it is wanted and somebody sees it."""
-    if is_wanted and screen.is_shown():
-        return screen.counter(title, unit, total)
-    return nullcontext(lambda done: None)

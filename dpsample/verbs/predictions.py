@@ -12,11 +12,14 @@ from numpy.typing import ArrayLike
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows, as_csr, is_sparse
-from dpsample.losses import RecordGradient
+from dpsample.losses import CalibratedLogistic, Logistic, RecordGradient
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.homes import row_norms
 from dpsample.tables import Encoding
 from dpsample.tables.encoding import shortened
+
+# Losses whose best margin is the logarithm of the odds of the label 1.
+LOG_ODDS = (Logistic, CalibratedLogistic)
 
 
 class Predictor(ABC):
@@ -75,15 +78,52 @@ class Predictor(ABC):
             inverse of the public scaling). Of encoded rows, and without both labels, -1
             or 1, or the margins.
         """
+        margins, is_raw = self._shifted(features, offset)
+        is_label = self.public_facts.loss.is_classification
+        if is_raw and self.encoding is not None:
+            return self.encoding.raw_response(margins, is_label=is_label)
+        return np.where(margins >= 0.0, 1.0, -1.0) if is_label else margins
+
+    def predict_proba(
+        self, features: object, *, offset: ArrayLike | None = None
+    ) -> Array:
+        """Probabilities of both labels, of losses whose best margins are log-odds.
+
+        These are `Logistic` and `CalibratedLogistic`.
+
+        Parameters
+        ----------
+        features, offset
+            As in `predict`.
+
+        Returns
+        -------
+        array of shape (num_rows, 2)
+            First of the label -1, the first level of a raw response, then of the label
+            1, its positive level.
+
+        Raises
+        ------
+        ValueError
+            If the margins of the loss are not log-odds, or as in `predict`.
+        """
+        loss = self.public_facts.loss
+        if not isinstance(loss, LOG_ODDS):
+            names = " or ".join(each.name for each in LOG_ODDS)
+            remedy = "Margins of other losses are not log-odds. Use predict or margin."
+            check.fail("loss", names, loss.name, remedy)
+        return probabilities(self._shifted(features, offset)[0])
+
+    def _shifted(
+        self, features: object, offset: ArrayLike | None
+    ) -> tuple[Array, bool]:
+        """Margins with offsets, and whether the features were a raw table."""
         margins, is_raw = self._margins(features)
         if offset is not None:
             margins = margins + check.array("offset", offset, shape=margins.shape)
         elif self.public_facts.offset_bound > 0.0:
             check.fail("offset", "given, as the model has one", "None")
-        is_label = self.public_facts.loss.is_classification
-        if is_raw and self.encoding is not None:
-            return self.encoding.raw_response(margins, is_label=is_label)
-        return np.where(margins >= 0.0, 1.0, -1.0) if is_label else margins
+        return margins, is_raw
 
     def _margins(self, features: object) -> tuple[Array, bool]:
         """Margins, and whether the features were a raw table."""
@@ -106,6 +146,14 @@ class Predictor(ABC):
                 rows = shortened(rows, facts.row_bound, partial(row_norms, facts=facts))
         margins = np.asarray(rows @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
+
+
+@np.errstate(under="ignore")
+def probabilities(margins: Array) -> Array:
+    """Probabilities of the labels -1 and 1, in this order, by log-odds."""
+    from scipy.special import expit
+
+    return np.column_stack([expit(-margins), expit(margins)])
 
 
 def _is_raw(table: object, names: tuple[str, ...], encoding: Encoding) -> bool:

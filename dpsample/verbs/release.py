@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, cast
@@ -73,10 +73,9 @@ from dpsample.verbs.results import Release
 
 NOT_PRIVATE = "NOT PRIVATE"
 MOST_DIM = 10_000  # coefficients: a few matrices of them
-Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
+Say = Callable[[str], None]  # what the live line of a terminal adds
 SLEEP_SECONDS = 0.1  # of one call: then whoever listens is heard
-# Expected work from which the line is shown at once, and from which it says what helps.
-LONG_SECONDS, TOO_LONG_SECONDS = 1.0, 600.0
+TOO_LONG_SECONDS = 600.0  # expected work from which the line says what helps
 SHORTER = (
     "a smaller domain, a smaller epsilon, p = 2 or columns of similar scale take less, "
     "max_work= is a public limit"
@@ -225,7 +224,7 @@ class ReleasePlan:
             self.prepared.draw_each(room, words, thetas, limits)
         for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
             pilot, stream = streams(seeds[i], 2)
-            thetas[i] = self.draw(pilot, stream, lambda _text, _at_once: None)[0]
+            thetas[i] = self.draw(pilot, stream, lambda _text: None)[0]
         return thetas
 
     def _rejected(
@@ -240,10 +239,10 @@ class ReleasePlan:
         about = "about" if prepared.is_practical else "more than"
         size = f"{passes:.3g} passes over the records of {home.pass_bytes / 1e9:.3g} GB"
         expected = f"{about} {size}, {_time(seconds)}"
-        say(f"{NOT_PRIVATE}: {expected}", seconds > LONG_SECONDS)
+        say(f"{NOT_PRIVATE}: {expected}")
 
         def on_passes(done: float) -> None:
-            say(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}", False)
+            say(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}")
 
         if self.exact is not None:
             return self.exact.draw(stream, self.max_work, on_passes=on_passes)
@@ -260,13 +259,13 @@ class ReleasePlan:
         if num_steps * chain.trial.step_work > self.max_work * pass_work(self.target):
             raise WorkLimitError
         seconds = num_steps * chain.trial.step_seconds
-        say(f"{NOT_PRIVATE}: {_time(seconds)}", seconds > LONG_SECONDS)
+        say(f"{NOT_PRIVATE}: {_time(seconds)}")
         begin = time.perf_counter()
         most = self.max_work * self.target.home.num_records
 
         def on_done(done: int) -> None:
             left = _time((num_steps / done - 1.0) * (time.perf_counter() - begin))
-            say(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left", False)
+            say(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left")
             if state.counts[RECORDS] > most:
                 raise WorkLimitError
 
@@ -325,16 +324,15 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def _all_or_nothing(*, is_silent: bool) -> Iterator[Say]:
-    """Say how much work is expected, and after Ctrl-C that nothing is out.
+def _all_or_nothing(*, is_shown: bool) -> Iterator[Say]:
+    """Show a live line, and say after Ctrl-C that nothing is out.
 
     Yields what adds to the line; numbers of steps and tries depend on the records, so
     there is none if the time is public.
     """
     title = "release is drawing; after Ctrl-C nothing is released"
-    silence = nullcontext(lambda _text, _at_once: None)
     try:
-        with silence if is_silent else screen.patience(title) as say:
+        with screen.patience(title, is_wanted=is_shown, remedy=SHORTER) as say:
             yield say
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
@@ -391,6 +389,7 @@ def release(
     work: int | None = None,
     ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
+    progress: bool = True,
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
 
@@ -442,6 +441,10 @@ def release(
     seed : int, optional
         Reproduces a study's run, which is then not releasable. By default the
         operating system's entropy is used.
+    progress : bool
+        Show a live line in a terminal or notebook if the draw takes a moment, except
+        with a ``deadline`` or ``constant_time``. It is gone at the end. In a terminal
+        it has numbers that depend on the records, marked NOT PRIVATE.
 
     Returns
     -------
@@ -457,7 +460,7 @@ def release(
     NoCertificate
         If the sampler has no proof for targets with these public facts: loss,
         regularizer, domain. Records never refuse a draw: however long theirs takes, it
-        is begun, and the live line tells how long.
+        is begun, and the live line of a terminal tells how long.
     CertificateError
         If the certificate does not pass `verify`, which no input should bring about;
         nothing was drawn then.
@@ -496,7 +499,7 @@ def release(
         "strong_convexity": strong_convexity,
         "confidence": confidence,
     }
-    check.instance(bool, constant_time=constant_time)
+    check.instance(bool, constant_time=constant_time, progress=progress)
     if seed is None:
         require_arithmetic()  # before a plan is kept
     if constant_time:
@@ -522,10 +525,9 @@ def release(
         **options,
     )
     spend(ledger, plan.certificate)
-    is_silent = deadline is not None
     with (
         release_streams(seed, 2) as rngs,
-        _all_or_nothing(is_silent=is_silent) as say,
+        _all_or_nothing(is_shown=progress and deadline is None) as say,
     ):
         if deadline is None:
             return _drawn(problem, plan, rngs, say)
@@ -568,7 +570,7 @@ def _in_constant_time(
     verify_own(certificate)
     grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
     spend(ledger, certificate)
-    with release_streams(seed, 1) as (stream,), _all_or_nothing(is_silent=True):
+    with release_streams(seed, 1) as (stream,), _all_or_nothing(is_shown=False):
         # Nothing else of the run stays in a variable, which tracebacks hold.
         theta = fixed_passes.draw(problem, mechanism, chosen, stream)[0]
     if theta is None:

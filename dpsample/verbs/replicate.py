@@ -20,6 +20,7 @@ from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.problem.problem import Problem
+from dpsample.running import progress as screen
 from dpsample.running.descent import Program
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs import minimize as minimizing_module
@@ -54,7 +55,7 @@ def replicate(
     threads: int | None = None,
     evaluate: Evaluate | None = None,
     data: Records | None = None,
-    progress: bool = False,
+    progress: bool = True,
     **options: Any,
 ) -> Replicates:
     """Run `minimize`, `release` or `sample` many times, in threads.
@@ -87,7 +88,7 @@ def replicate(
         records are not used then. ``rng`` is a stream of the run's own; calls come
         from all threads.
     progress : bool
-        Show the runs done in a terminal or notebook.
+        Show the runs done in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -140,8 +141,8 @@ def replicate(
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:
         _check_columns(risks, *arguments, **options)
-    title, shown = f"replicates of {verb.__name__}", minimizing_module.display
-    with shown(progress, title, "runs", num_replicates) as on_done:
+    title = f"replicates of {verb.__name__}"
+    with screen.counter(title, "runs", num_replicates, is_wanted=progress) as on_done:
         found = _run(runs, seeds, risks, threads or os.cpu_count() or 1, on_done)
     thetas, values = np.concatenate([theta for (theta, _), _ in found]), None
     if risks is not None:
@@ -245,7 +246,8 @@ def _minimizations(
 
 def _releases(data: Records | None, given: dict[str, Any]) -> Runs:
     problem = given["problem"]
-    options = {k: v for k, v in given.items() if k not in WATCHED | {"seed"}}
+    others = WATCHED | {"seed", "progress"}
+    options = {k: v for k, v in given.items() if k not in others}
     plan = planned(seeded=True, **options)
 
     def run(seeds: Seeds) -> Answer:
@@ -269,7 +271,7 @@ def _one(
     if verb is release:
         if data is not None:
             given["problem"] = _fresh(given["problem"], data, seed)
-        answer = release(**given, seed=seed)
+        answer = release(**given, seed=seed, progress=False)
         return answer.theta, answer.certificate
     if data is not None and isinstance(target := given["target"], Gibbs):
         fresh = _fresh(target.problem, data, seed)

@@ -246,7 +246,7 @@ class Answer(Predictor):
         The file is replaced as a whole, by one that is written beside it: an error
         leaves what was at ``path``.
         """
-        files.write(check.path("path", path), self.to_json().encode())
+        files.write(check.path("path", path), self.to_json().encode(), is_private=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

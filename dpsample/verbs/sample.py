@@ -94,7 +94,7 @@ def sample(
     threads : int, optional
         Number of threads; by default the number of processors.
     progress : bool
-        Show one live line per chain in a terminal or notebook.
+        Show one live line per chain in a terminal or notebook, until the end.
     target_ess : float, optional
         Bulk effective sample size to aim at for every coefficient, and for its squared
         deviation from the mean, for all chains together. A trial run, which is

@@ -41,12 +41,14 @@ from dpsample.privacy.curves.random_stopping import (
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
+from dpsample.running import progress as screen
 from dpsample.verbs.results import Fit
 
 NOTHING = (
     "tune returns nothing this time: that happens, at random, with stop='poisson'. The "
     "budget is spent."
 )
+DRAWING = "tune is fitting; after Ctrl-C nothing is returned"  # not how many tries
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
 # Part of the base's delta at which candidates are calibrated, of the budget's over m.
 DELTA_SHARE = 0.5
@@ -209,6 +211,7 @@ class Tuned:
 
 
 @pauses.single_threaded_blas()
+@check.plain
 def tune(
     problem: Problem,
     candidates: Sequence[Optimizer] | Mapping[str, Optimizer],
@@ -221,6 +224,7 @@ def tune(
     score_share: float = 0.1,
     ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
+    progress: bool = True,
 ) -> Choice:
     """Fit with hyperparameters that are chosen privately, by random stopping.
 
@@ -253,6 +257,8 @@ def tune(
         Where the certificate is entered before anything is drawn.
     seed : int or SeedSequence, optional
         Reproduces a study's run, which is then not releasable.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -294,6 +300,7 @@ def tune(
     check_stop(stop, mean_tries)
     check.scale(cap=cap)
     check.open_interval(0.0, 1.0, score_share=score_share)
+    check.instance(bool, progress=progress)
     _check_score(problem, score)
     seed_sequence(seed)
     tuned = Tuned(
@@ -316,7 +323,10 @@ def tune(
     spend(ledger, certificate)
     best: tuple[float, int, Array] | None = None
     try:
-        with release_streams(seed, 1) as (rng,):
+        with (
+            release_streams(seed, 1) as (rng,),
+            screen.patience(DRAWING, is_wanted=progress),
+        ):
             for _ in range(draw_tries(rng, tuned.stop, tuned.mean_tries)):
                 index = int(rng.integers(len(programs)))
                 theta = fitted(programs[index], rng)

@@ -85,7 +85,8 @@ def test_what_was_in_the_output_is_replaced_or_there(
 
     output.write_text("an older answer")
     monkeypatch.setattr(dps.Release, "save", save)
-    assert cli.main(arguments(records, "--output", str(output))) == (not can_write)
+    more = ("--output", str(output), "--overwrite")
+    assert cli.main(arguments(records, *more)) == (not can_write)
     assert (output.read_text() == "an older answer") == (not can_write)
     assert ("What was there" in capsys.readouterr().out) == can_write
 

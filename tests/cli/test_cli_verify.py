@@ -101,7 +101,7 @@ def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, caps
     assert "NOT verified" in capsys.readouterr().out and not page.exists()
 
 
-@pytest.mark.parametrize("options", [[], ["--html", "page.html"]])
+@pytest.mark.parametrize("options", [[], ["--html", "page.html", "--overwrite"]])
 def test_a_certificate_is_recomputed_once(answer, file, tmp_path, monkeypatch, options):
     # Some take long: a plan of constant time, a chosen optimizer.
     monkeypatch.chdir(tmp_path)

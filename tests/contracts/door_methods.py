@@ -103,6 +103,7 @@ METHODS = {
     "norm_moment": {"order": 2.0, "dim": 2},
     "plot": {},
     "predict": {"features": O.ROWS},
+    "predict_proba": {"features": O.ROWS},
     "printed_growth_bound": {**RECIPE, "exponent": 2.0, "constant": 1.0},
     "privacy_loss": {"outputs": [0.5], "value": [0.0], "neighbor": [1.0]},
     "project": THETA,

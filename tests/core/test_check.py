@@ -90,6 +90,14 @@ def test_shown_values_are_short_and_on_one_line():
     assert check.shown(np.float64(0.1)) == "0.1"
 
 
+@pytest.mark.parametrize("value", [0.1 + 0.2, np.nextafter(1.0, 2.0), 1e300 / 3.0])
+def test_a_shown_number_is_told_from_every_other(value):  # F8
+    assert float(check.shown(value)) == value
+    with pytest.raises(ValueError, match=r"^x must be > 0 and < 0\.3, got") as caught:
+        check.open_interval(0.0, 0.3, x=value)
+    assert "got 0.3." not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [

@@ -140,3 +140,21 @@ def test_outputs_that_would_fail_are_refused(tmp_path):  # S7
 def test_read_only_outputs_are_refused(sealed, name):  # S7
     with pytest.raises(ValueError, match="can be written, got .*Permission denied"):
         files.check_output("output", sealed / name)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_private_files_are_their_owners_whoever_could_read_before(tmp_path):  # P4
+    path, before = tmp_path / "f", os.umask(0)
+    try:
+        files.write(path, b"draws", is_private=True)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.chmod(0o664)
+        files.write(path, b"draws", is_private=True)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.chmod(0o400)  # no looser than it was
+        files.write(path, b"draws", is_private=True)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o400
+        files.write(tmp_path / "page", b"for all")
+        assert stat.S_IMODE((tmp_path / "page").stat().st_mode) == 0o666
+    finally:
+        os.umask(before)

@@ -161,7 +161,7 @@ def test_every_public_name_resolves(name):
 
 # Most that each measure may be: what a stranger has to find a way through.
 HOUSE = {
-    "top-level modules": 3,
+    "top-level modules": 4,
     "top-level folders": 20,
     "files": 300,  # with room: each recipe of CONTRIBUTING.md adds one
     "classes of one name": [],

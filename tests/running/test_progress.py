@@ -3,9 +3,15 @@
 import io
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import types
+from contextlib import suppress
+from fcntl import ioctl
 
 import numpy as np
 import pytest
@@ -110,51 +116,229 @@ def test_nothing_is_shown_without_a_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_notebook_gets_one_output_that_is_updated(monkeypatch):
-    shown = []
+class Notebook:
+    """An IPython whose outputs are kept as a saved notebook keeps them."""
 
-    class ZMQInteractiveShell:
-        pass
+    def __init__(self, monkeypatch):
+        self.shown, self.outputs, self.error = [], [], None
+        shell = type("ZMQInteractiveShell", (), {})
+        fake = types.SimpleNamespace(get_ipython=shell)
+        monkeypatch.setitem(sys.modules, "IPython", fake)
+        module = types.SimpleNamespace(display=self.display)
+        monkeypatch.setitem(sys.modules, "IPython.display", module)
+        monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
 
-    def display(first, *, display_id):
-        assert display_id is True
-        return types.SimpleNamespace(update=shown.append)
+    def display(self, first, *, raw, display_id):
+        assert raw and display_id is True
+        self.outputs.append(first)
+        number = len(self.outputs) - 1
 
-    fake = types.SimpleNamespace(get_ipython=ZMQInteractiveShell)
-    monkeypatch.setitem(sys.modules, "IPython", fake)
-    module = types.SimpleNamespace(display=display)
-    monkeypatch.setitem(sys.modules, "IPython.display", module)
+        def update(shown, *, raw):
+            if self.error is not None and shown is not progress.EMPTY:
+                raise self.error
+            self.shown.append(shown["text/plain"] if raw else words(shown))
+            self.outputs[number] = shown
+
+        return types.SimpleNamespace(update=update)
+
+    @property
+    def kept(self):
+        return [output for output in self.outputs if output != progress.EMPTY]
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    return Notebook(monkeypatch)
+
+
+def test_a_notebook_gets_one_output_that_is_empty_at_the_end(notebook):  # L1
     sample()
-    assert "20 of 20" in words(shown[-1])
-    count = len(shown)
+    assert any("20 of 20" in text and "NOT PRIVATE" in text for text in notebook.shown)
+    assert len(notebook.outputs) == 1 and not notebook.kept
+    count = len(notebook.shown)
     sample(progress=False)
-    assert len(shown) == count
+    assert len(notebook.shown) == count
 
 
-CODE = """
+CELL = """
+import numpy as np
 import dpsample as dps
-from dpsample.verbs.warm import LOGISTIC, make
-options = dict(num_draws=20, num_warmup=5, num_chains=3, progress={progress})
-dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), **options)
+from dpsample.running import progress
+progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
+from tests.running.test_progress import release
+release(1).certificate.releasable
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_wanted", [True, False])
-def test_a_terminal_gets_the_reason_and_a_line_per_chain(is_wanted):
+def test_a_saved_notebook_holds_no_line(monkeypatch):  # L1
+    nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    nbclient.NotebookClient(notebook, timeout=600).execute()
+    outputs = notebook.cells[0].outputs
+    assert outputs[-1]["data"] == {"text/plain": "False"}  # seeded
+    assert len(outputs) >= 2  # the line was there
+    assert all(not any(each["data"].values()) for each in outputs[:-1])
+
+
+def release(number, **options):
+    """One of two neighboring problems whose draws take different work."""
+    rows = np.random.default_rng(number).standard_normal((300, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    problem = dps.Problem(
+        rows,
+        np.where(rows[:, 0] > 0.0, 1.0, -1.0),
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+    )
+    return dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6), seed=1, **options)
+
+
+def test_a_release_shows_nothing_of_the_records_in_a_notebook(notebook):  # L1
+    for number in (1, 2):
+        release(number)
+    assert notebook.shown and not notebook.kept
+    public = r"release is drawing; after Ctrl-C nothing is released: \d+ s"
+    texts = [text for text in notebook.shown if text]
+    assert texts and all(re.fullmatch(public, text) for text in texts)
+    count = len(notebook.shown)
+    release(1, progress=False)
+    release(1, deadline=0.2)
+    assert len(notebook.shown) == count
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, dps.SamplingError])
+@pytest.mark.parametrize(
+    "opened",
+    [
+        progress.line,
+        lambda: progress.patience("title"),
+        lambda: progress.counter("title", "steps", 3),
+    ],
+)
+def test_a_line_is_gone_after_an_error(notebook, opened, error):  # L1
+    with pytest.raises(error), opened() as show:
+        show(1)
+        raise error
+    assert notebook.shown and not notebook.kept
+
+
+def test_a_display_that_fails_ends_no_run(notebook):
+    notebook.error = OSError("the front end is gone")
+    assert sample().posterior["theta"].shape[:2] == (2, 20)
+
+
+def test_a_line_appears_after_a_moment_only(monkeypatch, notebook):
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 2.0)
+    with progress.patience("work", remedy="take less") as say:
+        clock.now += 1.9
+        say("early")
+        assert not notebook.outputs
+        clock.now += 1.1
+        say("late")
+        clock.now += 60.0
+        say("later")
+    assert notebook.shown[:2] == ["work: 3 s", "work: 63 s; take less"]
+
+
+def test_only_the_main_thread_of_the_main_process_draws(notebook):
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(progress.is_shown()))
+    thread.start()
+    thread.join()
+    assert seen == [False] and progress.is_shown()
+
+
+START = """
+import dpsample as dps
+from dpsample.running import progress
+from dpsample.verbs.warm import LOGISTIC, make
+progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
+"""
+DRAWS = """
+dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), num_draws=20, num_warmup=5,
+           num_chains=3, progress={progress})
+"""
+
+
+def in_terminal(code, *, columns=100, **variables):
+    """What a process writes on a terminal, and what stays there at its end."""
     here, there = pty.openpty()
-    code = CODE.format(progress=is_wanted)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, stderr=there, check=True
+    ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    done = subprocess.Popen(
+        [sys.executable, "-c", START + code],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"} | variables,
+        stderr=there,
     )
     os.close(there)
-    try:
-        text = os.read(here, 100_000).decode()
-    except OSError:  # nothing was ever written
-        text = ""
+    parts = []
+    with suppress(OSError):  # the end of a pseudo-terminal
+        while part := os.read(here, 65_536):
+            parts.append(part)
     os.close(here)
-    assert done.returncode == 0
-    assert ("acceptance" in text) is is_wanted
-    assert (text.count("20 of 20") >= 3) is is_wanted
-    assert any(f"{c.__name__}(" in text for c in public_samplers()) is is_wanted
+    done.wait(300)
+    text = b"".join(parts).decode()
+    return text, screen(text, columns)
+
+
+def screen(text, columns):
+    """Lines that a terminal shows in the end."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x1b]", text):
+        if part == "\n":
+            row += 1
+        elif part == "\r":
+            continue  # each line is written, or erased, from its begin
+        elif part.startswith("\x1b"):
+            row -= int(part[2:-1] or 1) if part.endswith("A") else 0
+            lines[row] = "" if part == "\x1b[2K" else lines[row]
+        else:
+            row += len(lines[row]) == columns
+            lines += [""] * (row + 1 - len(lines))
+            lines[row] += part
+        lines += [""] * (row + 1 - len(lines))
+    return [line for line in lines if line.strip()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_wanted", [True, False])
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_terminal_gets_the_reason_and_a_line_per_chain(is_wanted, columns):
+    code = DRAWS.format(progress=is_wanted)
+    # Not the width of the terminal, by which lines are erased; a digit for Rich.
+    text, left = in_terminal(code, columns=columns, COLUMNS="\u00b2")
+    assert ("NOT PRIVATE" in text) is is_wanted
+    assert left == []  # L1
+    if columns == 100:
+        assert (text.count("20 of 20") >= 3) is is_wanted
+        named = any(f"{kind.__name__}(" in text for kind in public_samplers())
+        assert named is is_wanted
+
+
+RELEASES = {
+    "to its end": "",
+    "an error": """
+from dpsample.problem.problem import Problem
+def failing(*_):
+    raise SystemExit("the end")
+Problem._risks = failing
+""",
+    "Ctrl-C": """
+import signal
+from dpsample.problem.problem import Problem
+Problem._risks = lambda *_: signal.raise_signal(signal.SIGINT)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", RELEASES)
+def test_the_line_of_a_release_is_erased_whatever_ends_it(end):  # L1
+    code = RELEASES[end] + "from tests.running.test_progress import release; release(1)"
+    text, left = in_terminal(code, columns=50, COLUMNS="500")
+    assert "release is drawing" in text and "NOT PRIVATE" in text
+    assert not any("passes" in line or "drawing" in line for line in left)

@@ -152,11 +152,11 @@ class Silent:
     def __init__(self):
         self.texts = []
 
-    def __call__(self, title):
+    def __call__(self, title, **options):
         return self
 
     def __enter__(self):
-        return lambda text, at_once: self.texts.append(text)
+        return self.texts.append
 
     def __exit__(self, *_):
         return None

@@ -253,6 +253,26 @@ def test_predictions_are_labels_for_labels_and_margins_for_numbers(answer, make)
 
 
 @pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
+def test_probabilities_are_those_of_the_logistic_model(answer, make):  # F8
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.3]])
+    odds = np.exp(rows @ answer.theta)
+    expected = np.column_stack([1.0 / (1.0 + odds), odds / (1.0 + odds)])
+    optimizer = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=2)
+    fit = dps.minimize(make_problem(), optimizer, seed=1)
+    fit = replace(fit, theta=answer.theta)
+    for each in (answer, fit):
+        np.testing.assert_allclose(each.predict_proba(make(rows)), expected, rtol=1e-14)
+    shifted = answer.predict_proba(make(rows), offset=[0.0, 1e4, -1e4])
+    np.testing.assert_array_equal(shifted[1:], [[0.0, 1.0], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize("loss", [dps.losses.Hinge(), dps.losses.CappedLogistic(0.5)])
+def test_other_losses_have_no_probabilities_and_say_why(loss):  # F8
+    with pytest.raises(ValueError, match="loss must be logistic or .*not log-odds"):
+        release(loss=loss).predict_proba(np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
 def test_features_of_another_width_are_refused(answer, make):
     with pytest.raises(ValueError, match="^features must be of .*, got shape"):
         answer.predict(make(np.ones((2, 3))))

@@ -80,7 +80,7 @@ def excess_risk(
     T, alpha and gamma are broadcast against each other.
     """
     n, lipschitz = scales.num_records, scales.lipschitz
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         slack = gamma - scales.smoothness
         noise = num_steps * scales.variance / (2.0 * slack)
         stability = 2.0 * lipschitz**2 / (n * ridge)

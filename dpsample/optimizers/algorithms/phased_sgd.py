@@ -180,7 +180,9 @@ class PhasedSGD(Optimizer):
             first = min(first, 2.0 / beta) if beta > 0.0 else first
         elif first * beta > 2.0:
             remedy = "Longer steps may move two points apart."
-            check.fail("step_size", f"<= 2/beta = {2.0 / beta:g}", first, remedy)
+            check.fail(
+                "step_size", f"<= 2/beta = {check.shown(2.0 / beta)}", first, remedy
+            )
         steps = tuple(first * 0.25**i for i in range(len(sizes)))
         stddevs = tuple(up(shift * step) if shift else 0.0 for step in steps)
         return PhasedPlan(sizes, steps, stddevs, risk(first, distance))

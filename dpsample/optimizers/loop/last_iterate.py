@@ -106,7 +106,9 @@ def last_iterate_recipe(
     check.integer(1, num_steps=num_steps, most=MOST_STEPS)
     if not step_size * (scales.smoothness + ridge) <= 2.0:
         longest = 2.0 / (scales.smoothness + ridge)
-        check.fail("step_size", f"<= 2/(beta + ridge) = {longest:g}", step_size)
+        check.fail(
+            "step_size", f"<= 2/(beta + ridge) = {check.shown(longest)}", step_size
+        )
     step = GradientStep(step_size, ridge=ridge)
     last = Loop(num_steps=1, step=step, estimator=estimator, keeps_anchor=num_steps > 1)
     inputs: dict[str, float | int | str] = {

@@ -112,6 +112,7 @@ class Window(NamedTuple):
     up: float  # factor for relative rounding errors
 
 
+@np.errstate(under="ignore")  # masses that are far from the mean are 0
 def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
     """Upper bound of delta of the composition of ``parts`` of a normal form."""
     orders = _composed(parts, relation, _interval(parts, relation))

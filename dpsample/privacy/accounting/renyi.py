@@ -239,6 +239,7 @@ def sampled_delta(
 
 
 @functools.lru_cache(maxsize=16_384)
+@np.errstate(under="ignore")  # terms that are far from the peak are 0
 def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
     """Upper bound of log A of one step of sampling rate q = ``rate`` inside (0, 1).
 

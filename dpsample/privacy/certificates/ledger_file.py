@@ -13,7 +13,6 @@ from dpsample.core import check, files
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.ledger import Item, Ledger
 
-OWNER_ONLY = 0o600  # mode of new files: labels and releases tell of an analysis
 
 if sys.platform == "win32":
     import msvcrt
@@ -125,7 +124,9 @@ class LedgerFile:
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
-        files.write(self.path, ledger.to_json().encode(), mode=OWNER_ONLY)
+        # Labels and releases tell of an analysis. Who shares a ledger opens it to others.
+        is_new = not Path(self.path).exists()
+        files.write(self.path, ledger.to_json().encode(), is_private=is_new)
         with suppress(OSError):  # Windows opens no folders
             folder = os.open(Path(self.path).parent, os.O_RDONLY)
             os.fsync(folder)  # the new name, too
@@ -135,7 +136,7 @@ class LedgerFile:
     def _locked(self) -> Iterator[None]:
         """Wait for the lock, which ends with the block and with the process."""
         flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
-        lock = os.open(self.path + ".lock", flags, OWNER_ONLY)
+        lock = os.open(self.path + ".lock", flags, files.OWNER_ONLY)
         with os.fdopen(lock, "ab") as file:
             _wait_for(file)
             yield

@@ -1,0 +1,369 @@
+"""Every command in every terminal: full results, and the exit codes of the docs.
+
+The commands are those of the program itself: a new one fails here until it has a case.
+"""
+
+import errno
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections import Counter
+from fcntl import ioctl
+
+import numpy as np
+import pytest
+import typer
+
+import dpsample as dps
+from dpsample import cli
+from dpsample.cli import claims, commands, demo, screen, verify
+from dpsample.privacy.printed import Claim
+from dpsample.verbs import warm
+from tests.experiments.test_study_store import environment as environment
+from tests.support.processes import ROOT
+from tests.support.toy_study import write_toy
+
+WIDE = "500"
+WIDTHS = [
+    "0",
+    "1",
+    "10",
+    "20",
+    "80",
+    WIDE,
+    "1" + 4400 * "0",
+    "",
+    "wide",
+    "\u00b2",
+    "-3",
+]
+ENCODINGS = ["utf-8", "ascii", "latin-1"]
+COEFFICIENT = "systolic_blood_pressure_at_admission"
+
+
+def command_names(command, path=()):
+    """Names of all commands, those of groups included."""
+    inner = getattr(command, "commands", {})
+    for name, each in inner.items():
+        yield from command_names(each, (*path, name))
+    if not inner:
+        yield " ".join(path)
+
+
+NAMES = sorted(command_names(typer.main.get_command(commands.app)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Records whose columns have long and foreign names, an answer, and a study."""
+    folder = tmp_path_factory.mktemp("terminals")
+    rows = np.random.default_rng(1).uniform(-0.5, 0.5, (40, 2)).round(3).tolist()
+    lines = [f"{COEFFICIENT},\u6536\u5165,y"]
+    lines += [f"{a},{b},{1 if a > 0 else -1}" for a, b in rows]
+    (folder / "r.csv").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "new.csv").write_text("\n".join(lines[:4]), encoding="utf-8")
+    write_toy(folder)
+    assert cli.main([*RECORDS(folder, "release"), "--output", f"{folder}/a.json"]) == 0
+    assert cli.main(["study", "run", "toy", "--quick", "--studies", str(folder)]) == 0
+    return folder
+
+
+def RECORDS(folder, command):
+    budget = ("--epsilon", "1", "--delta", "1e-6", "--radius", "2", "--row-bound", "1")
+    return [command, f"{folder}/r.csv", "--target", "y", *budget, "--seed", "3"]
+
+
+# Arguments of each command, and its exit code.
+CASES = {
+    "release": (lambda f: [*RECORDS(f, "release"), "--evaluate", f"{f}/new.csv"], 0),
+    "sample": (lambda f: [*RECORDS(f, "sample"), "--draws", "8", "--chains", "2"], 0),
+    "verify": (lambda f: ["verify", f"{f}/a.json"], 0),
+    "certificate": (lambda f: ["certificate", f"{f}/a.json"], 0),
+    "predict": (lambda f: ["predict", f"{f}/a.json", f"{f}/new.csv"], 0),
+    "bounds": (lambda f: ["bounds", f"{f}/r.csv"], 0),
+    "demo": (lambda f: ["demo", "--output", f"{f}/demo.png", "--overwrite"], 0),
+    "claims": (lambda f: ["claims", "--paper", "gopi"], 0),
+    "errata": (lambda f: ["errata"], 0),
+    "papers": (lambda f: ["papers"], 0),
+    "warm": (lambda f: ["warm"], 0),
+    "study list": (lambda f: ["study", "list", "--studies", str(f)], 0),
+    "study run": (
+        lambda f: "study run toy --quick --resume --studies".split() + [str(f)],
+        0,
+    ),
+    "study report": (
+        lambda f: ["study", "report", "toy", "--quick", "--studies", str(f)],
+        0,
+    ),
+}
+# Further cases: help, errors, and formats of lines.
+OTHERS = {
+    **{
+        f"{name} --help": (lambda f, n=name: [*n.split(), "--help"], 0)
+        for name in CASES
+    },
+    "--version": (lambda f: ["--version"], 0),
+    "no file": (lambda f: ["verify", f"{f}/none.json"], 2),
+    "no command": (lambda f: ["relase"], 2),
+    "no certificate": (lambda f: ["verify", f"{f}/forged.json"], 1),
+    "errata --markdown": (lambda f: ["errata", "--markdown"], 0),
+    "erratum": (lambda f: ["errata", "GLLST-E1"], 0),
+    "papers --markdown": (lambda f: ["papers", "--markdown"], 0),
+    "claims --json": (lambda f: ["claims", "--paper", "gopi", "--json"], 0),
+}
+# They draw anew or take longer: not in every combination.
+DEAR = {"demo", "study report", "study run"}
+
+
+def test_every_command_has_a_case():
+    assert NAMES == sorted(CASES) and len(NAMES) >= 14
+
+
+@pytest.fixture
+def quick(monkeypatch, environment):
+    """The same prints as always, of less work."""
+    row = Claim(
+        paper="gopi",
+        place="Theorem 3",
+        formula="k = eps^2 / (L^2 G)",
+        setting="n = 100, d = 10, a setting of some words",
+        accounting="the pair of linear losses that is farthest apart",
+        relation="replace_one",
+        epsilon=1.0,
+        delta=1e-6,
+        meaning="exact",
+        true_epsilon=1.987654,
+        noise_factor=1.57,
+    )
+    monkeypatch.setattr(claims, "claims", lambda paper, progress: [row])
+    monkeypatch.setattr(demo, "NUM_RECORDS", 200)
+
+    def warmed(on_progress, *, processes):
+        on_progress(f"sampler of {processes * 0} parts")
+        return 31
+
+    monkeypatch.setattr(warm, "warm", warmed)
+
+
+def output(arguments, monkeypatch, *, columns=None, encoding="utf-8"):
+    """Code, stdout and stderr of a command in this process."""
+    streams = {}
+    with monkeypatch.context() as patch:
+        if columns is None:
+            patch.delenv("COLUMNS", raising=False)
+        else:
+            patch.setenv("COLUMNS", columns)
+        for name in ("stdout", "stderr"):
+            streams[name] = io.TextIOWrapper(io.BytesIO(), encoding, newline="")
+            patch.setattr(sys, name, streams[name])
+        code = cli.main(arguments)
+    texts = []
+    for stream in streams.values():
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode(encoding))
+    return code, *texts
+
+
+def content(text):
+    """Words without the frames of tables: what no width may change."""
+    text = re.sub(r"dpsample-[a-z0-9_]+|\d+(\.\d+)? ?m?s\b", "", text)  # names, seconds
+    return Counter(re.findall(r"[^\s\u2500-\u257f+|-][^\s\u2500-\u257f|]*", text))
+
+
+def assert_full(folder, monkeypatch, name, widths, encoding):
+    """A case prints at all widths what it prints at a large one."""
+    arguments, code = (CASES | OTHERS)[name]
+    given = arguments(folder)
+    whole = output(given, monkeypatch, columns=WIDE, encoding=encoding)
+    assert whole[0] == code and (whole[1] or whole[2]), whole
+    for columns in widths:
+        found = output(given, monkeypatch, columns=columns, encoding=encoding)
+        assert found[0] == code, found
+        for text, expected in zip(found[1:], whole[1:], strict=True):
+            lost = content(expected) - content(text)
+            where = f"{name} at {columns[:9]!r} columns in {encoding}"
+            assert not lost and "\u2026" not in text, f"{where}: {lost}"
+
+
+def forge(folder):
+    text = (folder / "a.json").read_text()
+    (folder / "forged.json").write_text(re.sub('"digest": "..', '"digest": "zz', text))
+
+
+PLAIN = {name: case for name, case in (CASES | OTHERS).items() if name not in DEAR}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_no_width_cuts_what_a_command_prints(folder, quick, monkeypatch, name):  # F1
+    forge(folder)
+    assert_full(folder, monkeypatch, name, ["0", "10"], "utf-8")
+    assert_full(folder, monkeypatch, name, ["\u00b2"], "ascii")
+
+
+def test_the_parameters_of_a_release_are_printed_without_columns(
+    folder, quick, monkeypatch
+):  # F1
+    answer = dps.Release.load(folder / "a.json")
+    for columns in WIDTHS:
+        given = RECORDS(folder, "release")
+        code, out, err = output(given, monkeypatch, columns=columns)
+        assert (code, err) == (0, "")
+        table = out[out.index("Private parameters") :]
+        for name, value in zip(answer.feature_names, answer.theta, strict=True):
+            (line,) = (x for x in table.splitlines() if name in x)
+            assert f"{value:.6g}" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES | OTHERS)
+def test_no_terminal_cuts_what_a_command_prints(folder, quick, monkeypatch, name):  # F1
+    forge(folder)
+    widths = [*WIDTHS, *map(str, range(2, 130, 4 if name in PLAIN else 32))]
+    for encoding in ENCODINGS:
+        assert_full(folder, monkeypatch, name, widths, encoding)
+
+
+def test_a_table_that_is_cut_is_found(folder, quick, monkeypatch):
+    """The planted bug: Rich as it is, which fits tables to the width it is told."""
+
+    class Cut(screen._Console):
+        def __init__(self, **options):
+            super().__init__(**options | {"width": int(os.environ["COLUMNS"])})
+
+    monkeypatch.setattr(screen, "_Console", Cut)
+    with pytest.raises(AssertionError, match="release at '10' columns"):
+        assert_full(folder, monkeypatch, "release", ["10"], "utf-8")
+
+
+class Reader(io.TextIOWrapper):
+    """A stdout whose reader goes away after some bytes, as that of `| head -1`."""
+
+    def __init__(self, left):
+        super().__init__(io.BytesIO(), "utf-8", write_through=True)
+        self.left = left
+
+    def write(self, text):
+        self.left -= len(text)
+        if self.left < 0:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        return super().write(text)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_reader_that_goes_away_is_one_line_and_no_traceback(
+    folder, quick, monkeypatch, name, tmp_path
+):
+    forge(folder)
+    monkeypatch.setattr(screen.tempfile, "tempdir", str(tmp_path))
+    arguments, code = PLAIN[name]
+    for left in (0, 30, 1000):
+        stderr = io.StringIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", Reader(left))
+            patch.setattr(sys, "stderr", stderr)
+            found = cli.main(arguments(folder))
+        err = stderr.getvalue()
+        assert found in (code, 1) and err.count("\n") <= 1
+        if name == "release" and left == 1000:  # the answer was drawn, and is kept
+            assert found == 1 and "What was drawn is in" in err
+
+
+class Lines(io.StringIO):
+    """A stderr that is no terminal, and tells when it has some lines."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_two = threading.Event()
+
+    def flush(self):
+        if self.getvalue().count("\n") >= 2:
+            self.has_two.set()
+
+
+def test_a_long_run_says_each_minute_what_it_does(monkeypatch):  # F8
+    stderr = Lines()
+    monkeypatch.setattr(screen, "MINUTE_SECONDS", 1e-3)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(verify, "run", lambda *_: not stderr.has_two.wait(60.0))
+    assert cli.main(["verify", "answer.json"]) == 0
+    lines = stderr.getvalue().splitlines()
+    assert set(lines) == {"dpsample: verify: 0 min so far"} and len(lines) >= 2
+
+
+def process(arguments, *, environment, **options):
+    given = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.Popen(
+        [sys.executable, "-m", "dpsample", *arguments],
+        env={name: value for name, value in given.items() if value is not None},
+        **options,
+    )
+
+
+def test_the_package_is_a_program():  # F5
+    done = process(["--version"], environment={}, stdout=subprocess.PIPE)
+    out, _ = done.communicate(timeout=100)
+    assert (done.returncode, out.decode()) == (0, f"dpsample {dps.__version__}\n")
+
+
+PROCESSES = [
+    {"COLUMNS": "0"},
+    {"COLUMNS": "10", "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+    {"COLUMNS": None, "TERM": "dumb"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in CASES if n not in ("warm", "claims")])
+def test_a_process_prints_all_in_any_environment(folder, name):
+    """Commands in processes of their own, to a pipe, to `head` and to a terminal."""
+    arguments, code = CASES[name]
+    given = arguments(folder)
+    outs = []
+    for variables in PROCESSES:
+        done = process(
+            given,
+            environment=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        out, err = done.communicate(timeout=300)
+        assert done.returncode == code and b"Traceback" not in err, err
+        outs.append(content(out.decode()))
+    assert not outs[2] - outs[0] and not outs[0] - outs[2]
+    done = process(
+        given, environment={}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    done.stdout.readline()
+    done.stdout.close()
+    err = done.stderr.read()
+    assert done.wait(300) in (code, 1) and b"Traceback" not in err, err
+    assert not outs[2] - content(in_terminal(given, columns=10))
+
+
+def in_terminal(arguments, *, columns):
+    """What a terminal of so many columns shows."""
+    here, there = pty.openpty()
+    ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    done = process(
+        arguments,
+        environment={"COLUMNS": None, "TERM": "xterm"},
+        stdout=there,
+        stderr=there,
+    )
+    os.close(there)
+    parts = []
+    while True:
+        try:
+            parts.append(os.read(here, 65_536))
+        except OSError:  # the end of a pseudo-terminal
+            break
+    os.close(here)
+    assert done.wait(300) == 0
+    text = b"".join(parts).decode().replace("\r", "")
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
