@@ -546,15 +546,15 @@ class Polytope(Domain):
         rows, limits = self.A @ basis, self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)
         is_idle = np.linalg.norm(rows, axis=1) <= DEPENDENT * sizes
-        if is_idle.all():
-            got = "rows that the equalities imply"
-            check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
         kept = np.flatnonzero(~is_idle)
-        reach = min(1.0, float(np.abs(limits[kept] / sizes[kept]).max()))
+        reach = min(1.0, float(np.abs(limits[kept] / sizes[kept]).max(initial=0.0)))
         scale = TOLERANCE * (reach + np.abs(point).max()) * sizes
         for i in np.flatnonzero(is_idle & (limits < -scale)):
             got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
             check.fail("A theta <= b", "feasible on the equalities", got)
+        if is_idle.all():
+            got = "rows that the equalities imply"
+            check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
         terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
         noise = EPSILON * len(point) * terms
         # Steps of a row's size that keep all digits.

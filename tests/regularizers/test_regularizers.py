@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.domains import Ball, Box, SchattenBall, Simplex, WholeSpace
+import dpsample as dps
+from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
+from dpsample.losses import Logistic
 from dpsample.numerics import norms
 from dpsample.regularizers import (
     Entropy,
@@ -196,3 +198,20 @@ def test_curvature_constants():
     assert SquaredNorm(1.5).curvature_l2(1) == (2.0, 2.0)
     assert SquaredNorm(1.5).curvature_l2(2) == pytest.approx((1.0, math.inf))
     assert SchattenSquared(1.5, shape=(1, 5)).curvature_l2(5) == (2.0, 2.0)
+
+
+def test_a_center_that_a_polytope_leaves_open_is_shown():
+    half = Polytope([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], [3.0, 3.0, 1.0])
+    square = Polytope(np.vstack([np.eye(2), -np.eye(2)]), np.ones(4))
+    for domain in (half, square):
+        facts = {"loss": Logistic(), "domain": domain, "row_bound": 1.0}
+        problem = dps.Problem([[0.6, 0.0]] * 2, [1.0, -1.0], **facts)
+        center = f"center={domain.default_center(2).tolist()}"
+        assert center in repr(dps.Gibbs(problem, k=1.0, mu=1.0))
+        explicit = SquaredNorm(center=[0.5, 0.0])
+        assert "center" not in repr(
+            dps.Gibbs(problem, k=1.0, mu=1.0, regularizer=explicit)
+        )
+    mechanism = dps.calibrate(problem, dps.Budget(epsilon=1.0, delta=1e-6))
+    assert center in repr(mechanism) and center in str(mechanism.certificate())
+    assert mechanism.regularizer.center is None  # files keep their meaning

@@ -276,8 +276,8 @@ def slide(target, pieces, plan, state, i, rng):
         moved = line.move_inside(target, pieces, state, t)
         if moved != t:  # the energy is that of the point that is kept
             t, total = moved, total_at(target, pieces, plan, state, i, moved)
-            shift = moved if plan.is_quadratic == 1 else 0.0  # theta has moved
-            after = regularizer_at(target, pieces, plan, state, along, shift)
+            offset = moved if plan.is_quadratic == 1 else 0.0  # theta has moved
+            after = regularizer_at(target, pieces, plan, state, along, offset)
             change = plan.weight * (total - state.memory[TOTAL]) + plan.tilt[i] * t
             change += strength * (after - penalty)
     shift(state.memory[MARGINS:], plan.columns[i], t)
