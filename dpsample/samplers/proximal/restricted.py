@@ -292,7 +292,8 @@ def _depth(mean, stddev, center, radius, length):
 def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     """Draw N(mean, stddev^2 I) restricted to the ball ||x - center||_2 <= radius.
 
-    Exact for any mean, O(dim). Returns 1.0, or NaN on failure (out is then NaN).
+    Exact for any mean, O(dim). Returns 1.0, or NaN (also in out) if an argument is NaN
+    or infinite: all tries fail with probability below 1e-1400.
     """
     dim, length = mean.shape[0], _length(mean, center)
     scaled, distance = radius / stddev, length / stddev
