@@ -22,8 +22,8 @@ THINNED, FULL, FACTORIZED = "thinned", "full batch", "factorized"
 LAPLACE, COORDINATES, TUNA = "Laplace independence", "coordinates", "TunaMH"
 # Each with the draws of a chain; a step of the series is very short.
 SAMPLERS = {
-    SERIES: (RandomizedSeries(), 100_000),
-    ANCHORED: (RandomizedSeries(anchored=True), 100_000),
+    SERIES: (RandomizedSeries(max_steps=10**15), 100_000),
+    ANCHORED: (RandomizedSeries(anchored=True, max_steps=10**15), 100_000),
     THINNED: (Proximal("thinned"), 4000),
     FULL: (Proximal(), 4000),
     LAPLACE: (LaplaceIndependence(), 2000),

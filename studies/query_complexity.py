@@ -32,7 +32,8 @@ def cell(params, seed):
         steps, most = prepared.certified_steps(gamma), FULL_STEPS
         options = {"squeeze": name != THINNED}  # as `release` does
     else:
-        series = RandomizedSeries(error=gamma, anchored=name == ANCHORED)
+        options = {"error": gamma, "anchored": name == ANCHORED}
+        series = RandomizedSeries(**options, max_steps=10**15)  # a few are run
         prepared, spent = series.prepare(density, pilot), 0
         steps = prepared.settings["num_certified_steps"]
         most, options = SERIES_STEPS if params["p"] >= 2.0 else LP_STEPS, {}

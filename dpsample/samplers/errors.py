@@ -5,6 +5,7 @@ PIECE_FAILED = 1
 BOUND_VIOLATED = 2
 EXHAUSTED = 3
 UNCOVERED = 4
+DRAW_FAILED = 5
 
 TEXTS = {
     PIECE_FAILED: (
@@ -23,6 +24,11 @@ TEXTS = {
     UNCOVERED: (
         "The energy was not seen to grow in every direction: the regularizer's weight "
         "may be too small for numbers. Choose a bounded domain or a larger mu."
+    ),
+    DRAW_FAILED: (
+        "The sampler's own draw, of a Gaussian on the domain or along a line, returned "
+        "no number, though loss, regularizer and domain did. Scale the features, and "
+        "with them domain and mu, so that numbers are near 1, or take another sampler."
     ),
 }
 

@@ -30,7 +30,7 @@ from dpsample.samplers.chain import (
     init,
     normal_noise,
 )
-from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.errors import DRAW_FAILED, EXHAUSTED, OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
 from dpsample.samplers.proximal.restricted import gaussian_in_ball, gaussian_in_box
@@ -159,9 +159,11 @@ def step(target, pieces, plan, state, rng):
     for _ in range(MAX_TRIES):
         draw(plan, rng, noise, proposal)
         state.counts[PROPOSALS] += 1
-        status = gibbs.inside(target, pieces, proposal, state.work)
         value = energy(plan, noise, proposal)
-        if np.isnan(status) or np.isnan(value):
+        if np.isnan(value):
+            return DRAW_FAILED
+        status = gibbs.inside(target, pieces, proposal, state.work)
+        if np.isnan(status):
             return PIECE_FAILED
         if status == 1.0:
             copy_into(proposal, state.position)

@@ -29,7 +29,13 @@ from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem import records
 from dpsample.regularizers import RegularizerParams
-from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.errors import (
+    BOUND_VIOLATED,
+    DRAW_FAILED,
+    EXHAUSTED,
+    OK,
+    PIECE_FAILED,
+)
 from dpsample.targets import gibbs
 
 # Rows of a hull: where a tangent touches, its value and slope there, the left border
@@ -214,7 +220,7 @@ def compile_draw(
             is_proposal = t != t
             if is_proposal:
                 if not 0.0 < measure(hull, count, low, high) < np.inf:
-                    return PIECE_FAILED, np.nan, np.nan, turn - begin
+                    return DRAW_FAILED, np.nan, np.nan, turn - begin
                 t, bound = propose(hull, count, high, rng)
             value, slope = energy(arguments, t)
             if np.isnan(value) or (turn > 2 and count == 0):

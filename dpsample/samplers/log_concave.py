@@ -26,7 +26,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import DRAW_FAILED, OK, PIECE_FAILED
 
 MAX_STEPS, MAX_TRIES = 60, 10_000
 # Deviations between the end of an interval and a mean beyond it from which on the
@@ -487,7 +487,8 @@ def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
                 value += width * (at_left + 0.5 * curvature * width)
         top = max(top, logs[i])
     if not abs(top) < np.inf:
-        return PIECE_FAILED, np.nan
+        # A loss without a slope somewhere, or masses beyond the range of floats.
+        return (PIECE_FAILED if np.isnan(value + rate) else DRAW_FAILED), np.nan
     total = 0.0
     for i in range(count + 1):
         total += math.exp(logs[i] - top)
@@ -500,4 +501,4 @@ def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
     left = kinks[piece - 1] if piece > 0 else low
     right = kinks[piece] if piece < count else high
     t = draw_quadratic(rng, rate, curvature, left, right)
-    return (OK if t == t else PIECE_FAILED), t
+    return (OK if t == t else DRAW_FAILED), t

@@ -1,6 +1,8 @@
 """Randomized series: its law, its stated bias, and what it refuses."""
 
+import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -142,6 +144,25 @@ def test_what_has_no_exact_inner_draw_is_refused_with_a_reason(name):
     assert not is_supported and reason in found
     with pytest.raises(ValueError, match=reason):
         RandomizedSeries().prepare(target, np.random.default_rng(0))
+
+
+def test_a_warm_up_that_takes_for_ever_is_refused_with_its_cost():
+    data = dps.datasets.logistic(300, 3, seed=1)
+    problem = dps.Problem(
+        data.features, data.response, loss=L.Logistic(), domain=D.Ball(1.0), row_bound=1
+    )
+    costly, cheap = (dps.Gibbs(problem, k=k, mu=1.0 / k) for k in (300.0, 1.0))
+    for options in ({}, {"anchored": True}, {"step_size": 1e-9}):
+        sampler = RandomizedSeries(**options)
+        is_supported, reason = sampler.supports(costly)
+        assert not is_supported and "max_steps = 5000000 are allowed" in reason
+        with pytest.raises(ValueError, match=r"certified warm-up takes .*e\+.* steps"):
+            sampler.prepare(costly, np.random.default_rng(0))
+        allowed = int(re.search(r"max_steps=(\d+)\.$", reason)[1])
+        chosen = dataclasses.replace(sampler, max_steps=allowed)
+        prepared = chosen.prepare(costly, np.random.default_rng(0))
+        assert 5_000_000 < prepared.num_warmup <= allowed
+    assert RandomizedSeries().supports(cheap) == (True, "")
 
 
 def test_anchored_losses_need_a_bounded_domain_and_pay_on_a_small_one():

@@ -28,7 +28,7 @@ from dpsample.samplers.coordinate.coordinate_moves import (
     CoordinateWork,
     make_plan,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import DRAW_FAILED, OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.line import HULL_SHAPE, NUM_KEPT, ON_LINE, TURN
 from dpsample.samplers.log_concave import draw_quadratic
@@ -151,7 +151,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
             if kind == slacks.PAIRS:
                 if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
                     forget(control)
-                    return PIECE_FAILED, row
+                    return DRAW_FAILED, row
                 continue
             last, t = 0, 0.0
             for j in range(dim):
@@ -174,7 +174,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                 t = draw_quadratic(rng, rate, curvature, low, high)
                 if t != t:
                     forget(control)
-                    return PIECE_FAILED, row
+                    return DRAW_FAILED, row
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:
                     follow(slopes, hessian, j, t)
@@ -257,7 +257,7 @@ def step(target, pieces, plan, state, rng):
                 plan, theta, slopes, i, j, low, high, rng
             )
             if t != t:
-                return PIECE_FAILED
+                return DRAW_FAILED
         else:
             control[STAGE] = ON_LINE if is_left else 0.0
             code, t, rates = coordinate_moves.general_move(

@@ -39,7 +39,13 @@ from dpsample.samplers.chain import (
     new_state,
     normal_noise,
 )
-from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.errors import (
+    BOUND_VIOLATED,
+    DRAW_FAILED,
+    EXHAUSTED,
+    OK,
+    PIECE_FAILED,
+)
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
@@ -62,6 +68,7 @@ TRYING, TESTING = 1.0, 2.0
 NO_CAP = 2**62  # of the tries
 # Of a proposal that is not complete: see `metric.separable`.
 UNFINISHED = 2.0
+NO_DRAW = 3.0
 
 
 class ProximalPlan(NamedTuple):
@@ -248,12 +255,13 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     """Draw from the envelope: 1 inside the domain, 0 outside, NaN if a piece failed.
 
     `UNFINISHED` if the draw needs more tries of its own: it goes on when called again.
+    `NO_DRAW` if it failed, though its mean is a number.
     """
     out[:] = np.nan
     body, penalty = target.body, target.regularizer
     draw(body, penalty, plan, mean, state.own.normal, state.scratch, rng, out)
     if np.isnan(out[0]):
-        return np.nan
+        return NO_DRAW if np.isfinite(np.sum(mean)) else np.nan
     if out[0] == np.inf:
         return UNFINISHED
     return gibbs.inside(target, pieces, out, state.work)
@@ -305,6 +313,8 @@ def compile_conditional(
                 state.counts[chain.PROPOSALS] += 1
                 if np.isnan(status):
                     return PIECE_FAILED
+                if status == NO_DRAW:
+                    return DRAW_FAILED
                 if status == 0.0:
                     continue
                 state.counts[INSIDE] += 1

@@ -26,7 +26,8 @@ concentrated the law is:
   the end;
 - for A > R the factor e^{-(A - q)^2 / 2} is taken out of M, and what it adds to
   -y^2 / 2 is -A (R - q) + constant, by y^2 = (R - q) (R + q);
-- h is only used as a difference from its value at the mode, each term by itself.
+- h is only used as a difference from its value at the mode, each term by itself:
+  rounding moves it by less than 1e-13 (n + 1), measured against 120 digits.
 
 h is concave: M is log-concave in y, as a marginal of a log-concave density, and n >= 0.
 With H(q) = M'(q) / M(q), the sum of the hazards at both ends of the chord,
@@ -291,7 +292,8 @@ def _depth(mean, stddev, center, radius, length):
 def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     """Draw N(mean, stddev^2 I) restricted to the ball ||x - center||_2 <= radius.
 
-    Exact for any mean, O(dim). Returns 1.0, or NaN on failure (out is then NaN).
+    Exact for any mean, O(dim). Returns 1.0, or NaN (also in out) if an argument is NaN
+    or infinite: all tries fail with probability below 1e-1400.
     """
     dim, length = mean.shape[0], _length(mean, center)
     scaled, distance = radius / stddev, length / stddev

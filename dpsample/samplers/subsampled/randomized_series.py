@@ -36,6 +36,7 @@ from dpsample.samplers import chain, gaussian_fit, record_terms
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
+    DRAW_FAILED,
     EXHAUSTED,
     OK,
     PIECE_FAILED,
@@ -51,6 +52,7 @@ from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.samplers.subsampled import series_bias
+from dpsample.samplers.subsampled.series_bias import SeriesNumbers, SeriesSchedule
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
@@ -239,6 +241,9 @@ class RandomizedSeries(Sampler):
         small. Needs a bounded domain.
     num_steps : int
         Steps per draw.
+    max_steps : int
+        Targets whose certified warm-up needs more steps are not supported. A step takes
+        a few microseconds.
 
     Notes
     -----
@@ -264,6 +269,7 @@ class RandomizedSeries(Sampler):
     error: float = 1e-3
     anchored: bool = False
     num_steps: int = 1
+    max_steps: int = 5_000_000
     exactness: ClassVar[Exactness] = "biased"
     is_reversible: ClassVar[bool] = False
 
@@ -272,6 +278,7 @@ class RandomizedSeries(Sampler):
         check.open_interval(0.0, 1.0, error=self.error)
         check.instance(bool, anchored=self.anchored)
         check.integer(1, num_steps=self.num_steps)
+        check.integer(1, most=None, max_steps=self.max_steps)  # no loop
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
@@ -285,23 +292,37 @@ class RandomizedSeries(Sampler):
             record_terms.lipschitz(target)
         except ValueError as error:
             return False, str(error)
-        return True, ""
+        # The start enters by a logarithm only, but an anchor changes the losses.
+        start = target.problem.domain.interior_point(target.dim)
+        if self.anchored:
+            start = gaussian_fit.minimize(target)[0]
+        num_steps = self._schedule(self._bounds(target, start)[0]).num_steps
+        return num_steps <= self.max_steps, _cost(num_steps, self.max_steps)
+
+    def _bounds(self, target: Gibbs, start: Array) -> tuple[SeriesNumbers, Array]:
+        """Constants of the bias, and the losses' slopes at an anchor, if any."""
+        if not self.anchored:
+            return series_bias.numbers(target, start), np.empty(0)
+        margins = target.problem.margins(start)
+        slopes = target.problem.loss.slope(margins, target.data.response)
+        return series_bias.numbers(target, start, slopes), slopes
+
+    def _schedule(self, bounds: SeriesNumbers) -> SeriesSchedule:
+        if self.step_size is None:
+            return bounds.schedule(self.error)
+        return bounds.given(self.step_size, self.error)
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Find the mode, the constants and the step."""
         del rng  # nothing is tuned by a pilot run
         self.require(target)
         problem, start = target.problem, gaussian_fit.minimize(target)[0]
-        slopes, tilt = np.empty(0), np.zeros(target.dim)
+        bounds, slopes = self._bounds(target, start)
+        tilt = np.zeros(target.dim)
         if self.anchored:
-            slopes = problem.loss.slope(problem.margins(start), target.data.response)
             rows = as_rows(target.data)
             tilt = np.asarray(rows.T @ slopes) * (target.k / problem.num_records)
-        bounds = series_bias.numbers(target, start, slopes if self.anchored else None)
-        if self.step_size is None:
-            plan = bounds.schedule(self.error)
-        else:
-            plan = bounds.given(self.step_size, self.error)
+        plan = self._schedule(bounds)
         return PreparedChain(
             target=target,
             plan=SeriesPlan(
@@ -321,6 +342,17 @@ class RandomizedSeries(Sampler):
                 "num_certified_steps": plan.num_steps,
             },
         )
+
+
+def _cost(num_steps: int, max_steps: int) -> str:
+    """Reason against a warm-up of more than the allowed steps, or empty."""
+    if num_steps <= max_steps:
+        return ""
+    return (
+        f"Its certified warm-up takes {num_steps:.2g} steps, max_steps = {max_steps} "
+        "are allowed: the step is short where the Lipschitz constant of k f is large. "
+        f"Use Proximal, or allow max_steps={10 ** len(str(num_steps))}."
+    )
 
 
 def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
@@ -445,6 +477,8 @@ def draw_inner(target, pieces, inner, state, out, rng):
         state.counts[INNER] += 1
         if np.isnan(status):
             return PIECE_FAILED
+        if status == alternation.NO_DRAW:
+            return DRAW_FAILED
         if status == 0.0:
             continue
         if inner.is_tangent == 0:
