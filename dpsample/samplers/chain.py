@@ -46,8 +46,8 @@ class ChainState(NamedTuple):
 
 # Share of the way to an interior point from a boundary without a slope.
 RETREAT = 1e-3
-# Reflections after which the move of a start ends: in a corner one is enough for all
-# walls that are orthogonal in the metric of the starts.
+# Reflections after which a start is the projection of the end of its move. In a corner
+# one is enough for all walls that are orthogonal in the metric of the starts.
 MAX_REFLECTIONS = 200
 # Numbers and words that describe a plan, for attributes of the draws.
 Settings = dict[str, float | int | str]
@@ -92,7 +92,8 @@ def reflected(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array
     is mirrored there. With the normal n = p - projection of p, and the covariance
     S = factor factor^T, it becomes v - 2 <n, v> S n / <n, S n>. So a reflected move is
     as long as before in the metric of S, and starts are as dispersed beside a wall, or
-    in a corner, as they are inside. <n, v> > 0, because the domain is convex.
+    in a corner, as they are inside. <n, v> > 0, because the domain is convex. Without a
+    finite projection or chord the start is where the move came to.
     """
     domain: Any = target.problem.domain  # whose pieces are kernels
     point, move, rest = start, factor @ noise, 1.0
@@ -111,10 +112,10 @@ def reflected(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array
         is_known = share >= 0.0 and np.isfinite(square) and square > 0.0
         exit_point = point + share * move if is_known else point
         if not (is_known and target._is_inside(exit_point)):
-            break
+            return np.array(point)
         point, rest = exit_point, rest - share
         move = move - 2.0 * float(normal @ move) / square * (factor @ across)
-    return np.array(point)
+    return retreated(target, nearest)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:
