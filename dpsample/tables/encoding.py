@@ -176,7 +176,7 @@ class Encoding:
         """Names of the features, in their order."""
         return tuple(name for names in self._blocks.values() for name in names)
 
-    def level_places(self) -> dict[str, list[int]]:
+    def _level_places(self) -> dict[str, list[int]]:
         """Places of the indicators of each column's levels among the features."""
         places, start = {}, 0
         for name, block in self._blocks.items():
@@ -250,7 +250,7 @@ class Encoding:
             without a public rule, is not what its column holds, or, without ``clip``,
             is outside its public bounds; the message names column and record.
         """
-        return self.rows_of(entries.columns_of(frame), clip=self.clip)[0]
+        return self._rows(entries.columns_of(frame), clip=self.clip)[0]
 
     def new_features(self, frame: object) -> Array:
         """Encode records to predict, which need not be private.
@@ -271,7 +271,7 @@ class Encoding:
         ValueError
             As in `features`.
         """
-        rows, clipped = self.rows_of(entries.columns_of(frame), clip=True)
+        rows, clipped = self._rows(entries.columns_of(frame), clip=True)
         _warn_of(clipped)
         return rows
 
@@ -301,9 +301,9 @@ class Encoding:
             remedy = "Pass the response column (target=..., --target ...)."
             condition = f"one of the columns {listed(table)}"
             check.fail("target", condition, self.target, remedy)
-        return self.response_of(table[name], Counter())
+        return self._response(table[name], Counter())
 
-    def response_of(self, column: Column, clipped: Counter[str]) -> Array:
+    def _response(self, column: Column, clipped: Counter[str]) -> Array:
         """Encode the target's entries, and count those that are moved to a bound."""
         name, schema, levels = self.target or "", self._facts, self.levels
         check_label(schema, name, self.positive_label)
@@ -411,7 +411,7 @@ class Encoding:
             check.fail("encoding", "written as Encoding.to_dict writes it", got)
         return encoding
 
-    def rows_of(self, table: Columns, *, clip: bool) -> tuple[Array, Counter[str]]:
+    def _rows(self, table: Columns, *, clip: bool) -> tuple[Array, Counter[str]]:
         """Return rows, and how many values and rows were moved to their bounds."""
         used = used_columns([*table], self.schema, self.target)
         columns_module.order("the table", used, self.columns)
@@ -593,6 +593,7 @@ def place_of(label: str | None, levels: Levels, file: TextFormat) -> int:
 
 def check_label(schema: Schema, target: str | None, label: str | None) -> None:
     """Refuse a positive label that is not declared: no record is looked at."""
+    check.instance((str, type(None)), target=target, positive_label=label)
     if label is None or target is None:
         return
     levels = schema.categorical.get(target)

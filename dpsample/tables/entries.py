@@ -71,7 +71,8 @@ MISSING_REMEDY = (
     "column in missing_indicator; one of its levels may mean 'unknown', too."
 )
 EPOCH = datetime.date(1970, 1, 1).toordinal()  # day 0 of NumPy, counted from year 1
-BYTES = bytes | bytearray | memoryview
+BYTES = (bytes, bytearray, memoryview)
+NO_NUMBERS = (*BYTES, np.datetime64, np.timedelta64)  # that Python would convert
 WORDS = {"true": True, "false": False}
 UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
 
@@ -396,9 +397,10 @@ def _parsed(text: str, file: TextFormat) -> float | None:
 
 def _float(entry: Any) -> float:
     """Return an entry as a number; ``_`` is no mark of digits, as it is in Python."""
-    if isinstance(entry, str) and "_" in entry:
-        raise ValueError
-    if isinstance(entry, BYTES | np.datetime64 | np.timedelta64):
+    if isinstance(entry, str):
+        if "_" in entry:
+            raise ValueError
+    elif isinstance(entry, NO_NUMBERS):
         raise TypeError
     return float(entry)
 

@@ -234,7 +234,7 @@ def from_libsvm(
     if clip:
         norm = partial(norms.norm, p=row_norm)
         rows = cast(CSR, shortened(rows, row_bound, norm, clipped))
-    y = encoding.response_of(entries.Column(LABEL, labels), clipped)
+    y = encoding._response(entries.Column(LABEL, labels), clipped)
     made = _dataset(encoding, rows, y, clipped)
     return replace(made, source=source, rules=of_libsvm(encoding))
 
@@ -414,7 +414,7 @@ def _diagnostics(
     lines = [f"clipped, among {rows.shape[0]} records: {told}"] if told else []
     if isinstance(rows, np.ndarray) and encoding.schema is not None:
         is_used = np.any(rows != 0.0, axis=0)
-        for name, places in encoding.level_places().items():
+        for name, places in encoding._level_places().items():
             levels = encoding.schema.categorical[name]
             unused = [v for v, j in zip(levels, places, strict=True) if not is_used[j]]
             if unused:
@@ -506,8 +506,8 @@ def from_frame(
         row_bound=row_bound,
         scale=scale,
     )
-    rows, clipped = encoding.rows_of(table, clip=clip)
-    y = encoding.response_of(table[target], clipped)
+    rows, clipped = encoding._rows(table, clip=clip)
+    y = encoding._response(table[target], clipped)
     return _dataset(encoding, rows, y, clipped)
 
 

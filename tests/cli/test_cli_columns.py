@@ -155,7 +155,7 @@ def test_what_encoding_did_is_said_before_the_draw(files, capsys, monkeypatch, o
     text = " ".join(drawn[0].split())
     for rule in (*RULES[options], "a missing value is an error", "ignored: 'id'"):
         assert rule in text
-    assert "'yes' becomes 1, every other label -1" in text
+    assert "'yes' becomes 1, every other public level -1; another" in text
 
 
 def test_the_rules_say_the_same_of_other_records(files, capsys):  # U4
