@@ -295,7 +295,7 @@ def _turning_point(parts: tuple[Event, ...], distance: float, relation: str) -> 
     def bound(loss: float) -> float:
         return _delta(parts, loss, relation) + (1.0 + math.exp(loss)) * distance
 
-    low, high = 0.0, min(-math.log(distance), LARGEST_EPSILON)
+    low, high = 0.0, min(max(-math.log(distance), 0.0), LARGEST_EPSILON)
     for _ in range(GOLDEN_STEPS):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         low, high = (low, right) if bound(left) <= bound(right) else (left, high)
@@ -437,7 +437,7 @@ def _basic_epsilon(parts: tuple[Event, ...], delta: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def basic_sums(parts: tuple[Event, ...]) -> tuple[Sum, Sum] | None:
-    """Sums of epsilons and of deltas of a normal form; None if a part has no pair."""
+    """Add epsilons and deltas of a normal form; None if a part has no such pair."""
     pairs = [_pair(part) for part in parts]
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(pairs):
