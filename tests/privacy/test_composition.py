@@ -7,6 +7,7 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from dpsample.privacy import (
     ApproximateEvent,
@@ -25,7 +26,8 @@ from dpsample.privacy import (
     epsilon_of,
     group_delta,
 )
-from dpsample.privacy.accounting import accounting
+from dpsample.privacy.accounting import accounting, loss_distributions
+from dpsample.privacy.accounting.normal_form import normal_parts
 from dpsample.privacy.budget import exact_sum
 
 # Relative rounding errors of the windows of loss distributions.
@@ -138,52 +140,42 @@ def test_deltas_never_grow_with_epsilon():  # A1
 
 
 def near_pair(gdp, distance, epsilon):
-    """Exact composed delta of two worst pairs at that distance, by quadrature.
+    """Composed delta of two pairs near to Gaussian ones, by quadrature.
 
-    Loss l has P-mass from the curve's second derivative: the Gaussian pair, cut off at
-    the loss where (1 + e^l) distance makes its curve rise, with the rest at infinity.
+    The pair's losses have the Gaussian density up to the one at which the curve turns,
+    Q(loss > top) = distance; what is left of P, the curve's least value, is at infinity.
     """
+    top = -gdp * (float(norm.ppf(distance)) + gdp / 2)
+
+    def curve(e):
+        z = e / gdp - gdp / 2
+        ideal = mpmath.ncdf(-z) - mpmath.exp(e) * mpmath.ncdf(-z - gdp)
+        return ideal + (1 + mpmath.exp(e)) * distance
+
+    def falling(e):
+        if e < 0:
+            return 1 - mpmath.exp(e) + mpmath.exp(e) * falling(-e)
+        return curve(min(e, top))
+
+    def term(loss):
+        return mpmath.npdf(loss / gdp - gdp / 2) / gdp * falling(epsilon - loss)
+
     with mpmath.workdps(30):
-        gdp, distance = mpmath.mpf(gdp), mpmath.mpf(distance)
-
-        def curve(e):
-            z = e / gdp - gdp / 2
-            ideal = mpmath.ncdf(-z) - mpmath.exp(e) * mpmath.ncdf(-z - gdp)
-            return ideal + (1 + mpmath.exp(e)) * distance
-
-        # d(curve)/d(e^e) = distance - ncdf(-z - gdp) is 0 at the turning point.
-        top = mpmath.findroot(
-            lambda e: mpmath.ncdf(-e / gdp - gdp / 2) - distance, float(6 * gdp)
-        )
-        least = curve(top)
-
-        def falling(e):
-            if e >= top:
-                return least
-            if e < 0:
-                return 1 - mpmath.exp(e) + mpmath.exp(e) * falling(-e)
-            return curve(e)
-
-        def density(loss):
-            return mpmath.npdf(loss / gdp - gdp / 2) / gdp
-
-        inside = mpmath.quad(
-            lambda loss: density(loss) * falling(epsilon - loss),
-            [-top, epsilon - top, 0, epsilon / 2, epsilon, top],
-        )
-        # At loss 0 both orders meet: what their distances leave has loss 0.
-        rest = 1 - least - mpmath.quad(density, [-top, 0, top])
-        return float(inside + least + rest * falling(epsilon))
+        ends = sorted([-top, epsilon - top, 0, epsilon, top])
+        ends = [end for end in ends if -top <= end <= top]
+        return float(mpmath.quad(term, ends) + curve(top))
 
 
-def test_two_near_laws_agree_with_quadrature():
-    """The bound is that of the pair that the module's docstring names."""
-    gdp, distance = 0.5, 1e-6
+def test_two_near_laws_agree_with_quadrature():  # A1
+    """The bound is that of the pair which the module's docstring names."""
+    gdp, distance, relation = 0.5, 1e-6, "zero_out"
     both = ComposedEvent((NearEvent(GaussianEvent(gdp), distance),) * 2)
-    for epsilon in (1.5, 2.0, 2.5):
-        found = delta_of(both, epsilon=epsilon, relation="zero_out")
+    parts = normal_parts(both, relation)
+    for epsilon in (1.5, 2.0, 2.5, 4.0):
         exact = near_pair(gdp, distance, epsilon)
-        assert exact * (1 - 1e-2) <= found <= exact * 1.02
+        convolved = loss_distributions.composed_delta(parts, epsilon, relation)
+        assert exact * (1 - 1e-9) <= convolved <= exact * 1.02
+        assert delta_of(both, epsilon=epsilon, relation=relation) <= convolved
 
 
 def test_sampling_never_costs_more_than_no_sampling():  # A4

@@ -479,7 +479,10 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
         return delta <= budget.delta
 
-    safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
+    try:
+        safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
+    except ValueError:  # a budget that is too small for any noise
+        return Remaining(0.0, 0.0)
     if is_safe(unsafe):
         return Remaining(unsafe, budget.epsilon)
     if unsafe <= safe or not is_safe(safe):
