@@ -142,8 +142,8 @@ def test_deltas_never_grow_with_epsilon():  # A1
 def near_pair(gdp, distance, epsilon):
     """Composed delta of two pairs near to Gaussian ones, by quadrature.
 
-    The pair's losses have the Gaussian density up to the one at which the curve turns,
-    Q(loss > top) = distance; what is left of P, the curve's least value, is at infinity.
+    The losses have the Gaussian density up to the one at which the curve turns,
+    Q(loss > top) = distance. What is left of P is at infinity: the least value.
     """
     top = -gdp * (float(norm.ppf(distance)) + gdp / 2)
 
