@@ -56,6 +56,11 @@ Format = Annotated[str | None, Option(help="csv, tsv, parquet or libsvm.")]
 NumFeatures = Annotated[int | None, Option(help="Columns of a LIBSVM file.")]
 Output = Annotated[Path | None, Option(help="JSON file for answer and certificate.")]
 Evaluate = Annotated[Path | None, Option(help="Records to evaluate on: NOT PRIVATE.")]
+LedgerPath = Annotated[
+    Path | None, Option("--ledger", help="JSON file that adds up all releases.")
+]
+LedgerEpsilon = Annotated[float | None, Option(help="Its total, when it is made.")]
+LedgerDelta = Annotated[float | None, Option(help="Its total delta, likewise.")]
 Seed = Annotated[int | None, Option(help="Reproducible, hence not releasable.")]
 OwnEpsilon = Annotated[float | None, Option(help="Budget of the release to study.")]
 OwnDelta = Annotated[float | None, Option(help="Its delta.")]
@@ -116,6 +121,9 @@ def release(
     output: Output = None,
     overwrite: Overwrite = False,
     evaluate: Evaluate = None,
+    ledger: LedgerPath = None,
+    ledger_epsilon: LedgerEpsilon = None,
+    ledger_delta: LedgerDelta = None,
     seed: Seed = None,
 ) -> None:
     """Release one private parameter vector of the records in FILE."""

@@ -18,6 +18,7 @@ from dpsample.core import check, files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.numerics import norms
+from dpsample.privacy import Ledger, LedgerFile
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
@@ -40,6 +41,9 @@ class ReleaseOptions(RecordOptions):
     output: Path | None
     overwrite: bool
     evaluate: Path | None
+    ledger: Path | None
+    ledger_epsilon: float | None
+    ledger_delta: float | None
     seed: int | None
 
 
@@ -50,6 +54,9 @@ def run(options: ReleaseOptions) -> None:
     """
     inputs = (options.file, options.evaluate, options.bounds)
     screen.check_outputs(*inputs, output=options.output, overwrite=options.overwrite)
+    if options.ledger is not None:
+        others = (*inputs, options.output)
+        screen.check_outputs(*others, ledger=options.ledger, overwrite=True)
     data = read(options, options.file)
     problem = build(options, data)
     problems = [(options.file.name, problem)]
@@ -59,6 +66,8 @@ def run(options: ReleaseOptions) -> None:
     budget = dps.Budget(
         epsilon=options.epsilon, delta=options.delta, relation=options.relation
     )
+    total = (options.ledger_epsilon, options.ledger_delta)
+    ledger = open_ledger(options.ledger, options.relation, *total)
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
@@ -68,6 +77,7 @@ def run(options: ReleaseOptions) -> None:
         p=options.p,
         risk=options.risk,
         sampler_share=options.sampler_share,
+        ledger=ledger,
         seed=options.seed,
     )
     with screen.kept(
@@ -88,8 +98,54 @@ def run(options: ReleaseOptions) -> None:
             pairs = zip(answer.feature_names, answer.theta, strict=True)
             rows = [(name, f"{value:.6g}") for name, value in pairs]
             screen.print_table("Private parameters", ("name", "value"), rows)
+        console.print(ledger_words(ledger))
         if options.evaluate is not None:
             print_evaluation(answer, problems)
+
+
+def open_ledger(
+    path: Path | None, relation: Relation, epsilon: float | None, delta: float | None
+) -> LedgerFile | None:
+    """Open the ledger of a command; make it, with a total, where there is none.
+
+    Of one that exists the total is its own, which may be repeated.
+    """
+    if path is None:
+        for name, value in (("epsilon", epsilon), ("delta", delta)):
+            if value is not None:
+                remedy = f"Name the file with --ledger, or leave --ledger-{name} out."
+                check.fail("--ledger", "given with a total", "none", remedy)
+        return None
+    if path.exists():
+        kept = Ledger.from_json(path.read_text(encoding="utf-8-sig"))
+        own = kept.budget
+        repeats = own is not None and (epsilon, delta) in (
+            *((e, d) for e in (None, own.epsilon) for d in (None, own.delta)),
+        )
+        if own is None or not repeats:
+            remedy = "Leave --ledger-epsilon and --ledger-delta out, or start another."
+            given = f"one of {own}"
+            check.fail(
+                str(path), "a ledger with the total that is given", given, remedy
+            )
+        return LedgerFile(path, relation=relation, budget=own)
+    if epsilon is None or delta is None:
+        remedy = "Add --ledger-epsilon and --ledger-delta, the total for all releases."
+        check.fail("a new --ledger", "made with its total", "none", remedy)
+    whole = dps.Budget(epsilon=epsilon, delta=delta, relation=relation)
+    return LedgerFile(path, relation=relation, budget=whole)
+
+
+def ledger_words(ledger: LedgerFile | None) -> str:
+    """Say what the ledger holds and what remains, or that there is none."""
+    if ledger is None:
+        return (
+            "Not in a ledger: releases of the same records add up. Keep their total "
+            "with --ledger FILE."
+        )
+    kept = ledger.read()
+    head = f"Ledger {ledger.path}: {len(kept.entries)} release(s)."
+    return "\n".join([head, *kept.totals()])
 
 
 def evaluated(options: ReleaseOptions, path: Path, data: Dataset) -> dps.Problem:

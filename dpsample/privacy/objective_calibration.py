@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dpsample.core import check
 from dpsample.privacy.accounting.events import ApproximateEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.additive import gaussian_stddev
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
@@ -60,6 +60,7 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
     """
     check.instance(PerturbedObjective, objective=objective)
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "objective perturbation")
     if budget.relation != objective.relation:
         check.fail("budget.relation", repr(objective.relation), repr(budget.relation))
     left = (budget.epsilon - objective.log_determinant) * (1.0 - ROUNDING)
@@ -216,6 +217,7 @@ def approximate_noise(
     check.positive(gap=gap)
     check.open_interval(0.0, 1.0, share=share)
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "objective perturbation")
     first, second = (
         Budget(
             epsilon=part * budget.epsilon * (1.0 - ROUNDING),

@@ -34,6 +34,7 @@ from dpsample.optimizers.loop.noisy_descent import (
 )
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, calibrate
+from dpsample.privacy.budget import check_not_pure
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
 
@@ -186,6 +187,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     """
     check.instance((Problem, PublicFacts), problem=problem)
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "all methods that advise chooses from")
     facts = problem.facts if isinstance(problem, Problem) else problem
     scales = _scales(facts)
     clarity = scales.smoothness / noise_ridge(scales, budget)
@@ -260,6 +262,7 @@ def default_radius(
     """
     check.instance(PublicFacts, facts=facts)
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "all methods that advise chooses from")
     check.scale(row_divisor=row_divisor)
     # The noise's m_0 is the bound over the square of the radius.
     bound = noise_ridge(_scales(facts)._replace(radius=1.0), budget)

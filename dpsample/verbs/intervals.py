@@ -18,6 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
@@ -259,6 +260,7 @@ def intervals(
     """
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "intervals")
     check.one_of((None, *BASES), base=base)
     check.open_interval(0.0, 1.0, level=level)
     seed_sequence(seed)

@@ -29,6 +29,7 @@ from dpsample.privacy.accounting.events import (
     Event,
     GaussianEvent,
 )
+from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.registry import TUNED
 from dpsample.privacy.curves.gaussian import gaussian_epsilon
@@ -297,6 +298,7 @@ def tune(
     check.instance(Problem, problem=problem, score=score)
     names, optimizers = optimizers_of(candidates)
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "private tuning, whose fits add Gaussian noise")
     check_stop(stop, mean_tries)
     check.scale(cap=cap)
     check.open_interval(0.0, 1.0, score_share=score_share)

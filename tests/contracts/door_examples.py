@@ -150,6 +150,7 @@ ARGUMENTS = {
     },
     "losses.from_dict": {"spec": {"name": "hinge"}},
     "losses.record_gradient": {"gradient": O.gradient},
+    "noise.DiscreteLaplace": {"scale": 1.0},
     "noise.Gaussian": {"stddev": 1.0},
     "noise.GeneralizedGaussian": {"r": 3.0, "sigma": 1.0},
     "noise.KNorm": {"domain": dps.domains.Ball(1.0, p=1.0), "scale": 1.0},
@@ -166,6 +167,7 @@ ARGUMENTS = {
         "sensitivity": 1.0,
         "p": 1.5,
     },
+    "noise.geometric_mechanism": {**BUDGET, "sensitivity": 1},
     "noise.k_norm": {**NOISE, "domain": dps.domains.Ball(1.0, p=1.0)},
     "noise.k_norm_mechanism": {
         **BUDGET,

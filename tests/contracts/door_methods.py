@@ -166,6 +166,7 @@ METHODS = {
 METHODS |= {
     f"noise.{name}.log_density": {"z": [0.1, 0.2, 0.3, 0.4]}
     for name in (
+        "DiscreteLaplace",
         "Gaussian",
         "GeneralizedGaussian",
         "KNorm",

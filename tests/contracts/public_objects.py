@@ -160,6 +160,7 @@ EXAMPLES = {
     "NoisyAnswer": lambda: gaussian().release([0.5]),
     "Gaussian": lambda: N.Gaussian(1.0),
     "GeneralizedGaussian": lambda: N.GeneralizedGaussian(r=3.0, sigma=1.0),
+    "DiscreteLaplace": lambda: N.DiscreteLaplace(1.0),
     "Laplace": lambda: N.Laplace(1.0),
     "KNorm": lambda: N.KNorm(D.Ball(1.0), 1.0),
     "SchattenGaussian": lambda: N.SchattenGaussian(r=3.0, sigma=1.0, shape=(2, 2)),

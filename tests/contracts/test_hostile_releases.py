@@ -104,6 +104,7 @@ def mechanisms(sensitivity: float) -> dict[str, Any]:
         "gaussian_mechanism": {"sensitivity": sensitivity},
         "generalized_gaussian_mechanism": {**shape, "p": 1.2, "r": 4.0},
         "laplace_mechanism": {"sensitivity": sensitivity},
+        "geometric_mechanism": {"sensitivity": max(1, round(sensitivity))},
         "k_norm_mechanism": {**shape, "domain": Ball(1.0)},
         "schatten_gaussian_mechanism": {
             "sensitivity": sensitivity,

@@ -1,5 +1,6 @@
 """Ledgers: totals, what remains, warnings, refusals and exact JSON."""
 
+import itertools
 import json
 import math
 import os
@@ -7,16 +8,18 @@ import pickle
 import subprocess
 import sys
 from contextlib import ExitStack
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import dpsample as dps
 from dpsample import verify
-from dpsample.noise import gaussian_mechanism
+from dpsample.noise import gaussian_mechanism, laplace_mechanism
 from dpsample.optimizers import NoisyGD
 from dpsample.privacy import (
     AllocatedGaussianEvent,
+    ApproximateEvent,
     Budget,
     ComposedEvent,
     ConcentratedEvent,
@@ -158,13 +161,34 @@ def test_warnings_name_the_entry_and_the_reason():
     ledger = full()
     ledger.add(calibrate(logistic_facts(), BUDGET).certificate)
     warnings = ledger.warnings
-    assert len(warnings) == 3
+    assert len(warnings) == 5
     assert warnings[0].startswith("2. noisy mean: seeded")
-    assert "4. printed: not releasable: printed constants" in warnings[1]
-    assert "5. exponential mechanism, no sampler yet: not releasable" in warnings[2]
+    assert warnings[1].startswith("2. noisy mean: declared")
+    assert "4. printed: not releasable: printed constants" in warnings[2]
+    assert "5. exponential mechanism, no sampler yet: not releasable" in warnings[4]
     clean = Ledger()
     clean.add(final())
     assert clean.warnings == ()
+
+
+def test_what_its_author_declares_is_not_shown_as_proved():  # P4
+    ledger = Ledger(budget=TOTAL)
+    ledger.spend(noisy_mean())
+    (line,) = (line for line in repr(ledger).splitlines() if line.startswith("1"))
+    assert line.endswith("declared") and "proved" not in line
+    assert "its author's word" in ledger.warnings[0]
+    assert ledger.epsilon() > 0.0  # it counts with its event
+
+
+def test_labels_cannot_command_a_terminal():  # F8
+    ledger = Ledger(budget=TOTAL)
+    label = "\x1b[2J\x1b]0;title\x07a\nb\u202e" + 99 * "x"
+    ledger.add(noisy_mean(), label)
+    assert all(line.isprintable() for line in repr(ledger).splitlines())
+    assert all(map(str.isprintable, ledger.warnings))
+    assert "\\x1b[2J" in repr(ledger)
+    assert max(map(len, repr(ledger).splitlines())) < 140
+    assert Ledger.from_json(ledger.to_json()).entries[0].label == label
 
 
 def test_the_table_lists_entries_total_and_what_remains():
@@ -237,8 +261,8 @@ def edited(**changes):
             lambda: Ledger().remaining(),
             "budget must be a Budget, of the ledger or .*None",
         ),
-        (lambda: Ledger().epsilon(0.0), "delta must be > 0"),
-        (lambda: Ledger().epsilon(math.nan), "delta must be > 0"),
+        (lambda: Ledger().epsilon(-0.1), "delta must be >= 0"),
+        (lambda: Ledger().epsilon(math.nan), "delta must be >= 0"),
         (lambda: Ledger().delta(-1.0), "epsilon must be a finite number >= 0"),
         (lambda: Ledger.from_json(""), "text must be the JSON of a"),
         (lambda: Ledger.from_json(None), "text must be the JSON of a"),
@@ -349,6 +373,18 @@ def test_a_ledger_file_takes_no_entry_that_it_could_not_read_again(tmp_path):
     assert len(ledger.read().entries) == 1
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no modes")
+def test_a_new_ledger_file_is_its_owners_only(tmp_path):  # P4
+    path = tmp_path / "spent.json"
+    ledger = LedgerFile(path, budget=TOTAL)
+    ledger.spend(noisy_mean())
+    for file in (path, tmp_path / "spent.json.lock"):
+        assert file.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)  # its owner's wish
+    ledger.spend(noisy_mean())
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 SPENDER = """
 import os, signal, sys
 from dpsample.privacy import Budget, GaussianEvent, LedgerFile
@@ -409,3 +445,89 @@ def test_verbs_enter_their_certificates_before_they_draw(tmp_path, monkeypatch):
     assert len(open_ledger.entries) == 2
     with pytest.raises(ValueError, match="budget must be"):
         dps.minimize(example, NoisyGD(num_steps=3), ledger=open_ledger, seed=1)
+
+
+# Compositions that must fit (A1), exact sums (A2), empty ledgers (A3), no delta (A5).
+
+
+def near(epsilon, delta):
+    """A release's certificate, of a law that is near to a Gaussian one."""
+    budget = Budget(epsilon=epsilon, delta=delta)
+    return final(budget=budget, sampler_share=0.1)
+
+
+@pytest.mark.parametrize("total", [1.0, 1.5, 3.0, 6.0, 10.0, 60.0, 599.0])
+def test_a_larger_total_takes_what_a_smaller_one_takes(total):  # A1
+    ledger = Ledger(budget=Budget(epsilon=total, delta=total * 1e-6))
+    for _ in range(min(int(total), 4)):
+        ledger.spend(near(1.0, 1e-6))
+    assert ledger.epsilon() <= total and ledger.delta() <= total * 1e-6
+
+
+def test_releases_fit_wherever_their_promises_add_up(tmp_path):  # A1
+    for number in (2, 5):
+        total = Budget(epsilon=number, delta=number * 1e-6)
+        file = LedgerFile(tmp_path / f"{number}.json", budget=total)
+        for _ in range(number):
+            file.spend(near(1.0, 1e-6))
+        assert file.read().remaining().gdp > 0.0
+    ledger = Ledger(budget=Budget(epsilon=1.0, delta=2e-6))
+    for epsilon in (0.3, 0.7):  # no multiples of a share of the total
+        ledger.spend(ApproximateEvent(epsilon=epsilon, delta=1e-6))
+    assert (ledger.epsilon(), ledger.delta()) == (1.0, 2e-6)
+
+
+SPLITS = [(0.3, 0.3, 0.4), (0.1,) * 10, (0.7, 0.2, 0.1), (0.6, 0.3, 0.1), (1 / 3,) * 3]
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_budgets_that_add_up_to_the_total_fit_and_no_more(split, delta):  # A2, A5
+    ledger = Ledger(budget=Budget(epsilon=1.0, delta=delta))
+    for epsilon in split:
+        mech = laplace_mechanism(Budget(epsilon=epsilon, delta=delta), sensitivity=1.0)
+        mech.release([3.0], ledger=ledger)
+    assert ledger.epsilon(0.0) <= 1.0 and ledger.delta(1.0) == 0.0
+    assert sum(map(Fraction, map(repr, split))) <= 1
+    if delta == 0.0 and split != SPLITS[-1]:
+        assert ledger.remaining() == (0.0, 0.0)
+        with pytest.raises(ValueError, match=r"epsilon = 1\.0000000\d+ at that delta"):
+            ledger.spend(PureEvent(1e-8))
+
+
+def test_every_split_into_decimals_fits():  # A2
+    for total, parts in itertools.product(
+        (1, 3), itertools.product(range(1, 9), repeat=2)
+    ):
+        rest = 10 * total - sum(parts)
+        ledger = Ledger(budget=Budget(epsilon=total, delta=1e-9))
+        for tenths in (*parts, rest):
+            if tenths > 0:
+                ledger.spend(PureEvent(tenths / 10))
+        assert ledger.delta() == 0.0 or rest < 0
+
+
+def test_a_used_up_ledger_prints_that_nothing_remains():  # A3
+    for delta in (0.0, 1e-6):
+        ledger = Ledger(budget=Budget(epsilon=1.0, delta=delta))
+        for _ in range(2):
+            ledger.spend(PureEvent(0.5))
+        gdp, epsilon = ledger.remaining()
+        assert epsilon == 0.0 and gdp < 1e-4  # delta alone may pay for a trace
+        assert "Total: epsilon = 1 of 1" in repr(ledger)
+        if delta == 0.0:
+            assert "Remaining: nothing." in repr(ledger)
+    ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-6))
+    ledger.add(ApproximateEvent(epsilon=1.0, delta=1e-6))
+    assert ledger.remaining() == (0.0, 0.0) and "nothing" in repr(ledger)
+
+
+def test_a_pure_ledger_says_what_pure_releases_remain():  # A5
+    ledger = Ledger(budget=Budget(epsilon=1.0, delta=0.0))
+    ledger.spend(PureEvent(0.3))
+    assert ledger.remaining() == (0.0, 0.7)
+    ledger.spend(PureEvent(ledger.remaining().epsilon))
+    with pytest.raises(ValueError, match="got a total of epsilon = infinity"):
+        Ledger(budget=ledger.budget).spend(GaussianEvent(0.01))
+    again = Ledger.from_json(ledger.to_json())
+    assert again.budget.delta == 0.0 and again.epsilon() == 1.0

@@ -143,6 +143,9 @@ NOISES = {
     "noise/schatten_gaussian/idealized": (
         lambda: dps.noise.schatten_gaussian_mechanism(BUDGET, shape=(2, 3), **CASE)
     ),
+    "noise/discrete_laplace": lambda: dps.noise.geometric_mechanism(
+        BUDGET, sensitivity=2
+    ),
     "noise/k_norm": lambda: dps.noise.k_norm_mechanism(
         BUDGET, domain=dps.domains.Ball(1.0, p=1.0), dim=3, sensitivity=0.5
     ),

@@ -54,7 +54,7 @@ from dpsample.optimizers.loop.perturbations import (
 )
 from dpsample.optimizers.loop.steps import FrankWolfeStep, Step
 from dpsample.privacy.accounting.events import Event
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.homes import Home
 from dpsample.problem.problem import Problem
@@ -398,6 +398,7 @@ def _with_door(method: Method) -> Method:
         given = signature.bind(self, *args, **options).arguments
         check.instance(PublicFacts, facts=given["facts"], remedy="Pass problem.facts.")
         check.instance((Budget, type(None)), budget=given["budget"])
+        check_not_pure(given["budget"], f"{type(self).__name__}, as its proof needs it")
         calibration = given.get("calibration", "exact")
         check.one_of(("exact", "paper"), calibration=calibration)
         self._check_sizes()
@@ -463,8 +464,8 @@ class Optimizer(Spec):
         Raises
         ------
         ValueError
-            If an option is not one for these facts, or a number of the calibration is
-            beyond floating point.
+            If an option is not one for these facts, the budget is pure, or a number of
+            the calibration is beyond floating point.
         """
         try:
             return self._recipe(facts, budget, calibration)

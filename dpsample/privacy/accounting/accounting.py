@@ -72,7 +72,7 @@ from dpsample.problem.facts import RELATIONS
 
 # Losses beyond this are of no use to anybody and close to overflow.
 LARGEST_EPSILON = 600.0
-GOLDEN_STEPS = 60
+GOLDEN_STEPS = 45
 SHARES = 32  # of epsilon where parts only add up
 SHARE_RANGE = range(SHARES + 1)
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -295,11 +295,27 @@ def _turning_point(parts: tuple[Event, ...], distance: float, relation: str) -> 
     def bound(loss: float) -> float:
         return _delta(parts, loss, relation) + (1.0 + math.exp(loss)) * distance
 
-    low, high = 0.0, min(-math.log(distance), LARGEST_EPSILON)
+    low, high = 0.0, min(max(-math.log(distance), 0.0), LARGEST_EPSILON)
+    return least_point(bound, low, high)
+
+
+def least_point(curve: Callable[[float], float], low: float, high: float) -> float:
+    """Return the least point that golden sections find between two numbers.
+
+    Each costs one value of the curve, for some take milliseconds.
+    """
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = curve(left), curve(right)
     for _ in range(GOLDEN_STEPS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        low, high = (low, right) if bound(left) <= bound(right) else (left, high)
-    return low
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = curve(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = curve(right)
+    return left if at_left <= at_right else right
 
 
 def _single_delta(
@@ -437,7 +453,7 @@ def _basic_epsilon(parts: tuple[Event, ...], delta: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def basic_sums(parts: tuple[Event, ...]) -> tuple[Sum, Sum] | None:
-    """Sums of epsilons and of deltas of a normal form; None if a part has no pair."""
+    """Add epsilons and deltas of a normal form; None if a part has no such pair."""
     pairs = [_pair(part) for part in parts]
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(pairs):

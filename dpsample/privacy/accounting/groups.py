@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import (
-    GOLDEN,
-    GOLDEN_STEPS,
     LARGEST_EPSILON,
     ROUND_UP,
     delta_of,
+    least_point,
     smallest_epsilon,
 )
 from dpsample.privacy.accounting.events import (
@@ -29,7 +28,7 @@ from dpsample.problem.facts import RELATIONS
 # An exponent of 600 and a size are rounded by 7e-14 each: what the power loses.
 ROUND_UP_POWER = 1.0 + 2e-13
 # Epsilons at which the chain's curve is known: from 600 down to 0.04.
-LOG_STEP, NUM_POINTS = 0.2, 48
+LOG_STEP, NUM_POINTS = 0.4, 24
 
 
 @check.plain
@@ -199,12 +198,7 @@ def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
     points = [point(last - LOG_STEP * j) for j in range(NUM_POINTS)]
     middle = math.log(min(points, key=lambda p: p.delta).epsilon)
     low, high = middle - LOG_STEP, middle + LOG_STEP
-    for _ in range(GOLDEN_STEPS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        points += [point(left), point(right)]
-        is_left = points[-2].delta <= points[-1].delta
-        low, high = (low, right) if is_left else (left, high)
-    return tuple(points)
+    return (*points, point(least_point(lambda x: point(x).delta, low, high)))
 
 
 def _chained(delta: float, epsilon: float, size: int) -> float:

@@ -44,7 +44,6 @@ from dpsample.privacy.accounting.allocation import REACH, epoch_law
 from dpsample.privacy.accounting.events import (
     AllocatedGaussianEvent,
     ApproximateEvent,
-    ComposedEvent,
     ConcentratedEvent,
     Event,
     GaussianEvent,
@@ -136,8 +135,9 @@ def is_within_reach(parts: tuple[Event, ...], relation: str) -> bool:
 
 def is_told(part: Event) -> bool:
     """Whether a part's noise is so little that its curve is that of no noise."""
-    is_sampled = isinstance(part, PoissonGaussianEvent)
-    return is_sampled and part.noise_multiplier < LEAST_NOISE
+    if not isinstance(part, PoissonGaussianEvent):
+        return False
+    return part.noise_multiplier < LEAST_NOISE
 
 
 def _steps(part: Event) -> int:

@@ -34,7 +34,7 @@ from dpsample.privacy.accounting.events import (
     PoissonGaussianEvent,
 )
 from dpsample.privacy.accounting.normal_form import step_shift
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 
 # Calibrated noise exceeds the smallest that is enough by at most this part.
@@ -85,6 +85,7 @@ def poisson_noise_multiplier(
     12.743
     """
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "Gaussian steps")
     event = PoissonGaussianEvent(
         sampling_rate=sampling_rate, noise_multiplier=1.0, num_steps=num_steps
     )
@@ -143,6 +144,7 @@ def allocated_noise_multiplier(
     1.300
     """
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "Gaussian steps")
 
     def steps(noise: float) -> Event:
         return AllocatedGaussianEvent(

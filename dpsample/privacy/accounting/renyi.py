@@ -252,7 +252,7 @@ def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
 
 
 def _sampled_moment(order: float, rate: float, noise: float, relation: str) -> float:
-    """Return the bound by the trapezoidal rule; infinite if it takes too many points."""
+    """Return the bound by the trapezoidal rule; infinite after too many points."""
     square, excess = noise * noise, order - 1.0
     if not 1e-300 < square < 1e300:
         return math.inf

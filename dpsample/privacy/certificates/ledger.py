@@ -416,7 +416,7 @@ class Ledger:
         head = f"Ledger under {self.relation}, {len(self._entries)} releases"
         words = [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(
-            [head, *(line.rstrip() for line in lines), *self._total(), *words]
+            [head, *(line.rstrip() for line in lines), *self.totals(), *words]
         )
 
     def _alone(self, entry: Entry) -> str:
@@ -428,8 +428,21 @@ class Ledger:
         delta = self.budget.delta
         return _shown(epsilon_of(entry.event, delta=delta, relation=self.relation))
 
-    def _total(self) -> list[str]:
-        """Lines on what is spent and what remains."""
+    def totals(self) -> list[str]:
+        """Lines on what is spent and what remains.
+
+        Returns
+        -------
+        list of str
+            What the table ends with.
+
+        Examples
+        --------
+        >>> ledger = Ledger(budget=Budget(epsilon=1.0, delta=0.0))
+        >>> ledger.spend(PureEvent(0.3))
+        >>> ledger.totals()[1]
+        'Remaining: one pure release of epsilon = 0.7'
+        """
         budget = self.budget
         if budget is None:
             return ["No budget: ledger.epsilon(delta) is the total."]
@@ -438,7 +451,7 @@ class Ledger:
         return [f"Total: {spent} at delta = {budget.delta:g}", f"Remaining: {rest}"]
 
     def _stated_sums(self) -> tuple[Sum, Sum] | None:
-        """Sums of what the entries promise; None if one of them promises no pair."""
+        """Add what the entries promise; None if one of them promises no pair."""
         pairs = [_promise(entry, self.relation) for entry in self._entries]
         known = [pair for pair in pairs if pair is not None]
         if len(known) < len(pairs):
@@ -466,7 +479,10 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
         return delta <= budget.delta
 
-    safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
+    try:
+        safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
+    except ValueError:  # a budget that is too small for any noise
+        return Remaining(0.0, 0.0)
     if is_safe(unsafe):
         return Remaining(unsafe, budget.epsilon)
     if unsafe <= safe or not is_safe(safe):
@@ -530,7 +546,7 @@ def _state(entry: Entry) -> str:
 
 
 def _words(rest: Remaining, budget: Budget) -> str:
-    """What remains, in words."""
+    """Say what remains."""
     if rest == (0.0, 0.0):
         return "nothing."
     if budget.is_pure:

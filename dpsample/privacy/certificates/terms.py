@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpsample.core import check
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.problem.facts import PublicFacts
 from dpsample.regularizers import Regularizer
 
@@ -147,6 +147,7 @@ class CalibrationInputs:
         check.instance(PublicFacts, problem=self.facts, remedy=remedy)
         remedy = "Use dps.Budget(epsilon=..., delta=...)."
         check.instance(Budget, budget=self.budget, remedy=remedy)
+        check_not_pure(self.budget, "the exponential mechanism of Gaussian privacy")
         check.at_least(1.0, p=self.p)
         check.one_of(("population", "empirical"), risk=self.risk)
         check.one_of(("exact", "closed_form", "paper"), calibration=self.calibration)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from dpsample.core import check
 from dpsample.numerics.norms import conversion, dual, printed_kappa
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 
 NoiseCalibration = Literal["exact", "paper"]
@@ -64,6 +64,7 @@ def gaussian_stddev(
     4.2247
     """
     _check_inputs(budget, sensitivity, calibration)
+    check_not_pure(budget, "Gaussian noise")
     if calibration == "paper":
         log_term = 2.0 * math.log(1.25 / budget.delta)
         return float(sensitivity * math.sqrt(log_term) / budget.epsilon)
@@ -203,6 +204,7 @@ def generalized_gaussian_sigma(
     7.434
     """
     _check_inputs(budget, sensitivity, calibration)
+    check_not_pure(budget, "generalized Gaussian noise")
     size = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
     if calibration == "paper":
         kappa = printed_kappa(dim=dim, p=p)

@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import bisected, gdp_from_budget
 
 # More than sums over blocks lose, and half of it. Binomial tails are accurate to about
@@ -433,6 +433,7 @@ def shuffle_local_noise(
     6.72 1.99
     """
     check.instance(Budget, budget=budget)
+    check_not_pure(budget, "shuffled Gaussian noise")
     check.integer(1, num_records=num_records)
     check.one_of(("numerical", "closed_form"), method=method)
     half, upper = 0.5 * budget.delta, LARGEST_EPSILON
