@@ -38,7 +38,7 @@ FIRST_BITS, MOST_BITS = 64, 1 << 14
 SMALLEST_NORMAL = 2.0**-1022
 AGREEMENT = 1e-9  # of numbers that are stated twice, for the reader
 DRAW, EVENT = "dpsample certificate 2", "dpsample event certificate 2"
-RELEASE = "dpsample-release-3"
+RELEASE, FIT = "dpsample-release-3", "dpsample-fit-1"
 DRAW_FIELDS = set(
     "format registry releasable facts budget p risk calibration sampler_share "
     "strong_convexity confidence regularizer lipschitz diff_lipschitz range_bound k mu "
@@ -114,12 +114,12 @@ class NotProved(ValueError):
 
 
 def prove(text: str) -> Lines:
-    """Prove every inequality of a certificate, or of the release that holds it.
+    """Prove every inequality of a certificate, or of the answer that holds it.
 
     Parameters
     ----------
     text : str
-        JSON as `Certificate.to_json`, `EventCertificate.to_json` or `Release.to_json`
+        JSON as `to_json` of a `Certificate`, `EventCertificate`, `Release` or `Fit`
         writes it.
 
     Returns
@@ -149,9 +149,9 @@ def prove(text: str) -> Lines:
     content = _read(text)
     before = ctx.prec
     try:
-        if content.get("format") == RELEASE:
+        if content.get("format") in (RELEASE, FIT):
             names = "format theta feature_names encoding certificate digest"
-            _need(set(content) == set(names.split()), "the release has other fields")
+            _need(set(content) == set(names.split()), "the answer has other fields")
             _check_binding(content)
             content = content["certificate"]
         kind = content.get("format")
@@ -176,16 +176,17 @@ def prove(text: str) -> Lines:
 def unchecked(text: str) -> list[str]:
     """Return what `prove` takes as stated in a certificate that it proves."""
     content = _read(text)
-    content = content.get("certificate", content)
-    kind = content.get("kind", "draw")
+    is_answer = "certificate" in content
+    left = ["where theta lies: domain and public grid"] if is_answer else []
+    kind = content.get("certificate", content).get("kind", "draw")
     if kind.startswith("noise/"):
-        return []
+        return left
     if kind == "declared":
         return ["that the mechanism has the event, which is its author's word"]
-    risk = "bounds of the risk"
+    left = ["bounds of the risk", *left]
     if kind == "draw" or kind in STEPS:
-        return [risk]
-    return ["that the listed noise gives the event, which is taken as stated", risk]
+        return left
+    return ["that the listed noise gives the event, which is taken as stated", *left]
 
 
 # Reading.

@@ -285,16 +285,19 @@ class Answer(Predictor):
         if content["encoding"] is not None:
             encoding = Encoding.from_dict(content["encoding"])
         rest |= {"theta": theta, "certificate": certificate, "encoding": encoding}
-        answer = cls(
-            **rest, feature_names=tuple(names), digest=str(content["digest"] or "none")
-        )
+        digest = str(content["digest"] or "none")
+        answer = cls(**rest | {"feature_names": tuple(names), "digest": digest})
         answer._check_binding()
-        for name, value in json.loads(answer.to_json()).items():
-            # As text: true, 1 and 1.0 are equal.
-            if json.dumps(content[name]) != json.dumps(value):
+        answer._check_written(content)
+        return answer
+
+    def _check_written(self, content: Json) -> None:
+        """Refuse content that `save` writes otherwise: true, 1 and 1.0 are equal."""
+        for name, value in json.loads(self.to_json()).items():
+            given, own = (json.dumps(v, sort_keys=True) for v in (content[name], value))
+            if given != own:
                 got = check.shown(content[name])
                 check.fail(name, "written as `save` writes it", got)
-        return answer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
