@@ -142,6 +142,9 @@ def quick(monkeypatch, environment):
         noise_factor=1.57,
     )
     monkeypatch.setattr(claims, "claims", lambda paper, progress: [row])
+    release = dps.release  # of the demo, too, the same numbers each time
+    seeded = lambda *given, **options: release(*given, **{"seed": 3} | options)  # noqa: E731
+    monkeypatch.setattr(dps, "release", seeded)
     monkeypatch.setattr(demo, "NUM_RECORDS", 200)
 
     def warmed(on_progress, *, processes):
@@ -186,6 +189,8 @@ def assert_full(folder, monkeypatch, name, widths, encoding):
         found = output(given, monkeypatch, columns=columns, encoding=encoding)
         assert found[0] == code, found
         for text, expected in zip(found[1:], whole[1:], strict=True):
+            if name.endswith("--help"):  # broken at hyphens, too
+                expected, text = expected.replace("-", " "), text.replace("-", " ")
             lost = content(expected) - content(text)
             where = f"{name} at {columns[:9]!r} columns in {encoding}"
             assert not lost and "\u2026" not in text, f"{where}: {lost}"
@@ -324,26 +329,25 @@ def test_a_process_prints_all_in_any_environment(folder, name):
     """Commands in processes of their own, to a pipe, to `head` and to a terminal."""
     arguments, code = CASES[name]
     given = arguments(folder)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     outs = []
     for variables in PROCESSES:
-        done = process(
-            given,
-            environment=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        done = process(given, environment=variables, **pipes)
         out, err = done.communicate(timeout=300)
         assert done.returncode == code and b"Traceback" not in err, err
-        outs.append(content(out.decode()))
-    assert not outs[2] - outs[0] and not outs[0] - outs[2]
-    done = process(
-        given, environment={}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    done.stdout.readline()
-    done.stdout.close()
-    err = done.stderr.read()
-    assert done.wait(300) in (code, 1) and b"Traceback" not in err, err
-    assert not outs[2] - content(in_terminal(given, columns=10))
+        outs.append(words_of(name, out.decode()))
+    assert outs[2] == outs[0]
+    with process(given, environment={}, **pipes) as done:
+        done.stdout.readline()
+        done.stdout.close()
+        err = done.stderr.read()
+        assert done.wait(300) in (code, 1) and b"Traceback" not in err, err
+    assert outs[2] == words_of(name, in_terminal(given, columns=10))
+
+
+def words_of(name, text):
+    """Words of an output; without the numbers of a demo, which draws anew."""
+    return content(re.sub(r"[-+.\de%]+", "", text) if name == "demo" else text)
 
 
 def in_terminal(arguments, *, columns):
