@@ -87,7 +87,7 @@ def run(options: ReleaseOptions) -> None:
         answer.to_json,
         overwrite=options.overwrite,
     ) as place:
-        screen.print_whole(answer.certificate)
+        screen.print_whole(answer.certificate.__rich__())
         if place is not None:
             console.print(f"Private parameters and certificate saved: {place}")
             if had_answer and place == options.output:  # not in a spare file

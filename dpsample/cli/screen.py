@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Literal, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleRenderable, RichCast
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -126,10 +126,13 @@ def plain(text: str) -> str:
     )
 
 
-def print_whole(shown: ConsoleRenderable | RichCast) -> None:
+def print_whole(table: Table) -> None:
     """Print a table that is as wide as the terminal, or as its longest words need."""
-    least = console(UNLIMITED_WIDTH).measure(shown).minimum
-    console(max(least, shutil.get_terminal_size().columns)).print(shown)
+    for column in table.columns:
+        if column.no_wrap:  # Rich asks for its longest word only
+            column.min_width = max((cell_len(str(c)) for c in column.cells), default=0)
+    least = console(UNLIMITED_WIDTH).measure(table).minimum
+    console(max(least, shutil.get_terminal_size().columns)).print(table)
 
 
 def print_table(

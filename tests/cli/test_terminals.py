@@ -176,6 +176,12 @@ def content(text):
     return Counter(re.findall(r"[^\s\u2500-\u257f+|-][^\s\u2500-\u257f|]*", text))
 
 
+def words_of(name, text):
+    """Words of a command; a help is broken at hyphens, a demo draws anew."""
+    left_out = {"demo": r"[-+.\de%]+"}.get(name, "-" if "--help" in name else "$^")
+    return content(re.sub(left_out, " ", text))
+
+
 def assert_full(folder, monkeypatch, name, widths, encoding):
     """A case prints at all widths what it prints at a large one."""
     arguments, code = (CASES | OTHERS)[name]
@@ -186,7 +192,7 @@ def assert_full(folder, monkeypatch, name, widths, encoding):
         found = output(given, monkeypatch, columns=columns, encoding=encoding)
         assert found[0] == code, found
         for text, expected in zip(found[1:], whole[1:], strict=True):
-            lost = content(expected) - content(text)
+            lost = words_of(name, expected) - words_of(name, text)
             where = f"{name} at {columns[:9]!r} columns in {encoding}"
             assert not lost and "\u2026" not in text, f"{where}: {lost}"
 
@@ -324,26 +330,20 @@ def test_a_process_prints_all_in_any_environment(folder, name):
     """Commands in processes of their own, to a pipe, to `head` and to a terminal."""
     arguments, code = CASES[name]
     given = arguments(folder)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     outs = []
     for variables in PROCESSES:
-        done = process(
-            given,
-            environment=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        done = process(given, environment=variables, **pipes)
         out, err = done.communicate(timeout=300)
         assert done.returncode == code and b"Traceback" not in err, err
-        outs.append(content(out.decode()))
-    assert not outs[2] - outs[0] and not outs[0] - outs[2]
-    done = process(
-        given, environment={}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    done.stdout.readline()
-    done.stdout.close()
-    err = done.stderr.read()
-    assert done.wait(300) in (code, 1) and b"Traceback" not in err, err
-    assert not outs[2] - content(in_terminal(given, columns=10))
+        outs.append(words_of(name, out.decode()))
+    assert outs[2] == outs[0]
+    with process(given, environment={}, **pipes) as done:
+        done.stdout.readline()
+        done.stdout.close()
+        err = done.stderr.read()
+        assert done.wait(300) in (code, 1) and b"Traceback" not in err, err
+    assert outs[2] == words_of(name, in_terminal(given, columns=10))
 
 
 def in_terminal(arguments, *, columns):
