@@ -13,7 +13,6 @@ from dpsample.core import check, files
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.ledger import Item, Ledger
 
-
 if sys.platform == "win32":
     import msvcrt
 
@@ -124,7 +123,7 @@ class LedgerFile:
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
-        # Labels and releases tell of an analysis. Who shares a ledger opens it to others.
+        # Labels and releases tell of an analysis. Whoever shares a ledger opens it.
         is_new = not Path(self.path).exists()
         files.write(self.path, ledger.to_json().encode(), is_private=is_new)
         with suppress(OSError):  # Windows opens no folders
