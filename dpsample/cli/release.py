@@ -46,6 +46,12 @@ class ReleaseOptions(RecordOptions):
     ledger_delta: float | None
     seed: int | None
 
+    @property
+    def budget(self) -> dps.Budget:
+        """Budget of the release."""
+        epsilon, delta = self.epsilon, self.delta
+        return dps.Budget(epsilon=epsilon, delta=delta, relation=self.relation)
+
 
 def run(options: ReleaseOptions) -> None:
     """Release, save and print answer and certificate, evaluate if asked to.
@@ -54,20 +60,14 @@ def run(options: ReleaseOptions) -> None:
     """
     inputs = (options.file, options.evaluate, options.bounds)
     screen.check_outputs(*inputs, output=options.output, overwrite=options.overwrite)
-    if options.ledger is not None:
-        others = (*inputs, options.output)
-        screen.check_outputs(*others, ledger=options.ledger, overwrite=True)
     data = read(options, options.file)
     problem = build(options, data)
     problems = [(options.file.name, problem)]
     if options.evaluate is not None:
         other = evaluated(options, options.evaluate, data)
         problems.append((options.evaluate.name, other))
-    budget = dps.Budget(
-        epsilon=options.epsilon, delta=options.delta, relation=options.relation
-    )
-    total = (options.ledger_epsilon, options.ledger_delta)
-    ledger = open_ledger(options.ledger, options.relation, *total)
+    budget = options.budget
+    ledger = open_ledger(options)
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
@@ -95,27 +95,33 @@ def run(options: ReleaseOptions) -> None:
         elif options.output is not None:  # there was room for no file at all
             console.print(answer.to_json())
         else:
-            pairs = zip(answer.feature_names, answer.theta, strict=True)
-            rows = [(name, f"{value:.6g}") for name, value in pairs]
-            screen.print_table("Private parameters", ("name", "value"), rows)
+            print_parameters(answer)
         console.print(ledger_words(ledger))
         if options.evaluate is not None:
             print_evaluation(answer, problems)
 
 
-def open_ledger(
-    path: Path | None, relation: Relation, epsilon: float | None, delta: float | None
-) -> LedgerFile | None:
+def print_parameters(answer: Release) -> None:
+    """Print the table of named private parameters."""
+    pairs = zip(answer.feature_names, answer.theta, strict=True)
+    rows = [(name, f"{value:.6g}") for name, value in pairs]
+    screen.print_table("Private parameters", ("name", "value"), rows)
+
+
+def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
     """Open the ledger of a command; make it, with a total, where there is none.
 
     Of one that exists the total is its own, which may be repeated.
     """
+    path, relation = options.ledger, options.relation
+    epsilon, delta = options.ledger_epsilon, options.ledger_delta
     if path is None:
-        for name, value in (("epsilon", epsilon), ("delta", delta)):
-            if value is not None:
-                remedy = f"Name the file with --ledger, or leave --ledger-{name} out."
-                check.fail("--ledger", "given with a total", "none", remedy)
+        if (epsilon, delta) != (None, None):
+            remedy = "Name the file with --ledger, or leave its total out."
+            check.fail("--ledger", "given with a total", "none", remedy)
         return None
+    others = (options.file, options.evaluate, options.bounds, options.output)
+    screen.check_outputs(*others, ledger=path)
     if path.exists():
         kept = Ledger.from_json(path.read_text(encoding="utf-8-sig"))
         own = kept.budget

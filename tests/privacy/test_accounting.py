@@ -136,8 +136,11 @@ def test_distances_add_in_sequence_and_count_once_in_parallel():
         delta(ideal, 0.1) + (1 + math.exp(0.1)) * 4e-8, rel=1e-6
     )
     blocks = ParallelEvent((near, other))
-    worst = delta(GaussianEvent(0.2), 1.0) + (1 + math.e) * 3e-8
-    assert delta(blocks, 1.0) == pytest.approx(worst, rel=1e-9)
+    # Each block at its own best epsilon: the pure one's distance costs most at 0.1.
+    for e in (0.1, 1.0):
+        worst = max(delta(block, e) for block in (near, other))
+        assert delta(blocks, e) == pytest.approx(worst, rel=1e-12)
+    assert delta(other, 1.0) == pytest.approx((1 + math.exp(0.1)) * 3e-8, rel=1e-6)
 
 
 def test_epsilon_and_delta_are_inverse():

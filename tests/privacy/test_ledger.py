@@ -197,7 +197,7 @@ def test_the_table_lists_entries_total_and_what_remains():
     assert lines[2].split()[:4] == ["1", "slopes", "1", "proved"]
     assert "NOT a guarantee" in lines[3] and "as declared" in lines[4]
     assert lines[6].startswith("Total: epsilon = ") and "of 2 at" in lines[6]
-    assert lines[7].startswith("Remaining: one release of gdp = 0")
+    assert lines[7] == "Remaining: nothing."
     assert lines[8].startswith("Warning: 2. noisy mean: seeded")
     without = Ledger()
     without.add(PureEvent(0.1))
@@ -474,7 +474,7 @@ def test_releases_fit_wherever_their_promises_add_up(tmp_path):  # A1
     ledger = Ledger(budget=Budget(epsilon=1.0, delta=2e-6))
     for epsilon in (0.3, 0.7):  # no multiples of a share of the total
         ledger.spend(ApproximateEvent(epsilon=epsilon, delta=1e-6))
-    assert (ledger.epsilon(), ledger.delta()) == (1.0, 2e-6)
+    assert 0.999 < ledger.epsilon() <= 1.0 and 1.9e-6 < ledger.delta() <= 2e-6
 
 
 SPLITS = [(0.3, 0.3, 0.4), (0.1,) * 10, (0.7, 0.2, 0.1), (0.6, 0.3, 0.1), (1 / 3,) * 3]
@@ -500,11 +500,12 @@ def test_every_split_into_decimals_fits():  # A2
         (1, 3), itertools.product(range(1, 9), repeat=2)
     ):
         rest = 10 * total - sum(parts)
+        if rest < 0:
+            continue
         ledger = Ledger(budget=Budget(epsilon=total, delta=1e-9))
         for tenths in (*parts, rest):
-            if tenths > 0:
-                ledger.spend(PureEvent(tenths / 10))
-        assert ledger.delta() == 0.0 or rest < 0
+            ledger.spend(PureEvent(tenths / 10))
+        assert ledger.delta() == 0.0
 
 
 def test_a_used_up_ledger_prints_that_nothing_remains():  # A3

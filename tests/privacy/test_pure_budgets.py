@@ -37,7 +37,9 @@ def problem():
 
 def estimate():
     rows, labels = np.eye(2).repeat(20, axis=0), np.tile([-1.0, 1.0], 20)
-    model = PrivateLogisticRegression(epsilon=1.0, delta=0.0, row_bound=1.0)
+    model = PrivateLogisticRegression(
+        epsilon=1.0, delta=0.0, row_bound=1.0, classes=(-1.0, 1.0)
+    )
     return model.fit(rows, labels)
 
 
