@@ -86,7 +86,7 @@ class Facets(NamedTuple):
         return bool((distances > errors).all())
 
 
-def _solve(cost: Array, *, bounds: Any = (None, None), **constraints: Any) -> Any:
+def _solve(cost: Array, *, bounds: object = (None, None), **constraints: Any) -> Any:
     from scipy.optimize import linprog
 
     return linprog(cost, bounds=bounds, method="highs", **constraints)
