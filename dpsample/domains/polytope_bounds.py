@@ -86,10 +86,11 @@ class Facets(NamedTuple):
         return bool((distances > errors).all())
 
 
-def _solve(cost: Array, *, bounds: object = (None, None), **constraints: Any) -> Any:
+def _solve(cost: Array, **constraints: Any) -> Any:
+    """Solve a linear program, whose variables are free unless ``bounds`` are given."""
     from scipy.optimize import linprog
 
-    return linprog(cost, bounds=bounds, method="highs", **constraints)
+    return linprog(cost, method="highs", **({"bounds": (None, None)} | constraints))
 
 
 def find_center(
