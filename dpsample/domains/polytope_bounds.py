@@ -86,10 +86,11 @@ class Facets(NamedTuple):
         return bool((distances > errors).all())
 
 
-def _solve(cost: Array, *, bounds: Any = (None, None), **constraints: Any) -> Any:
+def _solve(cost: Array, **constraints: Any) -> Any:
+    """Solve a linear program, whose variables are free unless ``bounds`` are given."""
     from scipy.optimize import linprog
 
-    return linprog(cost, bounds=bounds, method="highs", **constraints)
+    return linprog(cost, method="highs", **({"bounds": (None, None)} | constraints))
 
 
 def find_center(
@@ -307,7 +308,7 @@ def is_bounded(matrix: Array) -> bool:
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
-    # 1e-9, so each coordinate is measured in a unit between its small and large entries.
+    # 1e-9, so a coordinate's unit is between its smallest and its largest entry.
     entries = np.where(unit == 0.0, np.nan, np.abs(unit))
     small, large = np.nanmin(entries, axis=0), np.nanmax(entries, axis=0)
     if (small < large / THIN).any():
@@ -345,9 +346,9 @@ class Frame(NamedTuple):
         sizes = np.linalg.norm(matrix, axis=1)
         slack = _slack(matrix, bounds, center)
         rows, limits = matrix / sizes[:, None], slack / sizes
-        factor = np.zeros((0, 0))
+        factor: Array = np.zeros((0, 0))
         if limits.max() > THIN * limits.min() and len(rows) >= len(center):
-            whole = np.linalg.qr(rows / limits[:, None], mode="r")
+            whole = np.asarray(np.linalg.qr(rows / limits[:, None], mode="r"))
             sides = np.abs(np.diag(whole))
             factor = whole if sides.min() > 0.0 else factor
         return cls(rows, limits, sizes, slack, factor)
