@@ -167,9 +167,11 @@ class ClippedGD(Optimizer):
             num_steps=self.num_steps,
         )
         if not math.isfinite(moved):
+            curvature = smoothness + self.ridge
+            limit = 2.0 / curvature if curvature > 0.0 else math.inf
             remedy = (
-                f"Above 2 / (smoothness + ridge) = {2.0 / (smoothness + self.ridge):g} "
-                "every step multiplies the sensitivity: take shorter or fewer steps."
+                f"Above 2 / (smoothness + ridge) = {limit:g} every step multiplies the "
+                "sensitivity: take shorter or fewer steps."
             )
             check.fail(
                 "step_size", "small enough for a finite sensitivity", size, remedy
