@@ -72,7 +72,7 @@ def test_axes_and_random_directions_alone_do_not_find_them(monkeypatch, name):
     rises = energies(target, around) - target.energy(fit(target).center)
     if "d = 4" not in name:  # there they are near the limit
         assert (rises > LEAST_RISE * 0.5 * FAR**2).all()
-    monkeypatch.setattr(gaussian_fit, "NUM_DESCENTS", 0)
+    monkeypatch.setattr(gaussian_fit, "NUM_DESCENT_STEPS", 0)
     monkeypatch.setattr(gaussian_fit, "NUM_DIRECTIONS", 0)
     assert reaches_tails(target, fit(target)) or "d = 4" in name
 
