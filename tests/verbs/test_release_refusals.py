@@ -254,3 +254,15 @@ def test_an_unbounded_plane_has_no_walk_for_any_records():
     given = problem(plane, dataclasses.replace(L.Logistic()))
     target = dps.Gibbs(given, k=10.0, mu=0.1)
     assert "unbounded" in verb.no_proof(target)
+
+
+def test_a_failure_says_the_same_of_all_records():  # L1
+    texts = set()
+    for seed in (1, 2):
+        rows = np.random.default_rng(seed).standard_normal((200, 3))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        with pytest.raises(dps.SamplingError) as caught:
+            given = problem(D.Ball(5.0), L.Hinge(), rows)
+            dps.release(given, BUDGET, seed=1, max_work=1.0)
+        texts.add(str(caught.value))
+    assert len(texts) == 1
