@@ -61,14 +61,16 @@ def run(options: ReleaseOptions) -> None:
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
-    answer = dps.release(
-        problem,
-        budget,
-        p=options.p,
-        risk=options.risk,
-        sampler_share=options.sampler_share,
-        seed=options.seed,
-    )
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: screen.tell(str(message))
+        answer = dps.release(
+            problem,
+            budget,
+            p=options.p,
+            risk=options.risk,
+            sampler_share=options.sampler_share,
+            seed=options.seed,
+        )
     with screen.kept(answer.save, options.output, ".json", answer.to_json) as place:
         console.print(answer.certificate)
         if place is not None:

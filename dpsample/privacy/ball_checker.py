@@ -272,6 +272,7 @@ def _check_words(c: Json, kind: Json, theorems: list[list[str]], rest: Json) -> 
         [*rest["before"], *middle, *rest["after"], *(r if rest["records"] else [])]
         for r in records
     ]
+    allowed += [[*each, "FIT.SEARCH"] for each in allowed if rest["records"]]
     _need(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
     words = table["theorems"] | table["assumptions"]
     used = {name: words[name] for name in (*c["theorems"], *c["assumptions"])}

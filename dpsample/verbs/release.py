@@ -34,6 +34,7 @@ from dpsample.privacy import (
 )
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, Risk
+from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.homes import IN_MEMORY
@@ -521,6 +522,7 @@ def release(
         has_deadline=deadline is not None,
         **options,
     )
+    warn_if_useless(problem.facts, budget, plan.mechanism.risk_bound)
     spend(ledger, plan.certificate)
     is_silent = deadline is not None
     with (
@@ -567,6 +569,7 @@ def _in_constant_time(
     )
     verify_own(certificate)
     grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
+    warn_if_useless(problem.facts, budget, mechanism.risk_bound)
     spend(ledger, certificate)
     with release_streams(seed, 1) as (stream,), _all_or_nothing(is_silent=True):
         # Nothing else of the run stays in a variable, which tracebacks hold.
