@@ -71,15 +71,17 @@ def run(options: ReleaseOptions) -> None:
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
-    answer = dps.release(
-        problem,
-        budget,
-        p=options.p,
-        risk=options.risk,
-        sampler_share=options.sampler_share,
-        ledger=ledger,
-        seed=options.seed,
-    )
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: screen.tell(str(message))
+        answer = dps.release(
+            problem,
+            budget,
+            p=options.p,
+            risk=options.risk,
+            sampler_share=options.sampler_share,
+            ledger=ledger,
+            seed=options.seed,
+        )
     with screen.kept(
         answer.save,
         options.output,

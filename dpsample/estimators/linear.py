@@ -6,7 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -28,6 +28,7 @@ from dpsample.losses import Loss
 from dpsample.numerics import norms
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import Relation
+from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
@@ -43,8 +44,10 @@ Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")
 AGAIN = (
     "This process has fitted a private model before. If their records share people, "
-    "budgets add up: every fold of a cross-validation spends one. A ledger "
-    "(ledger=dpsample.privacy.Ledger()) shows the total."
+    "budgets add up: every fold of a cross-validation and every candidate of a search "
+    "spends one, and no certificate counts the others. A ledger "
+    "(ledger=dpsample.privacy.Ledger()) shows the total. A choice by scores of the "
+    "records is private with dpsample.tune only."
 )
 ROWS = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
 _has_fitted = False  # without a ledger or a seed, in this process
@@ -88,6 +91,19 @@ def _in_order(table: Any) -> Any:
     if are_names or not labels or set(given) != set(wanted):
         return table
     return np.asarray(table)[:, columns.order("X", given, wanted)]
+
+
+def _one_of_many(answer: Any) -> Any:
+    """Let the certificate say that other fits, as of a search, are not counted.
+
+    Nothing tells an estimator whether it is a clone that a search fits.
+    """
+    proof = answer.certificate
+    said = replace(proof, assumptions=(*proof.assumptions, SEARCH), digest="")
+    changes: dict[str, Any] = {"certificate": said}
+    if isinstance(answer, Release):
+        changes["digest"] = ""  # of the new certificate
+    return replace(answer, **changes)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -295,13 +311,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         if seed is not None:
             seed = int(check_random_state(seed).randint(2**31))
         options: dict[str, Any] = {"ledger": self.ledger, "seed": seed}
-        self.answer_: Release | Fit | Intervals
         if method == "release":
-            self.answer_ = release(problem, budget, p=self.p, **options)
+            answer: Any = release(problem, budget, p=self.p, **options)
         elif method == "intervals":
-            self.answer_ = intervals(problem, budget, **options)
+            answer = intervals(problem, budget, **options)
         else:
-            self.answer_ = minimize(problem, method, budget, **options)
+            answer = minimize(problem, method, budget, **options)
+        self.answer_: Release | Fit | Intervals = _one_of_many(answer)
 
     def _radius(
         self, shape: tuple[int, int], loss: Loss, bound: float | None, budget: Budget

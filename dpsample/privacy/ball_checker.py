@@ -296,6 +296,7 @@ def _check_words(c: Json, kind: Json, theorems: list[list[str]], rest: Json) -> 
         [*rest["before"], *middle, *rest["after"], *(r if rest["records"] else [])]
         for r in records
     ]
+    allowed += [[*each, "FIT.SEARCH"] for each in allowed if rest["records"]]
     _need(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
     words = table["theorems"] | table["assumptions"]
     version = table["version"]

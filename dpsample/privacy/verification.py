@@ -25,6 +25,7 @@ from dpsample.privacy.certificates.event_certificate import (
     EventCertificate,
     proved,
 )
+from dpsample.privacy.certificates.sealed import of_search
 from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.privacy.exponential_mechanism import (
     MARGIN,
@@ -172,7 +173,7 @@ def _event_checks(c: EventCertificate) -> list[Check]:
     _exactly("theorems", (*c.registered.theorems, *accounted), c.theorems)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     expected = fits.assumptions_of(c.kind, c.facts, clip_rows=clipped)
-    _exactly("assumptions", expected, c.assumptions)
+    _exactly("assumptions", (*expected, *of_search(c.assumptions)), c.assumptions)
     return checks
 
 
@@ -207,6 +208,7 @@ def _recomputed(stated: Certificate, again: ExponentialMechanism) -> list[Check]
         has_deadline="DRAW.DEADLINE" in stated.assumptions,
         clip_rows="RECORDS.CLIPPED" in stated.assumptions,
     )
+    expected = (*expected, *of_search(stated.assumptions))
     _exactly("assumptions", expected, stated.assumptions)
     return checks
 

@@ -320,7 +320,8 @@ class Schema:
             value = given[name]
             if isinstance(value, tuple | list):
                 value = [column_name(one) for one in value]
-            checked[name] = () if value == [] else _entries(name, value)
+            is_empty = isinstance(value, list) and not value
+            checked[name] = () if is_empty else _entries(name, value)
         if isinstance(self.file, Mapping):
             checked["file"] = check.built("file", TextFormat, dict(self.file))
         for name, value in checked.items():

@@ -35,6 +35,7 @@ from dpsample.optimizers.loop.noisy_descent import (
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.budget import check_not_pure
+from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
 
@@ -176,8 +177,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     Examples
     --------
     >>> import dpsample as dps
-    >>> facts = dps.PublicFacts(num_records=5000, dim=100, row_bound=1.0, row_norm=2.0,
-    ...                         loss=dps.losses.Logistic(),
+    >>> facts = dps.PublicFacts(num_records=10_000, dim=100, row_bound=1.0,
+    ...                         row_norm=2.0, loss=dps.losses.Logistic(),
     ...                         domain=dps.domains.Ball(10.0))
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
     >>> advice.choice, advice.loss
@@ -199,6 +200,10 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     rows = [r for kind in kinds for r in _candidates(kind, budget, method, clarity)]
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
     choice = rows[0].choice
+    bound = rows[0].risk_bound
+    if math.isinf(bound) and method != "normal_equations":
+        bound = rows[0].noise * math.sqrt(facts.dim) * scales.radius
+    warn_if_useless(facts, budget, bound)
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
 
 

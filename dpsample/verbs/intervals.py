@@ -20,6 +20,7 @@ from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.certificates.ledger_file import spend
+from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from dpsample.running import progress as screen
@@ -283,6 +284,7 @@ def intervals(
     plan = planned(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
     plan.recipe.check_private(problem.facts)
     _warn_of_levels(problem)
+    warn_if_useless(problem.facts, budget, math.nan)
     certificate = plan.certificate
     if seed is not None:
         certificate = replace(certificate, seeded=True, digest="")

@@ -1,8 +1,10 @@
 """The verb for gradient-based algorithms: one private minimization."""
 
 import copy
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from dpsample.optimizers.loop.optimizer import (
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.registry import registry
+from dpsample.privacy.usefulness import noise_cost, warn_if_useless
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
@@ -122,6 +125,10 @@ def minimize(
     if evaluation is not None:
         num_points = TRACE_POINTS
         columns.same("evaluation", evaluation.feature_names, problem.feature_names)
+    if plan.certificate is not None and budget is not None:
+        inputs = dict(plan.certificate.inputs)
+        bound = _risk_bound(optimizer, problem.facts, budget, inputs)
+        warn_if_useless(problem.facts, budget, bound)
     spend(ledger, plan.certificate)
     title, total = repr(optimizer), plan.program.num_steps
     try:
@@ -147,6 +154,25 @@ def minimize(
         facts=problem.facts,
         trace=trace,
     )
+
+
+def _risk_bound(
+    optimizer: Optimizer,
+    facts: PublicFacts,
+    budget: Budget,
+    inputs: Mapping[str, Any],
+) -> float:
+    """Bound of the excess risk: proved, or of the noise as far as steps reach."""
+    if "risk_bound" in inputs:
+        return float(inputs["risk_bound"])
+    length = inputs.get("clip", inputs.get("lipschitz"))
+    if length is None:
+        return math.nan
+    num_steps = inputs.get("num_steps", getattr(optimizer, "num_steps", None))
+    reach = facts.radius
+    if num_steps is not None and "step_size" in inputs:
+        reach = min(reach, float(num_steps * inputs["step_size"] * length))
+    return noise_cost(facts, budget, lipschitz=length, reach=reach)
 
 
 def planned(

@@ -34,6 +34,7 @@ from dpsample.privacy import (
 )
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, Risk
+from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.homes import IN_MEMORY
@@ -524,6 +525,7 @@ def release(
         has_deadline=deadline is not None,
         **options,
     )
+    warn_if_useless(problem.facts, budget, plan.mechanism.risk_bound)
     spend(ledger, plan.certificate)
     with (
         release_streams(seed, 2) as rngs,
@@ -569,6 +571,7 @@ def _in_constant_time(
     )
     verify_own(certificate)
     grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
+    warn_if_useless(problem.facts, budget, mechanism.risk_bound)
     spend(ledger, certificate)
     with release_streams(seed, 1) as (stream,), _all_or_nothing(is_shown=False):
         # Nothing else of the run stays in a variable, which tracebacks hold.

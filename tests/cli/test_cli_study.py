@@ -100,7 +100,7 @@ def test_ctrl_c_in_a_terminal_keeps_the_rows_and_says_how_to_go_on(tmp_path, kin
     while num_rows(path) < 5 and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == cli.INTERRUPTED and "go on with --resume" in err
     assert "Traceback" not in err and out == ""
     assert 5 <= num_rows(path) < NUM_ROWS
@@ -117,8 +117,8 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
         time.sleep(0.01)
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    process.communicate(timeout=60)
-    gone, alive = psutil.wait_procs(children, timeout=20)
+    process.communicate(timeout=600)
+    gone, alive = psutil.wait_procs(children, timeout=600)
     assert len(gone) >= 2 and not alive
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -24,6 +25,7 @@ from dpsample.estimators import (
     PrivateRidge,
     PrivateSVC,
 )
+from dpsample.privacy.certificates.sealed import SEARCH
 from tests.support.tiers import usual
 
 pytestmark = pytest.mark.filterwarnings(
@@ -556,3 +558,53 @@ def test_levels_that_add_up_to_the_intercept_are_told_before_the_draw(fit_interc
         model.fit(frame, is_high.to_numpy())
     found = [str(each.message).startswith("If the declared levels") for each in told]
     assert any(found) == fit_intercept and not (found and any(found[1:]))
+
+
+def fits_that_are_counted(model, people):
+    """The winner of a search on two candidates, and what its certificate states."""
+    search = GridSearchCV(model, {"epsilon": [0.5, 1.0]}, cv=2)
+    search.fit(people[COLUMNS], people["ill"])
+    return search.best_estimator_
+
+
+@pytest.mark.filterwarnings("ignore:This process has fitted")
+@pytest.mark.parametrize("method", ["auto", "objective", "release", "intervals"])
+def test_the_winner_of_a_search_says_what_its_certificate_does_not_count(
+    people, method, tmp_path
+):
+    """Q6: five fits and a choice by raw scores, of which it counts one."""
+    # Of all levels of a column, intervals have no room for an intercept.
+    kind = classifier(method=method, fit_intercept=method != "intervals")
+    kind.set_params(random_state=None)
+    best = fits_that_are_counted(kind, people)
+    for words in (str(best.certificate_), best.certificate_.to_html()):
+        told = " ".join(words.split())
+        assert "one fit is counted: other fits to the same records" in told
+        assert "a choice by scores on the records are not" in told
+    assert dps.verify(best.certificate_).checks
+    if method != "intervals":
+        best.answer_.verify()
+        best.answer_.save(tmp_path / "answer.json")
+        again = type(best.answer_).load(tmp_path / "answer.json")
+        assert again.certificate == best.certificate_
+
+
+def test_what_says_less_or_more_of_searches_is_told_apart(people):
+    """Other certificates do not say it, and nothing else may stand in its place."""
+    model = classifier().fit(people[COLUMNS], people["ill"])
+    said = model.certificate_
+    without = replace(said, assumptions=said.assumptions[:-1], digest="")
+    assert dps.verify(without).checks  # as of `minimize`
+    for extra in ((SEARCH, SEARCH), ("RIDGE",)):
+        assumptions = (*said.assumptions[:-1], *extra)
+        with pytest.raises(ValueError, match="assumptions"):
+            dps.verify(replace(said, assumptions=assumptions, digest=""))
+
+
+def test_a_search_with_a_ledger_enters_every_fit_and_without_one_names_it(people):
+    ledger = dps.privacy.Ledger()
+    fits_that_are_counted(classifier(ledger=ledger), people)
+    assert len(ledger.entries) == 5  # two folds of two candidates, and the winner
+    model = classifier().set_params(random_state=None)
+    with pytest.warns(UserWarning, match=r"ledger=dpsample\.privacy\.Ledger"):
+        fits_that_are_counted(model, people)

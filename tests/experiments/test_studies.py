@@ -39,4 +39,5 @@ def test_a_quick_run_contradicts_nothing(tmp_path, capsys, monkeypatch, name):
     assert quick("report", name, tmp_path) == 0, capsys.readouterr().out
     with closing(sqlite3.connect(tmp_path / "quick" / f"{name}.sqlite")) as store:
         assert store.execute("select count(*) from rows").fetchone()[0] > 0
-    assert seconds < MOST_SECONDS  # of CPU: wall time is that of the machine's load
+    # Of CPU: wall time is that of the machine's load. No test by default asserts it.
+    assert name in BY_DEFAULT or seconds < MOST_SECONDS

@@ -226,7 +226,7 @@ def test_a_page_fits_its_window_and_no_words_overlap(width, tmp_path):
     place = (tmp_path / "frame.html").as_uri()
     command = [BROWSER, *options, *profile, "--window-size=1300,900", place]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120.0, check=True
+        command, capture_output=True, text=True, timeout=600.0, check=True
     )
     found = json.loads(re.search(r'id="found">(.*?)</pre>', done.stdout).group(1))
     assert found["width"] <= width

@@ -49,7 +49,7 @@ def test_a_notebook_runs_top_to_bottom_without_warnings(path, tmp_path):
 def test_a_warning_fails_a_notebook(tmp_path):
     script = tmp_path / "warns.py"
     script.write_text("import warnings\nwarnings.warn('unheard')\n")
-    done = run_script(script, tmp_path, timeout=60.0)
+    done = run_script(script, tmp_path, timeout=TIME_LIMIT)
     assert done.returncode != 0 and "unheard" in done.stderr
 
 

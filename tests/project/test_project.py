@@ -21,6 +21,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 ]
 
 
+# Public facts of examples promise useful answers.
+shown_to_users = pytest.mark.filterwarnings("error:Public facts show")
+
+
 def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
@@ -46,6 +50,7 @@ def test_the_demo_needs_no_more_than_the_first_command_installs():
     assert any(name.startswith("matplotlib") for name in plots)
 
 
+@shown_to_users
 def test_the_readme_examples_run_one_after_the_other(capsys):
     names = {}
     for code in blocks("python"):
@@ -55,6 +60,7 @@ def test_the_readme_examples_run_one_after_the_other(capsys):
     assert statement in " ".join(out.split())
 
 
+@shown_to_users
 def test_the_readme_commands_run_on_the_files_it_shows(tmp_path, monkeypatch, capsys):
     (tmp_path / "patients.csv").write_text(blocks("csv")[0])
     (tmp_path / "bounds.toml").write_text(blocks("toml")[0])

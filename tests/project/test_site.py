@@ -17,7 +17,7 @@ import typer
 from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
-from tests.project.test_project import PROJECT, ROOT
+from tests.project.test_project import PROJECT, ROOT, shown_to_users
 from tests.project.test_project import blocks as readme_blocks
 from tests.support.tiers import slow
 
@@ -77,6 +77,7 @@ def made(tmp_path_factory):
 
 # A page that fits releasable models may not be the first of this process to do so.
 @pytest.mark.filterwarnings("ignore:This process has fitted:UserWarning")
+@shown_to_users
 @pytest.mark.parametrize(
     "page",
     [slow(p) if p.stem in LONG else p for p in PAGES if blocks(p, "python")],

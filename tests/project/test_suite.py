@@ -1,5 +1,8 @@
 """The suite itself: levels are counted, tiers are chosen, seeds are drawn anew."""
 
+import ast
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -7,7 +10,7 @@ import pytest
 
 from dpsample.core.streams import streams
 from tests.support import statistics
-from tests.support.processes import run_python
+from tests.support.processes import ROOT, run_python
 from tests.support.statistics import SUITE_ALPHA, assert_law, rejected, spend, spent
 from tests.support.tiers import defer, one_in, usual
 
@@ -90,3 +93,46 @@ def test_a_run_has_seeds_of_its_own_and_can_be_repeated():
     assert first == again
     numbers = zip(first, other, map(str, plain), strict=True)
     assert all(len(set(found)) == 3 for found in numbers)
+
+
+def test_a_command_runs_beside_busy_processes_that_end_with_it():
+    code = "import psutil; me = psutil.Process(); print(len(me.parent().children()))"
+    program = [sys.executable, str(ROOT / "benchmarks" / "busy.py"), "3", "--"]
+    done = subprocess.run(
+        [*program, sys.executable, "-c", f"{code}; raise SystemExit(7)"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 7 and int(done.stdout) == 4
+
+
+# Looks at the clock of the machine, and what counts a time as a result.
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time"}
+# Tests outside of the default tier, or a clock of which no second is compared.
+TIMED = {
+    "experiments/test_study_store.py": "ends a wait that would last for ever",
+    "experiments/test_studies.py": "compares seconds of the slow tier only",
+    "verbs/test_sample_samplers.py": "is alone",
+    "core/test_compile.py": "is alone",
+    "verbs/test_release_time.py": "is alone, or has a clock of its own",
+    "running/test_progress.py": "has a clock of its own",
+    "running/test_descent.py": "has a clock of its own",
+    "experiments/test_study_runs.py": "has a clock of its own",
+}
+
+
+def clocks_in(path):
+    """Names of clocks in a file of tests."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        name = getattr(node, "attr", getattr(node, "id", None))
+        names |= {name} & CLOCKS
+    return names
+
+
+def test_no_test_by_default_looks_at_the_clock():
+    """On a busy machine it would fail: count steps, or pass a clock."""
+    tests = ROOT / "tests"
+    found = {str(p.relative_to(tests)) for p in tests.rglob("*.py") if clocks_in(p)}
+    assert found <= set(TIMED), found - set(TIMED)

@@ -1,9 +1,12 @@
 """Ctrl-C at every moment at which Python looks for signals."""
 
 import gc
+import os
 import signal
 import sys
 from itertools import count
+
+from dpsample.core import pauses
 
 
 def moments(call, *names, step=1):
@@ -36,3 +39,15 @@ def moments(call, *names, step=1):
         if left >= 0:
             return
         yield moment
+
+
+def press_at_call(monkeypatch, number):
+    """Press Ctrl-C at the call of compiled code with this number, in any thread."""
+    call, numbers = pauses.call, count(1)
+
+    def pressing(control, function, *arguments):
+        if next(numbers) == number:
+            os.kill(os.getpid(), signal.SIGINT)
+        return call(control, function, *arguments)
+
+    monkeypatch.setattr(pauses, "call", pressing)

@@ -1,9 +1,6 @@
 """The verb `minimize`: seeds, certificates, refusals, interrupts, traces."""
 
 import math
-import signal
-import threading
-import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,6 +15,7 @@ from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.verbs.minimize import TRACE_POINTS
 from tests.running.test_descent import problem
+from tests.support.ctrl_c import press_at_call
 from tests.support.processes import run_python
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -108,12 +106,10 @@ def test_an_answer_outside_of_the_domain_does_not_verify():
 
 
 def test_what_is_not_proved_is_refused_before_the_run():
-    begin = time.monotonic()
     with pytest.raises(ValueError, match="privacy proof.*nothing here proves it"):
         minimize(optimizer=Probe(gdp=None, num_steps=10**9))
     with pytest.raises(ValueError, match="event must be"):
         minimize(optimizer=Probe(gdp=1.01 * GDP, num_steps=10**9))
-    assert time.monotonic() - begin < 60.0
 
 
 def test_paper_calibration_states_what_is_true():
@@ -168,14 +164,11 @@ def test_progress_needs_a_terminal(capfd):
 
 
 @pytest.mark.parametrize("budget", [None, BUDGET])
-def test_ctrl_c_ends_a_long_run_at_once_and_returns_nothing(budget):
-    minimize(optimizer=Probe(), budget=budget)  # compiled before the clock starts
-    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    begin = time.monotonic()
+def test_ctrl_c_ends_a_long_run_at_once_and_returns_nothing(budget, monkeypatch):
+    minimize(optimizer=Probe(), budget=budget)  # compiles
+    press_at_call(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt, match="Nothing is returned") as caught:
-        minimize(optimizer=Probe(num_steps=10**9), budget=budget)
-    assert time.monotonic() - begin < 20.0
+        minimize(optimizer=Probe(num_steps=10**9), budget=budget)  # an hour
     # Neither the cause nor the context brings the state of the run along.
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 

@@ -1,8 +1,6 @@
 """`sample`: one set of draws for all threads, interrupts, resumes, true energies."""
 
-import os
 import signal
-import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -145,25 +143,23 @@ def test_a_checkpoint_of_another_seed_step_or_function_is_refused(tmp_path):
             sample(other, **options | changes)
 
 
-def interrupt_soon(monkeypatch, *, after_chunks, delay):
-    """Press Ctrl-C ``delay`` seconds after some chunk has begun, from a thread."""
-    one_chunk, count = chains._one_chunk, [0]
+def interrupt_soon(monkeypatch, *, num_draws):
+    """Press Ctrl-C when a chunk begins and every chain has so many draws."""
+    one_chunk, pressed = chains._one_chunk, []
 
-    def counting(*args):
-        count[0] += 1
-        if count[0] == after_chunks:
-            press = (os.getpid(), signal.SIGINT)
-            threading.Timer(delay, os.kill, press).start()
-        one_chunk(*args)
+    def pressing(pool, runner, run, *args):
+        if not pressed and run.done - run.num_warmup >= num_draws:
+            pressed.append(signal.raise_signal(signal.SIGINT))
+        one_chunk(pool, runner, run, *args)
 
-    monkeypatch.setattr(chains, "_one_chunk", counting)
+    monkeypatch.setattr(chains, "_one_chunk", pressing)
 
 
 def test_ctrl_c_returns_a_prefix_and_the_checkpoint_goes_on(monkeypatch, tmp_path):
     path, forever = tmp_path / "run.npz", 2_000_000
     small = make(num_records=30)
     with monkeypatch.context() as patch:
-        interrupt_soon(patch, after_chunks=3, delay=0.02)
+        interrupt_soon(patch, num_draws=1)
         stopped = sample(small, num_draws=forever, num_chains=2, checkpoint=path)
     length = theta(stopped).shape[1]
     assert stopped.attrs["is_interrupted"] and 0 < length < forever
@@ -388,7 +384,7 @@ def test_stored_energies_are_the_targets_and_draws_are_inside(case):
 
 @pytest.mark.parametrize("p", [1.5, 2.0])
 def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
-    interrupt_soon(monkeypatch, after_chunks=1, delay=0.0)
+    interrupt_soon(monkeypatch, num_draws=-2_000_000)
     regularizer = dps.regularizers.SquaredNorm(p)
     target = make(
         num_records=30, domain=dps.domains.Box(-1.0, 1.0), regularizer=regularizer

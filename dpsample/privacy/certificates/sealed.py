@@ -113,6 +113,15 @@ def _with_infinity(content: object) -> Any:
     return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
 
 
+# Said of fits that may be some of many, after what the proof takes for granted.
+SEARCH = "FIT.SEARCH"
+
+
+def of_search(assumptions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the identifier of a fit of a search, if it is the last one."""
+    return assumptions[-1:] if assumptions[-1:] == (SEARCH,) else ()
+
+
 class Sealed(ABC):
     """Base of frozen dataclasses with a ``digest`` field that seals all others."""
 
