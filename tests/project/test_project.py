@@ -208,3 +208,19 @@ def test_ci_is_executable_and_installs_what_the_readme_says():
     for name in ("run", "nightly", "matrix"):
         assert os.access(ROOT / ".ci" / name, os.X_OK)
     assert "-e '.[test,dev,docs]'" in (ROOT / ".ci" / "run").read_text()
+
+
+def misplaced_privacy_fixes(changelog):
+    """Return entries that call themselves privacy fixes outside *Security*."""
+    elsewhere = re.sub(r"### Security\n.*?(?=\n##|\Z)", "", changelog, flags=re.S)
+    return re.findall(r"^- \**(?:Privacy|Security)\b.*", elsewhere, flags=re.M)
+
+
+def test_privacy_fixes_stand_where_the_security_policy_promises_them():
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert misplaced_privacy_fixes(changelog) == []
+    assert "under *Security*" in (ROOT / "SECURITY.md").read_text("utf-8")
+    security = changelog.partition("### Security")[2].partition("\n## ")[0]
+    assert "`gaussian_delta` could be" in security and "`shuffle_delta`" in security
+    planted = changelog.replace("### Fixed\n", "### Fixed\n\n- **Privacy: more noise**\n")
+    assert len(misplaced_privacy_fixes(planted)) == 1
