@@ -485,7 +485,7 @@ def from_frame(
     schema, table = schema_of(bounds), entries.columns_of(frame)
     target = column_name(target)
     check.instance((str, type(None)), target=target)
-    check_label(schema or Schema(), target, positive_label)
+    check_label(schema or Schema(), column_name(target), positive_label)
     if columns is not None:
         check.members(str, columns=columns)
     if target not in table:
