@@ -23,7 +23,14 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.domains import Ball
-from dpsample.losses import CalibratedLogistic, CappedLogistic, Logistic
+from dpsample.losses import (
+    CalibratedLogistic,
+    CappedLogistic,
+    Custom,
+    Logistic,
+    Loss,
+    RecordGradient,
+)
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
@@ -45,6 +52,8 @@ SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
 
 def loss_of_zero(facts: PublicFacts) -> float:
     """Largest excess risk that the point 0 can have; infinite if nothing bounds it."""
+    if _is_unknown(facts.loss):
+        return math.inf
     bound = 1.0 if facts.response_bound is None else facts.response_bound
     if facts.loss.is_classification:
         bound = 1.0
@@ -59,6 +68,12 @@ def loss_of_zero(facts: PublicFacts) -> float:
     with np.errstate(invalid="ignore"):
         moved = facts.lipschitz_or_inf(2.0) * facts.radius
     return min(highest if is_positive else math.inf, moved)
+
+
+def _is_unknown(loss: Loss) -> bool:
+    """Whether a loss has no values: a record's gradient, or what a file declares."""
+    is_read = isinstance(loss, Custom) and loss.functions is None
+    return is_read or isinstance(loss, RecordGradient)
 
 
 def noise_cost(
