@@ -212,8 +212,8 @@ def test_ci_is_executable_and_installs_what_the_readme_says():
 
 def misplaced_privacy_fixes(changelog):
     """Return entries that call themselves privacy fixes outside *Security*."""
-    elsewhere = re.sub(r"### Security\n.*?(?=\n##|\Z)", "", changelog, flags=re.S)
-    return re.findall(r"^- \**(?:Privacy|Security)\b.*", elsewhere, flags=re.M)
+    elsewhere = re.sub(r"### Security\n.*?(?=\n##|\Z)", "", changelog, flags=re.DOTALL)
+    return re.findall(r"^- \**(?:Privacy|Security)\b.*", elsewhere, flags=re.MULTILINE)
 
 
 def test_privacy_fixes_stand_where_the_security_policy_promises_them():
@@ -222,5 +222,6 @@ def test_privacy_fixes_stand_where_the_security_policy_promises_them():
     assert "under *Security*" in (ROOT / "SECURITY.md").read_text("utf-8")
     security = changelog.partition("### Security")[2].partition("\n## ")[0]
     assert "`gaussian_delta` could be" in security and "`shuffle_delta`" in security
-    planted = changelog.replace("### Fixed\n", "### Fixed\n\n- **Privacy: more noise**\n")
+    entry = "### Fixed\n\n- **Privacy: more noise**\n"
+    planted = changelog.replace("### Fixed\n", entry)
     assert len(misplaced_privacy_fixes(planted)) == 1
