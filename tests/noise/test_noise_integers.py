@@ -15,6 +15,7 @@ from dpsample.noise import (
 )
 from dpsample.noise.elementary import _integer_below, discrete_laplace_integer
 from dpsample.privacy import Budget, Ledger, PureEvent
+from tests.support.additive_mechanisms import WHOLE
 from tests.support.statistics import assert_frequency, rejected
 
 PURE = Budget(epsilon=1.0, delta=0.0)
@@ -69,6 +70,9 @@ def test_probabilities_are_normalized_and_private():
     mech = geometric_mechanism(PURE, sensitivity=2)
     losses = mech.privacy_loss(grid, [0.0], [2.0])
     assert np.abs(losses).max() <= 1.0
+    mech = WHOLE["geometric"][0]
+    losses = mech.privacy_loss(grid, [0.0], [mech.sensitivity])
+    assert np.abs(losses).max() == pytest.approx(mech.budget.epsilon, rel=1e-12)
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 255, 256, 257, 2**70 + 1])
