@@ -48,6 +48,17 @@ def test_hostile_values_of_a_count_are_legal():
     assert (np.abs(noisy - np.array(ends)) < 200).all()
 
 
+def test_no_answer_tells_from_which_value_it_was_cut_off():
+    mech = geometric_mechanism(PURE, sensitivity=2**51)  # scale 2^51, ends 2^52
+    ends = [
+        {int(v) for v in np.abs(mech.release([value] * 64, seed=1).value)}
+        for value in (0, 2**51, -(2**51))
+    ]
+    assert all(max(end) == 2**52 for end in ends)  # where the answers of all end
+    same = [mech.release([value] * 64, seed=1).value.max() for value in (0, 2**51)]
+    assert same == [2**52, 2**52]
+
+
 def test_the_noise_has_its_law():
     scale, rng = Fraction(3, 2), np.random.default_rng(1)
     draws = [discrete_laplace_integer(rng, scale) for _ in range(NUM_DRAWS)]
