@@ -137,4 +137,4 @@ def exact_sum(values: Iterable[float]) -> Sum:
 
 def _decimal(value: float) -> Fraction:
     """Shortest decimal that reads back as a float."""
-    return Fraction(repr(value))
+    return value if isinstance(value, Fraction) else Fraction(repr(float(value)))

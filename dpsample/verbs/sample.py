@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 LIMIT_REMEDY = (
-    "Give seconds from the call, choice, warm-up and compilation included (dps.warm "
-    "compiles ahead)."
+    "Give seconds from the call, choice, warm-up and compilation included (`dpsample "
+    "warm` compiles ahead)."
 )
 
 

@@ -219,6 +219,8 @@ def test_progress_is_shown_in_a_terminal(monkeypatch, capsys):
     from dpsample.running import progress
 
     monkeypatch.setattr(progress, "is_shown", lambda: True)
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
     quick(progress=True)
     assert "audit: 100 % of the draws" in capsys.readouterr().err
     quick(progress=False)

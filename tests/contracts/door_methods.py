@@ -132,6 +132,7 @@ METHODS = {
     "domains.Polytope.hull": {"dim": 1},
     "domains.Polytope.check": {"dim": 1},
     "domains.Polytope.default_center": {"dim": 1},
+    "domains.Polytope.reduced": {"A": [[1.0], [-1.0]], "b": [1.0, 1.0]},
     "domains.Polytope.max_norm": {"p": 2.0, "center": [0.0], "dim": 1},
     "domains.Polytope.support": {"directions": [[1.0]]},
     "domains.SchattenBall.body": {"dim": 4},

@@ -53,6 +53,7 @@ INNER = {
     "check_response",
     "checked_batch_size",
     "curvature",
+    "describe",
     "kink",
     "loop",
     "margin_bounds",
@@ -71,7 +72,9 @@ INNER = {
     "slope_bound",
     "steps_of",
     "third_derivative_bound",
+    "tuned",
     "with_sampler",
+    "words",
     "losses.RecordGradient.risk",
 }
 

@@ -46,7 +46,8 @@ def test_from_a_raw_table_to_predictions_of_reordered_rows(tmp_path, capsys, siz
     for names in ([*table], sorted(table)):
         raw_tables.write(tmp_path / "new.csv", {name: table[name] for name in names})
         predict = ["predict", answer, str(tmp_path / "new.csv")]
-        assert cli.main([*predict, "--output", str(tmp_path / "out.csv")]) == 0
+        predict += ["--output", str(tmp_path / "out.csv"), "--overwrite"]
+        assert cli.main(predict) == 0
         texts.append((tmp_path / "out.csv").read_text())
     assert texts[0] == texts[1]
     rows = list(csv.DictReader(texts[0].splitlines()))

@@ -89,7 +89,8 @@ def test_an_answer_that_cannot_be_saved_goes_to_a_private_file(
         return full() if len(calls) == 1 else real(descriptor)
 
     monkeypatch.setattr(os, "fsync", once)
-    assert cli.main(arguments(records, "--output", str(output))) == 1
+    replace = ("--output", str(output), "--overwrite")
+    assert cli.main(arguments(records, *replace)) == 1
     out, err = capsys.readouterr()
     path = kept_in(spare, err)
     assert "answer.json could not be written (No space left on device)" in err
@@ -120,7 +121,7 @@ def test_neither_ctrl_c_nor_a_bug_loses_an_answer(
     def fails(*_, **__):
         raise error("later")
 
-    monkeypatch.setattr(release, "evaluation", fails)
+    monkeypatch.setattr(release, "print_evaluation", fails)
     options = arguments(records, "--evaluate", str(records))
     if error is KeyError:  # a bug stays visible
         with pytest.raises(KeyError):
@@ -149,11 +150,11 @@ def test_draws_that_cannot_be_saved_go_to_a_private_file(
     assert path.read_bytes()[1:4] == b"HDF" and not output.exists()
 
 
-def test_an_existing_answer_is_replaced(records):
+def test_an_existing_answer_is_replaced_on_request(records):
     output = records.parent / "answer.json"
     texts = []
-    for _ in range(2):
-        assert cli.main(arguments(records, "--output", str(output))) == 0
+    for options in ((), ("--overwrite",)):
+        assert cli.main(arguments(records, "--output", str(output), *options)) == 0
         texts.append(json.loads(output.read_text()))
     assert texts[0]["theta"] != texts[1]["theta"]
 
