@@ -211,7 +211,7 @@ class Composition:
         found += 2.0 * math.exp(min(level - tilt * end + OUTSIDE, 0.0))
         if tilt == 0.0:  # the window may begin above epsilon
             found += 2.0 * math.exp(level + OUTSIDE)
-        # Windows differ in their errors, what is infinite does not: the curve may be flat.
+        # Windows differ in their errors; what is infinite does not: curves get flat.
         return min(found * max(up, 1.0 + LEAST_ERROR) + self._infinite, 1.0)
 
     def curve(self, losses: Array) -> Array:
