@@ -18,8 +18,9 @@ from dpsample.core import check, files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.numerics import norms
-from dpsample.privacy import Ledger, LedgerFile
+from dpsample.privacy import LedgerFile
 from dpsample.privacy.budget import Relation
+from dpsample.privacy.certificates.ledger_file import read_ledger
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import shortened
@@ -125,17 +126,13 @@ def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
     others = (options.file, options.evaluate, options.bounds, options.output)
     screen.check_outputs(*others, ledger=path)
     if path.exists():
-        kept = Ledger.from_json(path.read_text(encoding="utf-8-sig"))
-        own = kept.budget
-        repeats = own is not None and (epsilon, delta) in (
-            *((e, d) for e in (None, own.epsilon) for d in (None, own.delta)),
-        )
-        if own is None or not repeats:
+        own = read_ledger(path).budget
+        if own is None:
+            remedy = "Start another one, with --ledger-epsilon and --ledger-delta."
+            check.fail(str(path), "a ledger with a total", "one without", remedy)
+        if epsilon not in (None, own.epsilon) or delta not in (None, own.delta):
             remedy = "Leave --ledger-epsilon and --ledger-delta out, or start another."
-            given = f"one of {own}"
-            check.fail(
-                str(path), "a ledger with the total that is given", given, remedy
-            )
+            check.fail(str(path), "a ledger with the total that is given", own, remedy)
         return LedgerFile(path, relation=relation, budget=own)
     if epsilon is None or delta is None:
         remedy = "Add --ledger-epsilon and --ledger-delta, the total for all releases."

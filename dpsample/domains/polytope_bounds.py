@@ -140,7 +140,7 @@ def _refined(facets: Facets, center: Array, unit: float) -> Array:
 
     A program is about the move and the gain of the least distance, so that 0 solves it.
     """
-    dim, step = len(center), FIRST_UNIT * unit
+    dim, step = len(center), max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
     rows = np.column_stack(
         [facets.matrix / facets.sizes[:, None], np.ones(len(facets.sizes))]
     )

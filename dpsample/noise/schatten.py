@@ -179,6 +179,7 @@ def schatten_gaussian(
     return out
 
 
+@np.errstate(under="ignore")  # of powers of huge exponents
 def schatten_plan(shape: tuple[int, int], r: float) -> SchattenPlan:
     """Return what the kernels need to draw with Schatten cone-measure direction.
 
@@ -329,6 +330,8 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
     if m > MAX_SIDE:
         return math.nan
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
+    if float(a[0]) < check.SMALLEST_NORMAL:
+        return math.nan
     ratios = special.betainc(a[:, None], a[None, :], 0.5)
     entries = np.asarray(2.0 * ratios - 1.0, dtype=np.float64)
     entries = 0.5 * (entries - entries.T)

@@ -58,12 +58,16 @@ def test_without_a_ledger_the_output_says_that_releases_add_up(folder, capsys): 
         (("--ledger-epsilon", "1"), "--ledger must be given with a total"),
         (("--ledger", "t.csv"), "ledger must be another file"),
         (("--ledger", "b.json"), "text must be the JSON of a"),
+        (("--ledger", "bytes.json"), "path must be that of a ledger"),
+        (("--ledger", "endless.json"), "must be a ledger with a total, got one"),
     ],
 )
 def test_a_ledger_that_cannot_be_kept_is_refused_before_the_draw(
     folder, capsys, more, words, monkeypatch
 ):  # F9
     (folder / "b.json").write_text("{}")
+    (folder / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (folder / "endless.json").write_text(Ledger().to_json())
     monkeypatch.chdir(folder)
     assert run(folder, *more) == 2
     out, err = capsys.readouterr()

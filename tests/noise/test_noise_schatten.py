@@ -274,3 +274,8 @@ def test_small_integers_of_numpy_do_not_wrap():
         Budget(epsilon=1.0, delta=1e-6), shape=shape, sensitivity=1.0, p=2.0, r=2.0
     )
     assert mechanism.dim == 272
+
+
+def test_a_plan_of_a_huge_exponent_does_not_ask_for_the_callers_floating_mode():
+    with np.errstate(all="raise"):
+        assert 0.99 < schatten_plan((2, 3), 1.7e308).acceptance <= 1.0

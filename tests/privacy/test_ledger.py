@@ -38,6 +38,7 @@ from dpsample.privacy import (
     gdp_from_budget,
     group_event,
 )
+from dpsample.privacy.certificates.ledger import Remaining, _words
 from tests.support.public_facts import BUDGET, final, linear_facts, logistic_facts
 from tests.support.tiers import usual
 
@@ -516,11 +517,16 @@ def test_a_used_up_ledger_prints_that_nothing_remains():  # A3
         gdp, epsilon = ledger.remaining()
         assert epsilon == 0.0 and gdp < 1e-4  # delta alone may pay for a trace
         assert "Total: epsilon = 1 of 1" in repr(ledger)
-        if delta == 0.0:
-            assert "Remaining: nothing." in repr(ledger)
+        assert "Remaining: nothing." in repr(ledger)
+    words = _words(Remaining(1e-5, 0.0), Budget(epsilon=1.0, delta=1e-2))
+    assert words == "no epsilon, and delta for one release of gdp = 1e-05"
     ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-6))
     ledger.add(ApproximateEvent(epsilon=1.0, delta=1e-6))
     assert ledger.remaining() == (0.0, 0.0) and "nothing" in repr(ledger)
+    ledger = Ledger(budget=Budget(epsilon=5.0, delta=5e-6))
+    for _ in range(5):
+        ledger.spend(ApproximateEvent(epsilon=1.0, delta=1e-6))
+    assert "Remaining: nothing." in repr(ledger)  # its gdp of 1e-10 is none
 
 
 def test_a_pure_ledger_says_what_pure_releases_remain():  # A5

@@ -164,8 +164,8 @@ class EventCertificate(Sealed):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
             if budget.epsilon > LARGEST_EPSILON:
-                limit = f"{LARGEST_EPSILON:g}"
-                remedy = f"Accounting ends at epsilon = {limit}: ask for less."
+                condition, remedy = f"<= {LARGEST_EPSILON:g}", "Accounting ends there."
+                check.fail("budget.epsilon", condition, budget.epsilon, remedy)
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
         check.instance(bool, clip_rows=clip_rows)
         return cls(

@@ -39,7 +39,7 @@ FORMAT = "dpsample ledger 1"
 # to the epsilon of that gdp may lose.
 TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
 # Less counts as nothing: no release of that gdp tells anybody anything.
-LEAST_GDP = 1e-12
+LEAST_GDP = 1e-9
 LONGEST_LABEL = 60  # characters in tables and warnings
 # Of all ledgers, for copies of one could not share a lock of its own. It is held while
 # entries are replaced, never while something is computed.
@@ -551,6 +551,8 @@ def _words(rest: Remaining, budget: Budget) -> str:
         return "nothing."
     if budget.is_pure:
         return f"one pure release of epsilon = {rest.epsilon:.4g}"
+    if rest.epsilon == 0.0:
+        return f"no epsilon, and delta for one release of gdp = {rest.gdp:.4g}"
     return f"one release of gdp = {rest.gdp:.4g} (epsilon = {rest.epsilon:.4g})"
 
 

@@ -86,10 +86,7 @@ class LedgerFile:
 
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
-        try:
-            kept = Ledger.from_json(Path(self.path).read_text(encoding="utf-8-sig"))
-        except ValueError as error:
-            check.fail("path", "that of a ledger", self.path, str(error))
+        kept = read_ledger(Path(self.path))
         relation, budget = self._terms
         if (kept.relation, kept.budget) != self._terms:
             condition = f"a ledger under {relation!r} with budget {budget}"
@@ -143,6 +140,16 @@ class LedgerFile:
     def __repr__(self) -> str:
         """Return the path and the ledger in it."""
         return f"LedgerFile({self.path!r})\n{self.read()!r}"
+
+
+def read_ledger(path: Path) -> Ledger:
+    """Return the ledger that a file holds."""
+    try:
+        return Ledger.from_json(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        check.fail("path", "that of a ledger", str(path), "The file is not text.")
+    except ValueError as error:
+        check.fail("path", "that of a ledger", str(path), str(error))
 
 
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
