@@ -606,6 +606,7 @@ def test_gaps_below_tangents_keep_their_digits(bound):
         slopes=slope,
     )
     with mpmath.workdps(60):
+
         def level(x):
             return mpmath.log(mpmath.erfc(x / mpmath.sqrt(2)) / 2)
 
@@ -641,9 +642,8 @@ def test_many_sides_are_tilted_as_few_are_without_singular_values(monkeypatch):
     assert num_tilted >= 10
 
 
-@pytest.mark.parametrize("lower", [[0.0, 0.0], [1e8, 1.0 - 0.95e8]])
-def test_a_tilt_that_accepts_too_often_is_caught(lower):
-    covariance, lower = np.array([[1.0, -0.95], [-0.95, 1.0]]), np.array(lower)
+def test_a_tilt_that_accepts_too_often_is_caught():
+    covariance, lower = np.array([[1.0, -0.95], [-0.95, 1.0]]), np.zeros(2)
     made = TiltedOrthant.of(covariance, lower)
     wrong = replace(made, slopes=0.0 * made.slopes, levels=made.levels - 100.0)
     for level in orthant_levels(covariance, lower, orthant_draws(made)):
