@@ -214,7 +214,7 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
     return columns
 
 
-def _of_chains(moved: Array) -> dict[str, Any]:
+def _of_chains(moved: Array) -> dict[str, Array]:
     """Return errors and effective sizes by autocorrelations."""
     from arviz_stats.base import array_stats
 
@@ -229,7 +229,7 @@ def _of_chains(moved: Array) -> dict[str, Any]:
     }
 
 
-def _of_chain_means(moved: Array) -> dict[str, Any]:
+def _of_chain_means(moved: Array) -> dict[str, Array]:
     """Return errors and effective sizes by means of independent chains."""
     squares = (moved - moved.mean(axis=(0, 1))) ** 2
 

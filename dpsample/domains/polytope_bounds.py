@@ -326,7 +326,7 @@ def _slack(matrix: Array, bounds: Array, center: Array) -> Array:
     return np.array([math.fsum(row.tolist()) for row in terms])
 
 
-class Frame(NamedTuple):
+class RoundFrame(NamedTuple):
     """Unit rows, distances from the facets, and a factor of what makes a body round.
 
     The body is ``rows z <= limits`` around its center. In ``w = factor z`` the rows are
@@ -341,8 +341,8 @@ class Frame(NamedTuple):
     factor: Array
 
     @classmethod
-    def around(cls, matrix: Array, bounds: Array, center: Array) -> "Frame":
-        """Frame of a body with a point inside."""
+    def around(cls, matrix: Array, bounds: Array, center: Array) -> "RoundFrame":
+        """RoundFrame of a body with a point inside."""
         sizes = np.linalg.norm(matrix, axis=1)
         slack = _slack(matrix, bounds, center)
         rows, limits = matrix / sizes[:, None], slack / sizes
@@ -354,7 +354,7 @@ class Frame(NamedTuple):
         return cls(rows, limits, sizes, slack, factor)
 
 
-def _dual(frame: Frame, direction: Array) -> Array | None:
+def _dual(frame: RoundFrame, direction: Array) -> Array | None:
     """Multipliers y >= 0 of max <v, z> over A z <= slack, or None if unbounded.
 
     The solver's tolerances are absolute: it sees a program in units of the data. Of a
@@ -374,7 +374,7 @@ def _dual(frame: Frame, direction: Array) -> Array | None:
     return np.asarray(total / frame.sizes)
 
 
-def _unit_dual(frame: Frame, unit: Array) -> Array | None:
+def _unit_dual(frame: RoundFrame, unit: Array) -> Array | None:
     """Multipliers of the unit rows for a unit vector."""
     rows = frame.rows
     if frame.factor.size:
@@ -400,7 +400,7 @@ def _multipliers(rows: Array, limits: Array, direction: Array) -> Array | None:
     return y
 
 
-def _dual_of_round(frame: Frame, direction: Array) -> Array | None:
+def _dual_of_round(frame: RoundFrame, direction: Array) -> Array | None:
     """Dual solution in the coordinates in which the body is round."""
     from scipy.linalg import solve_triangular
 
@@ -418,7 +418,7 @@ def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array
     most ``<y, slack> + ||r||_1 M``; the largest of these inequalities bounds M.
     """
     dim = len(center)
-    frame = Frame.around(matrix, bounds, center)
+    frame = RoundFrame.around(matrix, bounds, center)
     reach = np.full((2, dim), np.inf)
     leak = np.zeros((2, dim))
     for side, sign in enumerate((-1.0, 1.0)):
@@ -447,7 +447,7 @@ def support_value(
     """Upper bound of <v, x>, exact up to rounding."""
     size = math.ldexp(0.5, math.frexp(np.abs(v).max())[1])  # squares of v / size exist
     v = v / size
-    frame = Frame.around(matrix, bounds, center)
+    frame = RoundFrame.around(matrix, bounds, center)
     y = _dual(frame, v)
     if y is None:
         return math.inf

@@ -77,6 +77,9 @@ def schema_of(bounds: object, names: list[str]) -> Schema:
     return Schema(numeric={name: (low, high) for name, low, high in pairs})
 
 
+Answer = Release | Fit | Intervals
+
+
 def _in_order(table: Any) -> Any:
     """Refuse what is no number; put columns that are only numbered in their order."""
     is_masked = np.ma.isMaskedArray(table)
@@ -93,17 +96,16 @@ def _in_order(table: Any) -> Any:
     return np.asarray(table)[:, columns.order("X", given, wanted)]
 
 
-def _one_of_many(answer: Any) -> Any:
+def _one_of_many(answer: Answer) -> Answer:
     """Let the certificate say that other fits, as of a search, are not counted.
 
     Nothing tells an estimator whether it is a clone that a search fits.
     """
-    proof = answer.certificate
+    proof: Any = answer.certificate
     said = replace(proof, assumptions=(*proof.assumptions, SEARCH), digest="")
-    changes: dict[str, Any] = {"certificate": said}
-    if isinstance(answer, Release):
-        changes["digest"] = ""  # of the new certificate
-    return replace(answer, **changes)
+    if isinstance(answer, Intervals):
+        return replace(answer, certificate=said)
+    return replace(answer, certificate=said, digest="")  # that of the new certificate
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -317,7 +319,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             answer = intervals(problem, budget, **options)
         else:
             answer = minimize(problem, method, budget, **options)
-        self.answer_: Release | Fit | Intervals = _one_of_many(answer)
+        self.answer_: Answer = _one_of_many(answer)
 
     def _radius(
         self, shape: tuple[int, int], loss: Loss, bound: float | None, budget: Budget

@@ -146,11 +146,12 @@ class DiscreteLaplace(Noise):
         """Draw an array of shape ``size``, of integers up to 2^52."""
         check_rng(rng)
         shape = checked_size(size)
-        scale, count = Fraction(self.scale), math.prod(shape)
-        drawn = [discrete_laplace_integer(rng, scale) for _ in range(count)]
-        # Python's integers have no end: what is cut off is so unlikely, or so large.
-        cut = [min(max(z, -int(2.0 * REACH)), int(2.0 * REACH)) for z in drawn]
-        return np.array(cut, np.float64).reshape(shape)
+        drawn = self._integers(rng, math.prod(shape))
+        return np.array([_cut_off(z) for z in drawn], np.float64).reshape(shape)
+
+    def _integers(self, rng: np.random.Generator, count: int) -> list[int]:
+        scale = Fraction(self.scale)
+        return [discrete_laplace_integer(rng, scale) for _ in range(count)]
 
     def _coordinates(self, dim: int) -> Noise:
         del dim
@@ -162,7 +163,10 @@ class DiscreteLaplace(Noise):
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
-        return np.asarray(whole + self.draw(rng, len(values)), np.float64)
+        noise = self._integers(rng, len(whole))
+        # Of sums: noise that ends somewhere would tell from which value it set out.
+        sums = [_cut_off(int(v) + z) for v, z in zip(whole, noise, strict=True)]
+        return np.array(sums, np.float64)
 
     def _log_density(self, points: Array) -> Values:
         """Log probability: minus infinity beside the integers."""
@@ -172,6 +176,12 @@ class DiscreteLaplace(Noise):
         is_whole = points == np.rint(points)
         log: Values = np.where(is_whole, logs, -np.inf).sum(axis=-1)
         return log
+
+
+def _cut_off(value: int) -> int:
+    """Nearest integer up to 2^52 in size: Python's have no end, doubles do."""
+    most = int(2.0 * REACH)
+    return min(max(value, -most), most)
 
 
 def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:

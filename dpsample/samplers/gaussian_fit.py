@@ -197,7 +197,7 @@ class GaussianFit:
         )
 
 
-class Gaussian(Protocol):
+class Ellipsoidal(Protocol):
     """Center and factor of the covariance, of a fit or a plan."""
 
     @property
@@ -374,7 +374,7 @@ def _from_precision(
 
 
 def reaches_tails(
-    target: Gibbs, gaussian: Gaussian, needed: float = LEAST_RISE * 0.5 * FAR**2
+    target: Gibbs, gaussian: Ellipsoidal, needed: float = LEAST_RISE * 0.5 * FAR**2
 ) -> bool:
     """Whether the energy rises by ``needed`` far out in all directions of a Gaussian.
 
@@ -404,7 +404,7 @@ def reaches_tails(
 class _Sphere:
     """Energies above that of the center, on a sphere in the metric of a Gaussian."""
 
-    def __init__(self, target: Gibbs, gaussian: Gaussian) -> None:
+    def __init__(self, target: Gibbs, gaussian: Ellipsoidal) -> None:
         self.target, self.gaussian = target, gaussian
         self.level = float(energies(target, gaussian.center[None])[0])
 

@@ -20,7 +20,7 @@ from decimal import Decimal
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -142,7 +142,7 @@ def _unpacked(path: Path) -> Iterator[bytes]:
             raise EOFError("it is empty")
 
 
-def _zstd(path: Path) -> Any:
+def _zstd(path: Path) -> IO[bytes]:
     """Open a file of Zstandard frames by pyarrow, which may not be installed."""
     try:
         import pyarrow as pa
@@ -151,7 +151,8 @@ def _zstd(path: Path) -> Any:
         raise ImportError(message) from error
     if path.stat().st_size == 0:
         raise EOFError("it is empty")
-    return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+    stream: IO[bytes] = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+    return stream
 
 
 def format_of(path: Path) -> str:
@@ -261,7 +262,7 @@ class Column:
         self.name, self._given = name, entries
 
     @cached_property
-    def entries(self) -> Array | Sequence[Any]:
+    def entries(self) -> Array | Sequence[object]:
         """All entries, each of which has the meaning that it has alone."""
         is_series = hasattr(self._given, "to_native")
         found: Array | Sequence[Any]
@@ -305,7 +306,7 @@ def columns_of(frame: Any) -> dict[str, Column]:
     return {name: Column(name, s) for name, s in zip(names, series, strict=True)}
 
 
-def entries_of(series: Any) -> Array | list[Any]:
+def entries_of(series: Any) -> Array | list[object]:
     """Entries of a column of narwhals; what is missing changes no other entry.
 
     A missing entry would turn whole numbers into floating point, which has no room for
@@ -337,7 +338,7 @@ def entries_of(series: Any) -> Array | list[Any]:
     return list(series.to_list())
 
 
-def _of_categories(series: Any) -> Array | list[Any]:
+def _of_categories(series: Any) -> Array | list[object]:
     """Entries of a categorical column of pandas, by the types of its categories."""
     import narwhals.stable.v2 as nw
     import pandas as pd
@@ -365,7 +366,7 @@ def is_missing(entry: object) -> bool:
     return entry is None or entry is pd.NA or entry is pd.NaT
 
 
-def decoded(entry: Any) -> Any:
+def decoded(entry: object) -> object:
     """Return bytes as the UTF-8 text that they are, or as they are if they are none."""
     if isinstance(entry, BYTES):
         try:
@@ -421,7 +422,7 @@ def number(entry: Any, file: TextFormat) -> float | None:
         return None
 
 
-def day(entry: Any, file: TextFormat) -> float | None:
+def day(entry: object, file: TextFormat) -> float | None:
     """Return an entry as a day counted from year 1: NaN if missing, None if no date."""
     entry = decoded(entry)
     if isinstance(entry, str):
@@ -450,7 +451,7 @@ def day(entry: Any, file: TextFormat) -> float | None:
         return None
 
 
-def _days_of(moments: Any) -> Array:
+def _days_of(moments: Array) -> Array:
     """Days from year 1 of an array of datetime64; infinite beyond year 9999."""
     whole = moments.astype("datetime64[D]")
     days = np.where(np.isnat(whole), math.nan, whole.astype(np.int64) + EPOCH)
@@ -538,7 +539,7 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
     places: dict[Any, int] = {level_key(level): j for j, level in enumerate(levels)}
     has_words = isinstance(levels[0], bool)
 
-    def code_place(entry: Any) -> int:
+    def code_place(entry: object) -> int:
         if has_words and isinstance(entry, str):
             entry = WORDS.get(entry.strip().lower(), entry)
         value = number(entry, file)
@@ -546,7 +547,7 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
             return ABSENT
         return UNKNOWN if value is None else places.get(value, UNKNOWN)
 
-    def text_place(entry: Any) -> int:
+    def text_place(entry: object) -> int:
         for text in texts(entry):
             if text in places:
                 return places[text]

@@ -282,7 +282,7 @@ def to_frame(
         _refuse(source, kind.upper(), error)
 
 
-def _arrow_table(content: bytes) -> Any:
+def _arrow_table(content: bytes) -> object:
     """Columns of a Parquet file by the types that it declares, without pandas' index.
 
     Pandas would make integers floating point if one of them is missing.

@@ -70,14 +70,14 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(pairs)
 
 
-def level_key(level: Any) -> Any:
+def level_key(level: object) -> object:
     """Return what levels and entries are compared by: text in one form, stripped."""
     if not isinstance(level, str):
         return level
     return unicodedata.normalize("NFC", level.strip())
 
 
-def level_text(level: Any) -> str:
+def level_text(level: object) -> str:
     """Text of a level in names of features: booleans as a bounds file has them."""
     return str(level).lower() if isinstance(level, bool) else str(level)
 
@@ -183,7 +183,7 @@ def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     return {str(key): value for key, value in named.items()}
 
 
-def column_name(label: Any) -> Any:
+def column_name(label: object) -> Any:
     """Name of a column, which data frames may number."""
     is_number = isinstance(label, int | np.integer) and not isinstance(label, bool)
     return str(label) if is_number else label

@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -160,18 +160,19 @@ def _risk_bound(
     optimizer: Optimizer,
     facts: PublicFacts,
     budget: Budget,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, str | float | bool | None],
 ) -> float:
     """Bound of the excess risk: proved, or of the noise as far as steps reach."""
-    if "risk_bound" in inputs:
-        return float(inputs["risk_bound"])
-    length = inputs.get("clip", inputs.get("lipschitz"))
+    numbers = {k: float(v) for k, v in inputs.items() if isinstance(v, int | float)}
+    if "risk_bound" in numbers:
+        return numbers["risk_bound"]
+    length = numbers.get("clip", numbers.get("lipschitz"))
     if length is None:
         return math.nan
-    num_steps = inputs.get("num_steps", getattr(optimizer, "num_steps", None))
+    num_steps = numbers.get("num_steps", getattr(optimizer, "num_steps", None))
     reach = facts.radius
-    if num_steps is not None and "step_size" in inputs:
-        reach = min(reach, float(num_steps * inputs["step_size"] * length))
+    if num_steps is not None and "step_size" in numbers:
+        reach = min(reach, float(num_steps * numbers["step_size"] * length))
     return noise_cost(facts, budget, lipschitz=length, reach=reach)
 
 

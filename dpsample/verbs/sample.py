@@ -32,7 +32,7 @@ from dpsample.running.convergence import (
     superchains,
 )
 from dpsample.samplers import Sampler
-from dpsample.samplers.chain import ENERGY, Settings
+from dpsample.samplers.chain import ENERGY, Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
@@ -366,7 +366,9 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Sampler
     return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
 
 
-def _facts(target: Gibbs, chosen: Sampler, prepared: Any, sampler: object) -> RunFacts:
+def _facts(
+    target: Gibbs, chosen: Sampler, prepared: Prepared, sampler: object
+) -> RunFacts:
     """Facts that decide which remedies make sense."""
     return RunFacts(
         is_independent=chosen.exactness == "iid",
@@ -453,7 +455,7 @@ def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
 
 
 def _starts(
-    prepared: Any, streams: list[np.random.Generator], groups: Ints | None
+    prepared: Prepared, streams: list[np.random.Generator], groups: Ints | None
 ) -> list[Array]:
     """Dispersed starts, one for each chain, or for each superchain."""
     if groups is None:

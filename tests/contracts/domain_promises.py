@@ -246,7 +246,7 @@ def gaussian_width(domain, dim):
     if not domain.is_bounded:
         assert domain.gaussian_width(dim) == (math.inf, 0.0)
         return
-    width = domain.gaussian_width(dim, num_draws=200)  # polytopes bound more of them
+    width = domain.gaussian_width(dim, num_draws=100)  # polytopes bound more of them
     g = np.random.default_rng(6).normal(size=(144, dim))
     # Half the width of a direction: the place of the domain adds no variance.
     heights = [0.5 * domain.support(np.array([v, -v])).sum() for v in g]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import typing
 from dataclasses import MISSING, fields
+from functools import cache
 
 import numpy as np
 
@@ -90,6 +91,7 @@ def draw(kind, rng):
     return None
 
 
+@cache
 def examples(kind, count, seed=1):
     """Objects of a class: as users make it, and with drawn parameters.
 

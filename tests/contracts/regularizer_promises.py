@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from dpsample import regularizers
-from dpsample.domains import Ball, Box, SchattenBall, Simplex
+from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex
 from dpsample.numerics import norms
 
 DIMS = (2, 5)
@@ -41,7 +41,7 @@ def cases(regularizer):
     return made
 
 
-def points(domain, dim, seed=1, count=24):
+def points(domain, dim, seed=1, count=12):
     """Points of a domain: vertices, the middle, the surface and inside."""
     rng, middle = np.random.default_rng(seed), domain.default_center(dim)
     far = [9.0 * np.eye(dim), -9.0 * np.eye(dim), 9.0 * np.ones((1, dim))]
@@ -134,6 +134,15 @@ def curvature_l2(regularizer, dim, kept):
                 assert high == math.inf or gap @ move <= high * (move @ move) + slack
 
 
+def describe(regularizer, dim, kept):
+    """The words of a domain with one center are the representation."""
+    assert all(regularizer.describe(d, dim) == repr(regularizer) for d in kept)
+    square = Polytope(np.vstack([np.eye(2), -np.eye(2)]), [3.0, 1.0, 1.0, 1.0])
+    if dim == 2 and getattr(regularizer, "center", True) is None:
+        center = f"center={square.default_center(2).tolist()}"
+        assert center in regularizer.describe(square, 2)
+
+
 def travels(regularizer, dim, kept):
     """Name and fields are all that a file needs to make the regularizer again."""
     text = json.dumps(regularizer.to_dict(), allow_nan=False)
@@ -150,6 +159,7 @@ PROMISES = {
     "params": strong_convexity,
     "range_on": range_on,
     "curvature_l2": curvature_l2,
+    "describe": describe,
     "to_dict": travels,
 }
 NO_PROMISES = {"value_piece", "gradient_piece", "name"}
@@ -178,5 +188,6 @@ def planted(regularizer, dim, kept, factor):
     yield "curvature_l2", lambda self, dim: (more, max(high, more))
     least = factor * low if math.isfinite(high) else 0.5 * low
     yield "curvature_l2", lambda self, dim: (least, least)
+    yield "describe", lambda self, *a: kind.describe(self, *a).lower()
     other = regularizers.SquaredNorm(7.0, center=np.full(dim, 0.3))
     yield "to_dict", lambda self: other.to_dict()

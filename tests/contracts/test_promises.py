@@ -25,9 +25,11 @@ from tests.contracts import (
     pieces,
     regularizer_promises,
 )
-from tests.support.additive_mechanisms import MECHANISMS
+from tests.support.additive_mechanisms import MECHANISMS, WHOLE
+from tests.support.tiers import usual
 
-NUM_EXAMPLES = 2  # with drawn parameters, of every class
+NUM_EXAMPLES = 1  # with drawn parameters, of every class
+NUM_MORE = 6  # in the slow tier, with other parameters
 NUM_PLANTED = 5000
 KINDS = {
     Loss: (loss_promises, pieces.LOSSES, lambda loss: [(loss,)]),
@@ -58,6 +60,14 @@ def test_every_public_piece_keeps_what_it_declares(kind, cases, promise):
     assert made
     for case in made:
         promise(*case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "cases", "promise"), CASES)
+def test_pieces_with_other_parameters_keep_what_they_declare(kind, cases, promise):
+    for piece in pieces.examples(kind, NUM_MORE, seed=2):
+        for case in cases(piece):
+            promise(*case)
 
 
 @pytest.mark.parametrize("base", KINDS, ids=lambda base: base.__name__)
@@ -101,6 +111,7 @@ def missed(base, piece, factor):
     return found, total
 
 
+@usual("Ball", "Gaussian", "Hinge", "Squared")
 @pytest.mark.parametrize(("base", "kind"), PIECES)
 def test_a_copy_with_one_false_declaration_is_caught(base, kind):
     found, total = missed(base, pieces.examples(kind, 1)[-1], 0.5)
@@ -109,7 +120,8 @@ def test_a_copy_with_one_false_declaration_is_caught(base, kind):
 
 def test_every_kind_of_noise_has_a_mechanism_that_is_tested():
     """`tests/noise` compares the losses of these with what they spend."""
-    assert {type(mech.noise) for mech, _ in MECHANISMS.values()} == set(pieces.NOISES)
+    tested = {**MECHANISMS, **WHOLE}.values()
+    assert {type(mech.noise) for mech, _ in tested} == set(pieces.NOISES)
 
 
 def test_a_new_loss_is_found_and_its_false_slope_bound_is_caught(monkeypatch):

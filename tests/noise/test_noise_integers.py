@@ -15,6 +15,7 @@ from dpsample.noise import (
 )
 from dpsample.noise.elementary import _integer_below, discrete_laplace_integer
 from dpsample.privacy import Budget, Ledger, PureEvent
+from tests.support.additive_mechanisms import WHOLE
 from tests.support.statistics import assert_frequency, rejected
 
 PURE = Budget(epsilon=1.0, delta=0.0)
@@ -47,6 +48,17 @@ def test_hostile_values_of_a_count_are_legal():
     assert (np.abs(noisy - np.array(ends)) < 200).all()
 
 
+def test_no_answer_tells_from_which_value_it_was_cut_off():
+    mech = geometric_mechanism(PURE, sensitivity=2**51)  # scale 2^51, ends 2^52
+    ends = [
+        {int(v) for v in np.abs(mech.release([value] * 64, seed=1).value)}
+        for value in (0, 2**51, -(2**51))
+    ]
+    assert all(max(end) == 2**52 for end in ends)  # where the answers of all end
+    same = [mech.release([value] * 64, seed=1).value.max() for value in (0, 2**51)]
+    assert same == [2**52, 2**52]
+
+
 def test_the_noise_has_its_law():
     scale, rng = Fraction(3, 2), np.random.default_rng(1)
     draws = [discrete_laplace_integer(rng, scale) for _ in range(NUM_DRAWS)]
@@ -69,6 +81,9 @@ def test_probabilities_are_normalized_and_private():
     mech = geometric_mechanism(PURE, sensitivity=2)
     losses = mech.privacy_loss(grid, [0.0], [2.0])
     assert np.abs(losses).max() <= 1.0
+    mech = WHOLE["geometric"][0]
+    losses = mech.privacy_loss(grid, [0.0], [mech.sensitivity])
+    assert np.abs(losses).max() == pytest.approx(mech.budget.epsilon, rel=1e-12)
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 255, 256, 257, 2**70 + 1])

@@ -139,6 +139,19 @@ def test_deltas_never_grow_with_epsilon():  # A1
             assert rises(groups) <= ROUNDING and groups[-1] < 1e-3
 
 
+def test_a_curve_does_not_rise_by_rounding_where_it_is_flat():
+    one = ComposedEvent(
+        (
+            NearEvent(PureEvent(0.025365654569847053), 0.00038044810311274),
+            TiltEvent(log_determinant=0.06073486617910497, distance=0.0036),
+            GaussianEvent(1.0172346657351279),
+        )
+    )
+    at = (8.0, 12.0, 20.0, 35.0, 60.0, 200.0, 600.0)
+    curve = [delta_of(one, epsilon=e, relation="replace_one") for e in at]
+    assert curve == sorted(curve, reverse=True)
+
+
 def near_pair(gdp, distance, epsilon):
     """Composed delta of two pairs near to Gaussian ones, by quadrature.
 

@@ -6,6 +6,7 @@ from dpsample.domains import Ball, Polytope
 from dpsample.noise import (
     gaussian_mechanism,
     generalized_gaussian_mechanism,
+    geometric_mechanism,
     k_norm_mechanism,
     laplace_mechanism,
     schatten_gaussian_mechanism,
@@ -47,3 +48,5 @@ def mechanisms():
 
 
 MECHANISMS = mechanisms()
+# Of integers, which agree by chance: `tests/noise/test_noise_integers.py` tests it.
+WHOLE = {"geometric": (geometric_mechanism(BUDGET, sensitivity=1), 4)}

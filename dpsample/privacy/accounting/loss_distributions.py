@@ -82,8 +82,8 @@ LEAST_TILT, LAST_TILT = -24, 32.0
 OUTSIDE = -30.0  # logarithm of what a tilted law may have beyond each end of a window
 MOST_DEVIATIONS = 16.0  # of a further tilt that bounds them
 LOST = 1e-300  # more than underflow
-# Least part by which a delta is raised: windows whose errors differ give a curve that
-# does not rise where it is flat.
+# Least part by which finite losses are raised: windows whose errors differ give a curve
+# that does not rise.
 LEAST_ERROR = 1e-10
 MOST_KEPT = 2**22  # masses of a composition, beside the last window
 NODES = 500  # of the curve of a block
@@ -177,7 +177,11 @@ class Composition:
         ratios = [law.infinite / s for law, s in zip(laws, sums, strict=True)]
         more = float(np.dot(times, np.log1p(ratios)))
         finite = float(np.dot(times, np.log(sums)))
-        self._infinite = math.exp(finite + more) * -math.expm1(-more)
+        # A sum is off by less than 64 units, a logarithm and a product by one.
+        size = more + float(np.dot(times, np.abs(np.log(sums))))
+        errors = 64.0 * (sum(times) + len(laws)) + 4.0 * (len(laws) + 2.0) * size
+        infinite = math.exp(finite + more) * -math.expm1(-more)
+        self._infinite = infinite * math.exp(errors * UNIT)
         self._spread = self._moments(0.0)[2]
         self._means = dict[int, float]()
         self._windows = dict[int, Window]()
@@ -207,7 +211,8 @@ class Composition:
         found += 2.0 * math.exp(min(level - tilt * end + OUTSIDE, 0.0))
         if tilt == 0.0:  # the window may begin above epsilon
             found += 2.0 * math.exp(level + OUTSIDE)
-        return min((found + self._infinite) * max(up, 1.0 + LEAST_ERROR), 1.0)
+        # Windows differ in their errors, not in what is infinite: flat curves stay so.
+        return min(found * max(up, 1.0 + LEAST_ERROR) + self._infinite, 1.0)
 
     def curve(self, losses: Array) -> Array:
         """Upper bounds of delta at increasing losses >= 0, by chords in e^loss."""
