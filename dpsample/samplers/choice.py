@@ -38,7 +38,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
 from dpsample.samplers.coordinate.slacks import CHORD
-from dpsample.samplers.errors import SamplingError
+from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
@@ -97,11 +97,12 @@ def choose(target: Gibbs) -> SamplerChoice:
     """Sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
     rank = target.problem.domain.affine_dim(target.dim)
-    if draws_exactly(target):
+    exact = exact_chain(target)
+    if exact is not None:
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
         why = f"{why}: independent exact draws"
-        return SamplerChoice(Exact(), why, Exact().prepare(target, rng))
+        return SamplerChoice(Exact(), why, exact)
     is_flat = target.problem.domain.name in FLAT_DOMAINS
     if is_flat and conditional_of(target) == QUADRATIC:
         why = "a quadratic energy on a flat-sided domain"
@@ -195,21 +196,31 @@ def _longest_stay(draws: Array) -> int:
     return longest
 
 
-def draws_exactly(target: Gibbs) -> bool:
-    """Whether exact draws exist and, tried a few times, are not refused for long."""
+def exact_chain(target: Gibbs) -> PreparedChain | None:
+    """Chain of exact draws, if there are any that are not refused for long.
+
+    In few dimensions other failures than that are the target's, and raise.
+    """
     if not Exact().supports(target)[0]:
-        return False
-    if target.problem.domain.affine_dim(target.dim) > MAX_DIM:
-        return True
+        return None
     rng = np.random.default_rng(0)
     draws, stats = np.empty((NUM_TRIALS, target.dim)), np.empty((NUM_TRIALS, NUM_STATS))
     try:
         prepared = Exact().prepare(target, rng)
         state = prepared.init()
         prepared.runner()(state, rng, draws, stats)
-    except SamplingError:
-        return False
-    return bool(state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS])
+    except SamplingError as error:
+        is_steep = str(error) in (TEXTS[EXHAUSTED], TEXTS[ROUGH])
+        if is_steep or target.problem.domain.affine_dim(target.dim) > MAX_DIM:
+            return None
+        raise
+    is_practical = state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS]
+    return prepared if is_practical else None
+
+
+def draws_exactly(target: Gibbs) -> bool:
+    """Whether exact draws exist and, tried a few times, are not refused for long."""
+    return exact_chain(target) is not None
 
 
 def localized(target: Gibbs) -> Prepared | None:

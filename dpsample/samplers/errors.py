@@ -6,6 +6,7 @@ BOUND_VIOLATED = 2
 EXHAUSTED = 3
 UNCOVERED = 4
 DRAW_FAILED = 5
+ROUGH = 6
 
 TEXTS = {
     PIECE_FAILED: (
@@ -29,6 +30,10 @@ TEXTS = {
         "The sampler's own draw, of a Gaussian on the domain or along a line, returned "
         "no number, though loss, regularizer and domain did. Scale the features, and "
         "with them domain and mu, so that numbers are near 1, or take another sampler."
+    ),
+    ROUGH: (
+        "Energies where the mass is are so large that rounding errors would decide "
+        "what is accepted. Take Localized or Proximal, which work with differences."
     ),
 }
 

@@ -202,3 +202,30 @@ def test_proposals_outside_or_of_another_shape_are_not():
     assert independence_acceptance(target, wide) < 0.2
     cut = make(L.Squared(), D.Ball(0.1))
     assert independence_acceptance(cut, fit(cut)) <= fit(cut).share_inside
+
+
+def pressed_into_a_corner(concentration, beyond):
+    """Gaussian whose mean is so far beyond a vertex of a triangle."""
+    domain = dps.domains.Polytope([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], [1.0, 0, 0])
+    problem = dps.Problem(
+        np.zeros((3, 2)), np.zeros(3), loss=dps.losses.Linear(), domain=domain,
+        row_bound=1.0,
+    )  # fmt: skip
+    center = np.array([1.0, 0.0]) + beyond * np.array([2.0, -1.0]) / 5**0.5
+    return dps.Gibbs(
+        problem, k=concentration**2, mu=1.0,
+        regularizer=dps.regularizers.SquaredNorm(center=center),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("beyond", [0.0, 0.5])
+def test_exact_draws_that_rounding_would_decide_are_not_chosen(beyond):
+    """They were, in few dimensions: no draw was found, or the wrong ones."""
+    target = pressed_into_a_corner(1e8, beyond)
+    draws = dps.sample(target, num_draws=20, num_chains=1, seed=1, progress=False)
+    theta = draws.posterior["theta"].to_numpy()
+    assert np.isfinite(theta).all()
+    assert np.abs(theta - np.array([1.0, 0.0])).max() < 1e-6
+    if beyond > 0.0:
+        with pytest.raises(dps.SamplingError, match="rounding errors would decide"):
+            S.Exact().prepare(target, np.random.default_rng(0))

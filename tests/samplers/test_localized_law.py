@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import linalg, special
@@ -486,7 +487,7 @@ def test_a_missing_halfspace_costs_tries_and_is_caught_in_an_orthant():
     sample = accepted(case.prepared(mode=few), np.random.default_rng(9), COUNT)
     assert law_margin(case, sample) < 1.0
     open_side = BOUNDS["tail"] - np.array([40.0, 0.0, 0.0])
-    slacks = orthant_draws(TiltedOrthant.of(CORRELATED, open_side, 50.0))
+    slacks = orthant_draws(TiltedOrthant.of(CORRELATED, open_side))
     assert (slacks[:, 0] < 40.0).any()
 
 
@@ -519,6 +520,11 @@ BOUNDS = {
     "deep": np.array([60.0, 50.0, 10.0]),
     "very deep": CORRELATED @ np.array([3e3, 2e4, 1e5]),
     "mixed": np.array([-30.0, 3.0, 0.1]),
+    # One bound so deep that its square has no digits left for the others.
+    "far below": np.array([1e8, 0.0, -1.0]),
+    "deep and shallow": np.array([1e8, 0.7e8, 1.0 - 0.3e8]),
+    "deep and free": np.array([1e6, -1e8, 1.0 - 0.3e6]),
+    "two deep": np.array([1e6, 1e6, 0.0]),
 }
 
 
@@ -550,6 +556,7 @@ def orthant_draws(made, count=6_000):
     rng, found = np.random.default_rng(10), []
     while sum(map(len, found)) < count:
         found.append(made.draw(rng, 4_000))
+        assert len(found[-1]) > 200
     return np.concatenate(found)[:count]
 
 
@@ -557,26 +564,61 @@ def orthant_draws(made, count=6_000):
 @pytest.mark.parametrize("name", BOUNDS)
 def test_orthant_draws_have_their_conditional_laws(name, make):
     lower = BOUNDS[name]
-    size = 10.0 + 2.0 * np.linalg.norm(lower)
-    slacks = orthant_draws(make(CORRELATED, lower, size))
+    slacks = orthant_draws(make(CORRELATED, lower))
     assert (slacks >= 0.0).all()
     for level in orthant_levels(CORRELATED, lower, slacks):
         assert_law(level, lambda u: u)
 
 
-@pytest.mark.parametrize("many", [tilting.MANY, 1])
-def test_the_bound_of_a_tilt_holds(many, monkeypatch):
-    monkeypatch.setattr(tilting, "MANY", many)
+@pytest.mark.parametrize("rank", [2, 3, 6])
+def test_log_ratios_fall_from_any_center_by_gaps_below_tangents(rank):
     rng = np.random.default_rng(11)
-    for _ in range(100):
-        rank = int(rng.integers(1, 7))
+    for _ in range(30):
         factor = rng.standard_normal((rank, rank))
         covariance = factor @ factor.T + 0.01 * np.eye(rank)
         lower = 10 ** rng.uniform(-3, 3) * rng.standard_normal(rank)
-        made = TiltedOrthant.of(covariance, lower, 10.0 + 2 * np.linalg.norm(lower))
-        for spread in (1e-3, 0.1, 1.0, 10.0):
-            points = made.center + spread * rng.standard_normal((500, rank))
-            assert made._log_ratio(points)[0].max() <= made.log_bound
+        made, center = TiltedOrthant.of(covariance, lower), rng.standard_normal(rank)
+        scaled = lower[made.order] / np.diag(made.root)
+        tilt, bounds, slopes = tilting._tilted(scaled, made.steps, center)
+        levels = special.log_ndtr(-bounds)
+        made = replace(made, bounds=bounds, slopes=slopes, levels=levels)
+        moves = 10 ** rng.uniform(-3, 1) * rng.standard_normal((500, rank))
+        shifts = -moves @ made.steps.T
+        gaps = sum(made._gap(i, shifts[:, i]) for i in range(rank))
+        linear = -moves @ tilt
+        ends = special.log_ndtr(-(bounds + shifts))
+        falls = -linear - (ends - levels).sum(axis=1)
+        assert gaps.min() >= -1e-12
+        size = np.abs(levels).sum() + np.abs(linear).max()
+        np.testing.assert_allclose(gaps, falls, rtol=1e-9, atol=1e-13 * size)
+
+
+@pytest.mark.parametrize("bound", [-1e8, -3.0, 0.0, 9.9, 10.1, 1e3, 1e8])
+def test_gaps_below_tangents_keep_their_digits(bound):
+    slope, excess = tilting._hazard(np.array([0.0, bound]))
+    made = TiltedOrthant(
+        order=np.arange(2),
+        root=np.eye(2),
+        steps=np.zeros((2, 2)),
+        bounds=np.array([0.0, bound]),
+        offsets=np.zeros(2),
+        levels=special.log_ndtr(np.array([0.0, -bound])),
+        slopes=slope,
+    )
+    with mpmath.workdps(60):
+
+        def level(x):
+            return mpmath.log(mpmath.erfc(x / mpmath.sqrt(2)) / 2)
+
+        start = mpmath.mpf(bound)
+        hazard = mpmath.exp(-(start**2) / 2 - level(start)) / mpmath.sqrt(2 * mpmath.pi)
+        assert slope[1] == pytest.approx(float(hazard), rel=1e-14, abs=1e-300)
+        if bound > 0.0:
+            assert excess[1] == pytest.approx(float(hazard - start), rel=1e-11)
+        for shift in (-5.0, -0.3, -1e-6, 1e-6, 0.3, 5.0):
+            gap = level(start) - hazard * shift - level(start + shift)
+            found = float(made._gap(1, np.array([shift]))[0])
+            assert found == pytest.approx(float(gap), rel=1e-12, abs=1e-13)
 
 
 def test_many_sides_are_tilted_as_few_are_without_singular_values(monkeypatch):
@@ -586,24 +628,24 @@ def test_many_sides_are_tilted_as_few_are_without_singular_values(monkeypatch):
     for rank in (2, 3, 5, 8) * 5:
         factor = rng.standard_normal((rank, rank))
         covariance, lower = factor @ factor.T + 0.01 * np.eye(rank), rng.random(rank)
-        cases.append((covariance, lower, 10.0))
+        cases.append((covariance, lower))
     few = [TiltedOrthant.of(*each) for each in cases]
     monkeypatch.setattr(tilting, "MANY", 1)
     monkeypatch.delattr(np.linalg, "lstsq")
     monkeypatch.delattr(linalg, "lstsq")
     for case, old in zip(cases, few, strict=True):
         new = TiltedOrthant.of(*case)
-        np.testing.assert_allclose(new.tilt, old.tilt, rtol=0.0, atol=1e-6)
-        np.testing.assert_allclose(new.center, old.center, rtol=0.0, atol=1e-6)
-        assert new.reach >= old.reach * (1.0 - 1e-9)
-        num_tilted += new.tilt.any()
+        for name in ("bounds", "offsets", "slopes"):
+            given, made = getattr(old, name), getattr(new, name)
+            np.testing.assert_allclose(made, given, rtol=0.0, atol=1e-6)
+        num_tilted += new.slopes.any()
     assert num_tilted >= 10
 
 
 def test_a_tilt_that_accepts_too_often_is_caught():
     covariance, lower = np.array([[1.0, -0.95], [-0.95, 1.0]]), np.zeros(2)
-    made = TiltedOrthant.of(covariance, lower, 12.0)
-    wrong = replace(made, log_bound=made.log_bound - 100.0)
+    made = TiltedOrthant.of(covariance, lower)
+    wrong = replace(made, slopes=0.0 * made.slopes, levels=made.levels - 100.0)
     for level in orthant_levels(covariance, lower, orthant_draws(made)):
         assert_law(level, lambda u: u)
     with rejected():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import erfcx, ndtr
 from scipy.stats import gamma
 
 from dpsample.samplers.proximal import restricted
@@ -150,3 +151,77 @@ def test_compiled_equals_interpreted():
     same = interpreted(restricted.draw_lp)(np.random.default_rng(3), *arguments, plain)
     assert tries == same
     np.testing.assert_allclose(out, plain, rtol=1e-11)
+
+
+# Mean outside a ball, R / deviation large: draws lie close under its boundary.
+
+FAR_OUT = [
+    # ball_p, direction of the mean, its size in radii, R / deviation
+    (1.0, (1.0, 0.0, 0.0), 1.5, 1e3),
+    (1.0, (1.0, 1.0, 1.0), 1.5, 1e4),
+    (1.1, (1.0, -2.0, 3.0), 11.0, 1e2),
+    (1.5, (1.0, 0.3, 0.0), 1.5, 1e4),
+    (3.0, (1.0, 1.0, 1.0), 1.5, 1e3),
+    (3.0, (1.0, 2.0, 3.0), 1e3, 1.0),
+]
+
+
+def levels_given_the_others(draws, v, stddev, ball_p):
+    """Levels of each coordinate in its normal law between the ends of its chord."""
+    levels = []
+    for j in range(draws.shape[1]):
+        rest = (np.abs(np.delete(draws, j, axis=1)) ** ball_p).sum(axis=1)
+        sign = -1.0 if v[j] < 0.0 else 1.0
+        end = np.maximum(1.0 - rest, 0.0) ** (1.0 / ball_p)
+        start, width = (abs(v[j]) - end) / stddev, 2.0 * end / stddev
+        depth = np.clip((end - sign * draws[:, j]) / stddev, 0.0, width)
+
+        def tail(depth, start=start):
+            steep = np.maximum(start, 0.0)
+            ratio = erfcx((steep + depth) * 0.5**0.5) / erfcx(steep * 0.5**0.5)
+            ratio *= np.exp(-depth * (steep + 0.5 * depth))
+            shallow = np.minimum(start, 5.0)
+            plain = ndtr(-shallow - depth) / ndtr(-shallow)
+            return np.where(start > 5.0, ratio, plain)
+
+        levels.append((tail(depth) - tail(width)) / (1.0 - tail(width)))
+    return levels
+
+
+@one_in(3)
+@pytest.mark.parametrize(("ball_p", "direction", "size", "concentration"), FAR_OUT)
+def test_draws_under_a_ball_have_their_conditional_laws(
+    ball_p, direction, size, concentration
+):
+    u = np.array(direction)
+    v = size * u / (np.abs(u) ** ball_p).sum() ** (1.0 / ball_p)
+    stddev = 1.0 / concentration
+    draws, acceptance = lp_draws(
+        316, v, variance=stddev**2, kappa=0.0, q=2.0, radius=1.0, ball_p=ball_p,
+        num_draws=10_000,
+    )  # fmt: skip
+    assert acceptance > 0.1
+    for level in levels_given_the_others(draws, v, stddev, ball_p):
+        assert_law(level, lambda u: u)
+    with rejected():  # no draw is as deep as one of a mean nearer by a tenth
+        for level in levels_given_the_others(draws, 0.9 * v, stddev, ball_p):
+            assert_law(level, lambda u: u)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 1.0])
+@pytest.mark.parametrize("concentration", [1.0, 1e2, 1e4, 1e8])
+@pytest.mark.parametrize("ball_p", [1.0, 1.1, 1.5, 3.0])
+def test_tries_do_not_grow_with_concentration_or_the_mean(ball_p, concentration, kappa):
+    """With a product they did as the distance: nobody saw the end of 1e8."""
+    stddev = 1.0 / concentration
+    for direction in ((1.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1.0, -2.0, 3.0)):
+        u = np.array(direction)
+        u /= (np.abs(u) ** ball_p).sum() ** (1.0 / ball_p)
+        for size in (0.5, 1.0 - stddev, 1.0, 1.0 + 3.0 * stddev, 1.5, 11.0):
+            draws, acceptance = lp_draws(
+                317, size * u, variance=stddev**2, kappa=kappa / stddev**2, q=1.3,
+                radius=1.0, ball_p=ball_p, num_draws=50,
+            )  # fmt: skip
+            assert acceptance > 0.05
+            norms = (np.abs(draws) ** ball_p).sum(axis=1)
+            assert (norms <= 1.0 + 1e-15 * len(u)).all()

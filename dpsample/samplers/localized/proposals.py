@@ -296,8 +296,6 @@ class Corner:
         shares = linalg.solve(covariance, scaled.T, assume_a="pos").T
         back = linalg.solve_triangular(region.root, shares, lower=True, trans="T")
         middle = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
-        # On the region ||A v|| is bounded, and so is X = A m - A v.
-        size = _largest_move(region, sides) + float(np.linalg.norm(middle))
         # (I - E A) m: sides that are drawn drop out of it, with all their digits.
         rest = gradient + multipliers @ sides
         aside = -linalg.cho_solve((region.root, True), rest)
@@ -307,7 +305,7 @@ class Corner:
             back=back,
             sides=sides,
             depths=depths,
-            slacks=orthant(covariance, middle - depths, size),
+            slacks=orthant(covariance, middle - depths),
         )
 
     def draw(self, rng: np.random.Generator, num_tries: int) -> Array:
@@ -321,12 +319,3 @@ class Corner:
         # Digits of the slacks that sums with larger terms have lost.
         v += (self.depths - v @ self.sides.T - slacks) @ self.back.T
         return np.ascontiguousarray(v)
-
-
-def _largest_move(region: Region, sides: Array) -> float:
-    """Bound of ||A v|| on the region."""
-    bounds: list[float] = []
-    for each in region.ellipsoids:
-        inner = linalg.solve_triangular(each.root, sides.T, lower=True)
-        bounds.append(each.radius * float(np.linalg.norm(inner)))
-    return min(bounds, default=np.inf)

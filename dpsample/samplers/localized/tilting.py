@@ -3,12 +3,25 @@ r"""Exact draws of N(0, G) on X >= l by minimax tilting (Botev, arXiv:1603.04166
 With G = L L^T and X = L z the coordinates are proposed in turn, z_i ~ N(mu_i, 1) above
 its bound given those before. The log ratio of target to proposal,
 
-.. math:: \psi(z) = \sum_i \tfrac12 \mu_i^2 - \mu_i z_i + \log \Phi(\mu_i - \ell_i(z)),
+.. math:: \psi(z) = \sum_i \tfrac12 \mu_i^2 - \mu_i z_i + f(x_i(z)), \qquad
+          f(x) = \log \Phi(-x),
 
-is concave in z, for log Phi is and the bounds are affine. Every mu is exact: at any
-point zh, psi(z) <= psi(zh) + <psi'(zh), z - zh> <= psi(zh) + ||psi'(zh)|| reach where
-||z - zh|| <= reach. Draws farther away lie outside the localized region and are
-refused. With mu = 0, psi <= 0 needs no point.
+with affine bounds x_i of the noise z_i - mu_i, is concave in z, for f is. Every mu is
+exact. Here it follows from a center zh, from the last coordinate to the first, so that
+psi'(zh) = 0. With d_i = x_i(z) - x_i(zh) this leaves
+
+.. math:: \psi(\hat z) - \psi(z) = \sum_i D_i \ge 0, \qquad
+          D_i = f(\hat x_i) + f'(\hat x_i) d_i - f(\hat x_i + d_i),
+
+a sum of gaps below tangents of a concave function: a proposal is kept with probability
+e^{-sum D}, at most 1 whatever zh is. The best zh is psi's saddle. The bound of the
+first coordinate never moves: D_1 = 0.
+
+**Rounding.** No large numbers are subtracted, however deep bounds are. Draws move the
+d_i and the distances above bounds alone. In a tail f(x) = log M(x) - x^2 / 2 with M the
+Mills ratio, and D = d^2 / 2 - [log M(x + d) - log M(x) - (log M)'(x) d]. Rounded xh
+and zh are those of bounds that differ from l by a few rounding errors of its terms: for
+these the draws are exact.
 """
 
 from __future__ import annotations
@@ -23,15 +36,14 @@ from scipy import linalg, special
 from dpsample.core.arrays import Array
 from dpsample.numerics.stable import tail_excess
 
-# Rounding of psi, relative to the sum of its terms' sizes.
-ROUNDING, SLOPE_ROUNDING = 1e-12, 1e-14
-# Slope, or residual, from which another step gains nothing.
+# Residual from which another step gains nothing.
 MAX_ITERATIONS, CLOSE = 100, 1e-9
 # Sides from which on there are no singular values: for 3000 they take minutes a time,
 # deaf to Ctrl-C. Draws keep their law, whatever the tilt is.
 MANY = 256
-# An envelope that is this much above its point is no better than none.
-MAX_SLACK = 0.1
+# Bounds above which the Mills ratio stands for the tail, and the terms of its continued
+# fraction that leave less than rounding errors there.
+DEEP_BOUND, NUM_FRACTIONS = 10.0, 40
 # Mean of the exponent that exponential slacks leave to the acceptance, at most.
 DEEP = 0.2
 
@@ -54,10 +66,8 @@ class ExponentialOrthant:
         return np.asarray(slacks[rng.standard_exponential(size) >= cost])
 
 
-def orthant(
-    covariance: Array, lower: Array, size: float
-) -> ExponentialOrthant | TiltedOrthant:
-    """Draws of N(0, G) on X >= l of length at most ``size``."""
+def orthant(covariance: Array, lower: Array) -> ExponentialOrthant | TiltedOrthant:
+    """Draws of N(0, G) on X >= l."""
     factor = linalg.cho_factor(covariance, lower=True)
     rates = linalg.cho_solve(factor, lower)
     precision = linalg.cho_solve(factor, np.eye(len(lower)))
@@ -66,7 +76,7 @@ def orthant(
         if 0.5 * float(np.sum(precision * second)) < DEEP:
             return ExponentialOrthant(rates=rates, precision=precision)
     with np.errstate(all="ignore"):  # tilts that lead nowhere
-        return TiltedOrthant.of(covariance, lower, size)
+        return TiltedOrthant.of(covariance, lower)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,163 +85,131 @@ class TiltedOrthant:
 
     order: NDArray[np.intp]  # (r,)
     root: Array  # (r, r): L
-    scaled: Array  # (r,): l / diag(L)
     steps: Array  # (r, r): strictly lower part of L, rows over the diagonal
-    tilt: Array  # (r,): mu, the last one 0
-    center: Array  # (r,): zh
-    reach: float
-    log_bound: float  # of psi within reach of zh
+    bounds: Array  # (r,): xh
+    offsets: Array  # (r,): bounds of z - zh, d = 0
+    levels: Array  # (r,): f(xh), and 0 without a tilt
+    slopes: Array  # (r,): -f'(xh), and 0 without a tilt
 
     @classmethod
-    def of(cls, covariance: Array, lower: Array, size: float) -> TiltedOrthant:
-        """Tilt for draws with ||X|| <= size; deepest bounds first."""
+    def of(cls, covariance: Array, lower: Array) -> TiltedOrthant:
+        """Tilt by the saddle; deepest bounds first."""
         order = np.argsort(-lower / np.sqrt(np.diag(covariance)))
         root = np.asarray(np.linalg.cholesky(covariance[np.ix_(order, order)]))
         diagonal = np.diag(root)
-        inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-        is_many = len(root) > MANY
-        reach = float(np.linalg.norm(inverse, "fro" if is_many else 2)) * size
-
-        def made(
-            tilt: Array, center: Array, distance: float, bound: float
-        ) -> TiltedOrthant:
-            return cls(
-                order=order,
-                root=root,
-                scaled=lower[order] / diagonal,
-                steps=np.tril(root / diagonal[:, None], -1),
-                tilt=tilt,
-                center=center,
-                reach=distance,
-                log_bound=bound,
-            )
-
-        zeros = np.zeros(len(order))
-        untilted = made(zeros, zeros, np.inf, 0.0)
-        for start, tilt in untilted._saddles():
-            trial = made(tilt, zeros, np.inf, 0.0)
-            center, slope = trial._peak(start)
-            distance = reach + float(np.linalg.norm(center))
-            value, terms = trial._log_ratio(center[None])
-            slack = slope * distance + ROUNDING * (1.0 + float(terms[0]))
-            bound = float(value[0]) + slack
-            if slack < MAX_SLACK and bound < 0.0:
-                return made(tilt, center, distance, bound)
-        return untilted
+        scaled, steps = lower[order] / diagonal, np.tril(root / diagonal[:, None], -1)
+        found = _saddle(scaled, steps)
+        center = _lowest(scaled, steps) if found is None else found
+        tilt, bounds, slopes = _tilted(scaled, steps, center)
+        levels = special.log_ndtr(-bounds)
+        offsets = bounds + tilt - center
+        if found is None:
+            height = float(np.sum(tilt * (0.5 * tilt - center) + levels))
+            if not height < float(special.log_ndtr(-scaled[0])):
+                bounds, offsets = scaled, scaled
+                levels, slopes = np.zeros_like(scaled), np.zeros_like(scaled)
+        return cls(
+            order=order,
+            root=root,
+            steps=steps,
+            bounds=bounds,
+            offsets=offsets,
+            levels=levels,
+            slopes=slopes,
+        )
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
         """Slacks X - l of accepted draws among ``size`` tries, each a row."""
-        z = np.zeros((size, len(self.order)))
-        slacks = np.empty_like(z)
+        moves = np.zeros((size, len(self.order)))  # z - zh
+        slacks, cost = np.empty_like(moves), np.zeros(size)
         for i, width in enumerate(np.diag(self.root)):
-            low = self.scaled[i] - z[:, :i] @ self.steps[i, :i] - self.tilt[i]
+            shift = -(moves[:, :i] @ self.steps[i, :i])
             above = np.empty(size)
-            tail_excess(np.ascontiguousarray(low), rng, above)
+            tail_excess(self.bounds[i] + shift, rng, above)
             slacks[:, self.order[i]] = width * above
-            z[:, i] = low + above + self.tilt[i]
-        excess = self._log_ratio(z)[0] - self.log_bound
-        is_kept = rng.standard_exponential(size) >= -excess
-        is_kept &= np.linalg.norm(z - self.center, axis=1) <= self.reach
-        return np.asarray(slacks[is_kept])
+            moves[:, i] = self.offsets[i] + shift + above
+            if i > 0:
+                cost += self._gap(i, shift)
+        return np.asarray(slacks[rng.standard_exponential(size) >= cost])
 
-    def _bounds(self, z: Array) -> Array:
-        return np.asarray(self.scaled - z @ self.steps.T - self.tilt)
+    def _gap(self, i: int, shift: Array) -> Array:
+        """D_i for moves d_i of a bound."""
+        bound, slope = self.bounds[i], self.slopes[i]
+        ends = bound + shift
+        if not (bound > DEEP_BOUND and slope > 0.0):
+            value = self.levels[i] - slope * shift - special.log_ndtr(-ends)
+        else:
+            value = (0.5 * shift - _hazard(bound)[1]) * shift
+            value += _log_mills(bound) - _log_mills(ends)
+        return np.asarray(value)
 
-    def _log_ratio(self, z: Array) -> tuple[Array, Array]:
-        """Psi at each row of z, and the sum of its terms' sizes."""
-        linear = 0.5 * self.tilt**2 - z * self.tilt
-        tails = special.log_ndtr(-self._bounds(z))
-        return (linear + tails).sum(axis=1), (np.abs(linear) + np.abs(tails)).sum(
-            axis=1
+
+def _hazard(x: Array) -> tuple[Array, Array]:
+    """Hazard h of the normal law, which is -f', and h - x without cancellation."""
+    far = base = np.maximum(x, DEEP_BOUND)
+    for n in range(NUM_FRACTIONS, 1, -1):
+        far = base + n / far
+    near = np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0))
+    excess = np.where(x > DEEP_BOUND, 1.0 / far, near - x)
+    return np.where(x > DEEP_BOUND, x + excess, near), excess
+
+
+def _log_mills(x: Array) -> Array:
+    """Logarithm of the Mills ratio, up to a constant."""
+    inner = np.minimum(x, 0.0)
+    below = special.log_ndtr(-inner) + 0.5 * inner**2 + np.log(2.0)
+    above = np.log(special.erfcx(np.maximum(x, 0.0) / np.sqrt(2.0)))
+    return np.asarray(np.where(x > 0.0, above, below))
+
+
+def _tilted(scaled: Array, steps: Array, center: Array) -> tuple[Array, Array, Array]:
+    """Tilt with psi' = 0 at the center, bounds x there, and their hazards."""
+    tilt, hazard = np.zeros_like(scaled), np.zeros_like(scaled)
+    bounds = scaled - steps @ center
+    for i in reversed(range(len(scaled))):
+        tilt[i] = steps[i + 1 :, i] @ hazard[i + 1 :]
+        bounds[i] -= tilt[i]
+        hazard[i] = _hazard(bounds[i])[0]
+    return tilt, bounds, hazard
+
+
+def _lowest(scaled: Array, steps: Array) -> Array:
+    """Each coordinate at its bound given those before, or at 0 above it."""
+    lowest = np.zeros_like(scaled)
+    for i in range(len(scaled)):
+        lowest[i] = max(scaled[i] - steps[i] @ lowest, 0.0)
+    return lowest
+
+
+def _saddle(scaled: Array, steps: Array) -> Array | None:
+    """Center of the root of psi' = 0 in z and mu; None if it is not found."""
+    free = len(scaled) - 1
+    eye = np.eye(free)
+    if free == 0:
+        return np.zeros(1)
+
+    def equations(point: Array) -> tuple[Array, Array]:
+        z, tilt = np.append(point[:free], 0.0), np.append(point[free:], 0.0)
+        hazard, excess = _hazard(scaled - steps @ z - tilt)
+        rise = hazard * excess
+        value = np.concatenate(
+            [(steps.T @ hazard - tilt)[:free], (tilt - z + hazard)[:free]]
         )
+        cross = (-(steps.T * rise))[:free, :free] - eye
+        slope = np.block(
+            [
+                [-((steps.T * rise) @ steps)[:free, :free], cross],
+                [cross.T, eye - np.diag(rise[:free])],
+            ]
+        )
+        return value, slope
 
-    def _hazard(self, z: Array) -> tuple[Array, Array]:
-        """Hazard of the normal law at the bounds, and its derivative."""
-        x = self._bounds(z)
-        hazard = np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0))
-        return hazard, hazard * (hazard - x)
-
-    def _peak(self, start: Array) -> tuple[Array, float]:
-        """Maximizer of psi over z, whose last entry is free, and the slope left.
-
-        A step is taken if psi rises, or, where it cannot by its rounding, the slope
-        falls.
-        """
-        z, free = start.copy(), len(start) - 1
-
-        def slope_at(z: Array) -> tuple[float, Array, Array]:
-            hazard, rise = self._hazard(z)
-            slope = (self.steps.T @ hazard - self.tilt)[:free]
-            return float(self._log_ratio(z[None])[0][0]), slope, rise
-
-        with np.errstate(all="ignore"):
-            value, slope, rise = slope_at(z)
-            for _ in range(MAX_ITERATIONS if free else 0):
-                curvature = ((self.steps.T * rise) @ self.steps)[:free, :free]
-                if not (np.isfinite(curvature).all() and np.isfinite(slope).all()):
-                    return z, np.inf
-                if float(np.linalg.norm(slope)) < CLOSE:
-                    break
-                ridge = 1e-14 * float(np.trace(curvature)) + 1e-300
-                move = _divided(slope, curvature + ridge * np.eye(free))
-                scale, size = 1.0, float(np.linalg.norm(slope))
-                while scale > 1e-8:
-                    trial = z.copy()
-                    trial[:free] += scale * move
-                    after, slope_after, rise_after = slope_at(trial)
-                    rounding = ROUNDING * (1.0 + abs(value))
-                    falls = float(np.linalg.norm(slope_after)) < 0.9 * size
-                    if after > value + rounding or (after > value - rounding and falls):
-                        break
-                    scale *= 0.5
-                else:
-                    break
-                z, value, slope, rise = trial, after, slope_after, rise_after
-        terms = np.abs(self.steps.T) @ self._hazard(z)[0] + np.abs(self.tilt)
-        rounding = SLOPE_ROUNDING * float(np.linalg.norm(terms))
-        return z, float(np.linalg.norm(slope)) + rounding
-
-    def _saddles(self) -> list[tuple[Array, Array]]:
-        """Return candidates (z, mu): the root of psi' = 0 in both, and mu = 0."""
-        rank = len(self.order)
-        lowest = np.zeros(rank)
-        for i in range(rank):
-            lowest[i] = max(self.scaled[i] - self.steps[i] @ lowest, 0.0)
-        lowest[-1] = 0.0
-        without = lowest, np.zeros(rank)
-        if rank == 1:
-            return [without]
-        free = rank - 1
-        eye = np.eye(rank)[:free, :free]
-
-        def equations(point: Array) -> tuple[Array, Array]:
-            z, tilt = np.append(point[:free], 0.0), np.append(point[free:], 0.0)
-            x = self.scaled - self.steps @ z - tilt
-            hazard = np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0))
-            rise = hazard * (hazard - x)
-            value = np.concatenate(
-                [(self.steps.T @ hazard - tilt)[:free], (tilt - z + hazard)[:free]]
-            )
-            cross = (-(self.steps.T * rise))[:free, :free] - eye
-            slope = np.block(
-                [
-                    [-((self.steps.T * rise) @ self.steps)[:free, :free], cross],
-                    [cross.T, eye - np.diag(rise[:free])],
-                ]
-            )
-            return value, slope
-
-        low = lowest[:free]
-        for start in (
-            np.zeros(2 * free),
-            np.append(low, 0.9 * low),
-            np.append(low, low),
-        ):
-            found = _solved(equations, start)
-            if found is not None:
-                root = np.append(found[:free], 0.0), np.append(found[free:], 0.0)
-                return [root, without]
-        return [without]
+    low = _lowest(scaled, steps)[:free]
+    for start in (np.zeros(2 * free), np.append(low, 0.9 * low), np.append(low, low)):
+        found = _solved(equations, start)
+        if found is not None:
+            return np.append(found[:free], 0.0)
+    return None
 
 
 def _solved(
@@ -276,8 +254,6 @@ def _move(value: Array, slope: Array) -> Array:
 
 def _divided(value: Array, matrix: Array) -> Array:
     """Solve for a matrix that is positive definite, or NaN if rounding made it not."""
-    if len(matrix) < MANY:
-        return np.asarray(linalg.lstsq(matrix, value)[0])
     try:
         return np.asarray(linalg.cho_solve(linalg.cho_factor(matrix), value))
     except (linalg.LinAlgError, ValueError):

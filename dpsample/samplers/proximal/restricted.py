@@ -10,6 +10,17 @@ tangent: S^(2/q) is convex in S. Any S0 > 0 and c >= 0 are exact; the best ones 
 E S = S0 and, if the constraint is active, E A = bound (otherwise c = 0), found by
 fixed quadrature.
 
+A mean far outside leaves draws within variance / distance of the boundary, of which a
+product knows nothing: it would be accepted as seldom. There the coordinate of the
+largest mean, the pivot t, is drawn last, as a depth below the end e(A') = (bound -
+A')^(1/r) that the sum A' of the others leaves. With q0^r + A0 = bound and lambda > 0
+the slope of its log factor at q0, log factor(t) <= log factor(q0) + lambda (t - q0)
+and, e being concave, e(A') <= q0 - (A' - A0) q0^(1-r) / r. Proposed are e^{-c A'} times
+the factors of the others, c = lambda q0^(1-r) / r, and an exponential depth e(A') - t
+of rate lambda; the log acceptance is what both tangents lose. Any q0 is exact; with E
+A' = A0 these are squares of one sum, of the order of its variance, whatever the
+distance is.
+
 **Balls.** Units are the Gaussian's standard deviation, R the radius, A the distance of
 the mean from the center, n = dim - 2. Points at distance y from the axis have a
 coordinate w along it with |w| <= q = sqrt(R^2 - y^2), and
@@ -77,6 +88,10 @@ MAX_TRIES = 10_000
 _SERIES_BELOW = 1e-3
 _TOLERANCE = 0.2
 _FLOOR = 1e-290
+# Depths are exponential from so many deviations between the mean and the boundary:
+# nearer, products need fewer evaluations.
+_STEEP = 5.0
+MAX_HALVINGS = 80
 MAX_STEPS = 60
 # A slope at the mode of this many square roots of n over the mode is none: the proved
 # acceptance rests on it.
@@ -350,6 +365,21 @@ def _place(rng, along, across, mean, center, length, out):
 
 
 @kernel(counts_references=False)
+def _tangent_gap(delta, exponent):
+    """(1 + delta)^exponent - 1 - exponent delta for delta >= -1, to all digits."""
+    if exponent == 1.0:
+        return 0.0
+    if abs(delta) < _SERIES_BELOW:
+        series = 1.0 + (exponent - 4.0) / 5.0 * delta
+        series = 1.0 + (exponent - 3.0) / 4.0 * delta * series
+        series = 1.0 + (exponent - 2.0) / 3.0 * delta * series
+        return 0.5 * exponent * (exponent - 1.0) * delta * delta * series
+    if delta > -1.0:
+        return math.expm1(exponent * math.log1p(delta)) - exponent * delta
+    return exponent - 1.0
+
+
+@kernel(counts_references=False)
 def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
     """Return log of the acceptance probability of `draw_lp` at S = s, A = a <= bound.
 
@@ -360,24 +390,19 @@ def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
     if q == 2.0 or kappa == 0.0:
         return -slack
     ratio = 2.0 / q
-    delta = (s - s0) / s0
-    if abs(delta) < _SERIES_BELOW:
-        series = 1.0 + (ratio - 4.0) / 5.0 * delta
-        series = 1.0 + (ratio - 3.0) / 4.0 * delta * series
-        series = 1.0 + (ratio - 2.0) / 3.0 * delta * series
-        gap = 0.5 * ratio * (ratio - 1.0) * delta * delta * series
-    elif delta > -1.0:
-        gap = math.expm1(ratio * math.log1p(delta)) - ratio * delta
-    else:
-        gap = ratio - 1.0
-    return -0.5 * kappa * s0**ratio * gap - slack
+    return -0.5 * kappa * s0**ratio * _tangent_gap((s - s0) / s0, ratio) - slack
 
 
 @kernel(counts_references=False)
-def _propose(rng, b, q, c, r, variance, bound, factors, out):
-    """Fill out with one proposal u; return (S, A), or A = inf once A > bound."""
+def _propose(rng, b, q, c, r, variance, bound, factors, pivot, out):
+    """Fill out with one proposal u; return (S, A), or A = inf once A > bound.
+
+    All but the pivot's entry, if there is one.
+    """
     s, a = 0.0, 0.0
     for j in range(out.shape[0]):
+        if j == pivot:
+            continue
         row = factors[j]
         left, right = (row[2], row[3], row[4]), (row[5], row[6], row[7])
         envelope = (row[0], row[1]) + left + right + (row[8],)
@@ -402,6 +427,103 @@ def _fill_factors(b, q, c, r, v, variance, lower, upper, factors):
         for k in range(ENVELOPE_SIZE):
             row[k] = envelope[k]
         row[9], row[10], row[11], row[12] = sign, abs(v[j]), low, high
+
+
+@kernel(counts_references=False)
+def _slope_of_power(b, q, t):
+    """Slope of b t^q at t > 0."""
+    return b * q * power(t, q - 1.0) if b > 0.0 else 0.0
+
+
+@kernel(counts_references=False)
+def _pivot(b, q, r, reach, variance, factors):
+    """Coordinate of the largest mean, or -1 where products are good enough.
+
+    How steep its law is, is seen where the mean is pulled straight into the ball.
+    """
+    pivot, total = 0, 0.0
+    for j in range(factors.shape[0]):
+        if factors[j, 10] > factors[pivot, 10]:
+            pivot = j
+    v = factors[pivot, 10]
+    if not (v > 0.0 and reach <= factors[pivot, 12]):
+        return -1
+    for j in range(factors.shape[0]):
+        total += power(factors[j, 10] / v, r)
+    end = reach / total ** (1.0 / r)
+    rate = (v - end) / variance - _slope_of_power(b, q, end)
+    return pivot if rate * min(math.sqrt(variance), end) > _STEEP else -1
+
+
+@kernel
+def _edge(b, q, r, bound, reach, variance, factors, pivot):
+    """Lambda, q0, sign and lower bound of the pivot, and E S; q0^r + E A' is bound.
+
+    The sum increases in q0.
+    """
+    row = factors[pivot]
+    moments, total = np.empty(5), 0.0
+    low, high = 0.0, reach
+    end = row[0] if 0.0 < row[0] < reach else reach
+    for _ in range(MAX_HALVINGS):
+        rate = (row[10] - end) / variance - _slope_of_power(b, q, end)
+        if not rate > 0.0:  # the regularizer's slope alone keeps it inside
+            high, end = end, 0.5 * (low + end)
+            continue
+        c = rate * end ** (1.0 - r) / r
+        total, over = power(end, q), power(end, r) - bound
+        for j in range(factors.shape[0]):
+            if j != pivot:
+                v, lower, upper = factors[j, 10], factors[j, 11], factors[j, 12]
+                factor_moments(b, q, c, r, v, variance, lower, upper, moments)
+                total += moments[0]
+                over += moments[1]
+        width = _TOLERANCE * min(math.sqrt(variance), math.sqrt(end / rate))
+        if abs(over) <= width * r * end ** (r - 1.0):
+            break
+        low, high = (low, end) if over > 0.0 else (end, high)
+        end = 0.5 * (low + high)
+    rate = (row[10] - end) / variance - _slope_of_power(b, q, end)
+    return (rate, end, row[9], row[11]), total
+
+
+@kernel(counts_references=False)
+def _solve_edge(s0, kappa, q, r, bound, reach, variance, factors, pivot):
+    """S0 and the pivot's edge with E S = S0; E S - S0 decreases in S0."""
+    low, high, log_s0 = -np.inf, np.inf, math.log(s0)
+    ratio, edge = 2.0 / q, (0.0, 0.0, 0.0, 0.0)
+    for _ in range(MAX_NEWTON):
+        s0 = math.exp(log_s0)
+        b = slope_at(kappa, q, s0)
+        edge, mean = _edge(b, q, r, bound, reach, variance, factors, pivot)
+        error = math.log(mean) - log_s0
+        lost = 0.25 * kappa * s0**ratio * ratio * (ratio - 1.0) * error * error
+        if not lost > _TOLERANCE * _TOLERANCE:
+            break
+        low, high = (log_s0, high) if error > 0.0 else (low, log_s0)
+        log_s0 = _safe_step(log_s0, error, low, high)
+    return s0, edge
+
+
+@kernel(counts_references=False)
+def _draw_pivot(rng, edge, b, q, r, variance, bound, a):
+    """Pivot's entry given the others' A', and its log acceptance, or -inf outside."""
+    rate, mode, _, low = edge
+    whole = power(mode, r)
+    delta = (a - (bound - whole)) / whole
+    if not delta < 1.0:
+        return 0.0, -np.inf
+    end = mode * math.expm1(math.log1p(-delta) / r)  # from the mode
+    step = end - rng.standard_exponential() / rate
+    t = mode + step
+    if not max(low, -(mode + end)) <= t:
+        return 0.0, -np.inf
+    lost = 0.5 * step * step / variance - rate * mode * _tangent_gap(-delta, 1.0 / r)
+    if b > 0.0 and t > 0.0:
+        lost += b * power(mode, q) * _tangent_gap(step / mode, q)
+    elif b > 0.0:
+        lost += b * (power(-t, q) - power(mode, q)) - _slope_of_power(b, q, mode) * step
+    return t, -lost
 
 
 @kernel
@@ -441,13 +563,29 @@ def draw_lp(
     b = slope_at(kappa, q, s0)
     factors = np.empty((dim, ENVELOPE_SIZE + 4))
     _fill_factors(b, q, c, ball_p, shifted, variance, low, high, factors)
+    pivot, slack = _pivot(b, q, ball_p, ball_radius, variance, factors), c
+    edge, tangent = (0.0, 0.0, 0.0, 0.0), s0
+    if pivot >= 0:
+        tangent, edge = _solve_edge(
+            s0, kappa, q, ball_p, bound, ball_radius, variance, factors, pivot
+        )
+        pivot = pivot if edge[0] * edge[1] > 1.0 else -1
+    if pivot >= 0:
+        s0, b, slack = tangent, slope_at(kappa, q, tangent), 0.0
+        c = edge[0] * edge[1] ** (1.0 - ball_p) / ball_p
+        _fill_factors(b, q, c, ball_p, shifted, variance, low, high, factors)
     for tries in range(1, max_tries + 1):
-        s, a = _propose(rng, b, q, c, ball_p, variance, bound, factors, out)
+        s, a = _propose(rng, b, q, c, ball_p, variance, bound, factors, pivot, out)
         if s != s:
             out[:] = np.nan
             return -2
-        if a <= bound:
-            log_ratio = lp_log_acceptance(kappa, q, s0, c, bound, s, a)
+        t, log_ratio = 0.0, 0.0
+        if pivot >= 0:
+            t, log_ratio = _draw_pivot(rng, edge, b, q, ball_p, variance, bound, a)
+            out[pivot] = edge[2] * t
+            s += power(abs(t), q)
+        if a <= bound and log_ratio > -np.inf:
+            log_ratio += lp_log_acceptance(kappa, q, s0, slack, bound, s, a)
             if rng.standard_exponential() >= -log_ratio:
                 for j in range(dim):
                     out[j] = min(max(center[j] + out[j], lower[j]), upper[j])
