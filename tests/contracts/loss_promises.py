@@ -66,7 +66,7 @@ def subgradients(loss):
 
 
 def slope_bound(loss):
-    """No slope is above the bound of its margins and responses."""
+    """No slope is above the bound of its margins and responses; far out it grows."""
     for reach in (*REACHES, 1e4, math.inf):
         for bound in BOUNDS:
             declared = loss.slope_bound(reach, bound)
@@ -78,10 +78,12 @@ def slope_bound(loss):
             assert is_same or not free or type(loss) is losses.Linear
             ys = responses(loss, bound)
             if free and is_same:
-                ys = np.append(ys, [LARGE, -LARGE])
+                ys = np.append(ys, [LARGE, -LARGE, 15.0, -15.0])
             for y in ys:
-                u = margins(loss, min(reach, 1e6), y)
-                assert np.abs(loss.slope(u, y)).max() <= declared * (1.0 + 1e-12)
+                slope = loss.slope(margins(loss, min(reach, 1e6), y), y)
+                largest = np.abs(slope).max()
+                assert largest <= declared * (1.0 + 1e-12)
+                assert (np.diff(slope) >= -32.0 * EPS * largest).all()
 
 
 def intervals(loss, seed=2, count=400):

@@ -51,8 +51,13 @@ def draw_shape(rng):
     return tuple(int(side) for side in rng.integers(1, 4, size=2))
 
 
+def draw_center(rng):
+    return rng.normal(size=3) if rng.random() < 0.5 else None
+
+
 # By the name of a field, or else by its type.
 BY_NAME = {
+    "center": draw_center,
     "p": draw_exponent,
     "shape": draw_shape,
     "lower": lambda rng: -draw_number(rng),
