@@ -487,8 +487,7 @@ def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
                 value += width * (at_left + 0.5 * curvature * width)
         top = max(top, logs[i])
     if not abs(top) < np.inf:
-        # A loss without a slope somewhere, or masses beyond the range of floats.
-        return (PIECE_FAILED if np.isnan(value + rate) else DRAW_FAILED), np.nan
+        return PIECE_FAILED, np.nan
     total = 0.0
     for i in range(count + 1):
         total += math.exp(logs[i] - top)

@@ -295,7 +295,11 @@ def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     Exact for any mean, O(dim). Returns 1.0, or NaN (also in out) if an argument is NaN
     or infinite: all tries fail with probability below 1e-1400.
     """
-    dim, length = mean.shape[0], _length(mean, center)
+    dim, square = mean.shape[0], 0.0
+    for j in range(dim):
+        square += (mean[j] - center[j]) ** 2
+    is_usual = 1e-280 < square < 1e280  # a call costs a tenth of a plain draw
+    length = math.sqrt(square) if is_usual else _length(mean, center)
     scaled, distance = radius / stddev, length / stddev
     if not (0.0 < scaled < np.inf and distance < np.inf):
         out[:] = np.nan
