@@ -240,14 +240,26 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     return False
 
 
+@kernel
+def project_again(body: Body, out: Array) -> None:
+    """Project what a projection without an end has reached, at most three times.
+
+    From a far point the faces of a thin body are one: those that hold are missed by
+    rounding errors of the distance, and the opposite ones seem to contradict them. The
+    next projection is a short one.
+    """
+    for _ in range(3):
+        if active_set(body, out.copy(), out):
+            return
+
+
 @kernel(counts_references=False)
 def polytope_project(body: Body, theta: Array, out: Array) -> None:
     """Write the nearest point, pulled towards the center over rounding errors."""
     if not math.isfinite(inner(theta, theta)):
         return
     if not active_set(body, theta, out):
-        out[:] = np.nan
-        return
+        project_again(body, out)
     for i in range(body.num_rows):  # of a far point they have lost digits
         missed = inner(body.matrix[i], out) - body.bounds[i]
         if abs(missed) > 0.5 * body.tolerance:

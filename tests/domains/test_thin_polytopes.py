@@ -65,6 +65,23 @@ def test_bodies_with_an_interior_have_a_point_strictly_inside(name):
     assert min(exact_slacks(body, center)) > 0
 
 
+@pytest.mark.parametrize("name", BODIES)
+def test_projections_from_any_distance_are_inside_and_near(name):
+    body = Polytope(*BODIES[name])
+    rng, center = np.random.default_rng(2), body.default_center(body.A.shape[1])
+    size = 1.0 + np.abs(center).max()
+    # Where faces meet at an angle of 1e-9, the errors of distances are that much larger.
+    digits = 1e-13 if name != "needle" else 1e-4
+    for power, noise in enumerate(rng.standard_normal((14, len(center)))):
+        point = center + 10.0**power * size * noise
+        near = body.project(point)
+        assert body.contains(near)
+        gap = float(np.linalg.norm(point - near))
+        for v in rng.standard_normal((5, len(center))):
+            other = center + body.chord(center, v)[1] * v
+            assert (point - near) @ (other - near) <= digits * gap * (gap + size)
+
+
 @pytest.mark.parametrize(
     "half", [[1.0, 1e-7], STRIP, [1e6, 1e-6], [1.0, 1e-9, 1e-5, 1e3, 1e-9]]
 )
