@@ -113,6 +113,7 @@ def test_without_weight_a_ball_gives_an_exponential_law(dim, k):
     assert_law(depths, cdf)
     with rejected():
         assert_law(0.7 * depths, cdf)
-    squares = ((draws - center) ** 2).sum(axis=1) - along**2
+    across = draws - center - np.outer(sign * along, axis)
+    squares = (across**2).sum(axis=1)
     shares = (squares / (depths * (4.0 - depths))) ** power
     assert_law(shares, lambda x: np.clip(x, 0.0, 1.0))
