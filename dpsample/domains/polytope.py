@@ -116,7 +116,7 @@ def subtract(out: Array, factor: float, x: Array) -> None:
 
 @kernel(counts_references=False)
 def most_violated(body: Body, point: Array, sizes: Array) -> int:
-    """Return the row whose face is farthest behind the point, or -1."""
+    """Return the row of finite size whose face is farthest behind the point, or -1."""
     row, worst = -1, 0.0
     for i in range(body.num_rows, len(sizes)):
         excess = -body.bounds[i]
@@ -125,7 +125,8 @@ def most_violated(body: Body, point: Array, sizes: Array) -> int:
             term = body.matrix[i, j] * point[j]
             excess += term
             scale += abs(term)
-        if excess > worst * sizes[i] and excess > NEGLIGIBLE * scale:
+        is_worst = excess > worst * sizes[i] and sizes[i] < np.inf
+        if is_worst and excess > NEGLIGIBLE * scale:
             row = i
             worst = excess / sizes[i]
     return row
@@ -194,10 +195,12 @@ def drop_blocking(
 
 @kernel
 def active_set(body: Body, theta: Array, out: Array) -> bool:
-    """Project by the dual active-set method; False if it did not finish.
+    """Project by the dual active-set method; False if the point may be improved.
 
     Goldfarb and Idnani (1983) with the identity as Hessian: faces are added one by one,
-    the farthest violated one first, and dropped when their multiplier reaches zero.
+    the farthest violated one first, and dropped when their multiplier reaches zero. A
+    face that contradicts the active ones does so by rounding errors, for the body has
+    points: it is left out.
     """
     num_rows, dim = body.matrix.shape
     sizes = np.empty(num_rows)
@@ -209,6 +212,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     weights = np.zeros(room)
     basis, factor = np.empty((room, dim)), np.empty((room, room))
     count = known = 0
+    is_clean = True
     copy_into(theta, out)
     for i in range(body.num_rows):
         rest_of_row = inner(body.matrix[i], theta) - body.bounds[i]
@@ -216,7 +220,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     for _ in range(100 * (num_rows + 1)):
         row = most_violated(body, out, sizes)
         if row < 0:
-            return True
+            return is_clean
         own, blocking = 0.0, 0
         while blocking >= 0:
             rest = split_row(body, active, known, count, row, basis, factor, weights)
@@ -229,15 +233,31 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
                 rest[:] = 0.0
             step, blocking = drop_blocking(active, multipliers, count, weights, step)
             if not step < np.inf:
-                return False
+                sizes[row] = np.inf  # never violated
+                is_clean = False
+                break
             subtract(out, step, rest)
             own += step
             if blocking >= 0:
                 count, known = count - 1, blocking
-        active[count] = row
-        multipliers[count] = own
-        count += 1
+        if sizes[row] < np.inf:
+            active[count] = row
+            multipliers[count] = own
+            count += 1
     return False
+
+
+@kernel
+def project_again(body: Body, out: Array) -> None:
+    """Project what a projection has reached that left faces out, at most three times.
+
+    From a far point the faces of a thin body are one: the active ones are missed by
+    rounding errors of the distance, and the opposite ones seem to contradict them. The
+    next projection is a short one.
+    """
+    for _ in range(3):
+        if active_set(body, out.copy(), out):
+            return
 
 
 @kernel(counts_references=False)
@@ -246,8 +266,7 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
     if not math.isfinite(inner(theta, theta)):
         return
     if not active_set(body, theta, out):
-        out[:] = np.nan
-        return
+        project_again(body, out)
     for i in range(body.num_rows):  # of a far point they have lost digits
         missed = inner(body.matrix[i], out) - body.bounds[i]
         if abs(missed) > 0.5 * body.tolerance:

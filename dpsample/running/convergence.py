@@ -89,6 +89,26 @@ def largest_nested(groups: Ints) -> float:
     return math.sqrt(LARGEST_R_HAT**2 + len(np.unique(groups)) / len(groups))
 
 
+def drift_r_hats(series: Array) -> Array:
+    """R-hat of a drift that all chains share, of each column; 1 where it may be chance.
+
+    The means of superchains that go the same way agree, and so nested R-hat is small.
+    As for it, sqrt(1 + B / W): B is the variance of the means of all first and of all
+    second halves of the chains, W the variance within these.
+    """
+    half = series.shape[1] // 2
+    if half == 0:
+        return np.ones(series.shape[2])
+    halves = series[:, :half], series[:, -half:]
+    changes = halves[1].mean(axis=1) - halves[0].mean(axis=1)
+    square = changes.mean(axis=0) ** 2
+    error = changes.var(axis=0, ddof=1) / len(changes)
+    largest = float(fdtri(1, len(changes) - 1, 1.0 - CHANCE)) * error
+    within = np.mean([part.var(axis=(0, 1)) for part in halves], axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(square > largest, np.sqrt(1.0 + 0.5 * square / within), 1.0)
+
+
 def sizes_of_starts(sizes: Array, r_hats: Array, groups: Ints) -> Array:
     """Effective sizes, which are those of the starts where chains remember them.
 
@@ -299,6 +319,8 @@ def _judged(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
     scores = normal_scores(with_squares(draws))
     if groups is not None:
         r_hat, noise = nested_r_hats(scores, groups)
+        drift = drift_r_hats(scores)
+        r_hat = np.where(drift > largest_nested(groups), np.fmax(r_hat, drift), r_hat)
         return r_hat, sizes_of_starts(sizes_of_means(scores), r_hat, groups), noise
     unknown = np.full(scores.shape[2], math.nan)
     is_short = draws.shape[1] < SHORTEST_RUN

@@ -3,7 +3,7 @@ r"""Independent exact draws: quadratic energies, and bodies of dimension up to 3
 
 Where V is quadratic the target is a Gaussian restricted to the domain, drawn as such:
 on the whole space, on a box or in a ball; where the regularizer has no weight, it is a
-product of truncated exponentials on a box, or the uniform law in a ball. In dimension
+product of truncated exponentials on a box, or an exponential in a ball. In dimension
 up to 3 draws are rejected from a piecewise tangent envelope of e^{-V} (`grid_cells`),
 for every convex loss and domain.
 """
@@ -33,13 +33,17 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import DRAW_FAILED, EXHAUSTED, OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
-from dpsample.samplers.proximal.restricted import gaussian_in_ball, gaussian_in_box
+from dpsample.samplers.proximal.restricted import (
+    gaussian_in_ball,
+    gaussian_in_box,
+    tilted_in_ball,
+)
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
 MAX_DIM = 3
-WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL = range(6)
+WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL, TILTED_BALL = range(7)
 MAX_TRIES = 1000
 NEITHER = (
     f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the whole "
@@ -54,7 +58,8 @@ class Exact(Sampler):
     Supported are all targets on a domain whose affine hull has dimension 1, 2 or 3; in
     any dimension linear losses with a regularizer
     :math:`\frac{c}{2} \lVert x - x_0 \rVert_2^2` on the whole space, a box or a
-    Euclidean ball; and the squared loss with such a regularizer on the whole space.
+    Euclidean ball, or of no weight on the last two; and the squared loss with such a
+    regularizer on the whole space.
 
     Notes
     -----
@@ -105,13 +110,14 @@ class Quadratic(NamedTuple):
     strength: float
     center: Array  # (dim,)
     slope: Array  # (dim,)
-    mean: Array  # (dim,): where the gradient of V is 0, if strength > 0
+    mean: Array  # (dim,): where the gradient of V is 0, or V is lowest in a ball
     deviations: Array  # (dim,)
     factor: Array  # (dim, dim) of the covariance if it is no multiple of I, or (0, 0)
     lower: Array
     upper: Array
     middle: Array  # center of the ball
     radius: float
+    tilt: float  # of V per radius, without a strength
 
 
 @kernel(counts_references=False)
@@ -127,6 +133,8 @@ def draw(plan, rng, noise, out):
         for j in range(dim):
             low, high = plan.lower[j], plan.upper[j]
             out[j] = grid_cells.draw_along(rng, plan.slope[j], low, high)
+    elif plan.kind == TILTED_BALL:
+        tilted_in_ball(rng, plan.tilt, plan.mean, plan.middle, plan.radius, out)
     elif plan.kind == UNIFORM_BALL:
         uniform_in_ball(rng, out)
         for j in range(dim):
@@ -207,19 +215,28 @@ def _isotropic(target: Gibbs) -> Quadratic | None:
     if kind is None:
         return None
     spread = 1.0 / np.sqrt(strength) if strength > 0.0 else np.inf
+    mean, tilt = center, 0.0
+    if strength > 0.0:
+        mean = center - slope / strength
+    elif kind == TILTED_BALL:
+        largest = float(np.abs(slope).max())  # whose square may be no number
+        size = float(np.linalg.norm(slope / largest))
+        mean = body.center - body.radius * (slope / largest / size)
+        tilt = largest * size * body.radius
     return Quadratic(
         kind=kind,
         level=target.energy(center),
         strength=strength,
         center=center,
         slope=slope,
-        mean=center - slope / strength if strength > 0.0 else center,
+        mean=mean,
         deviations=np.full(target.dim, spread),
         factor=np.zeros((0, 0)),
         lower=body.lower,
         upper=body.upper,
         middle=body.center,
         radius=body.radius,
+        tilt=tilt,
     )
 
 
@@ -235,7 +252,7 @@ def _kind(
     if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
         if is_weighted:
             return IN_BALL
-        return None if is_tilted else UNIFORM_BALL
+        return TILTED_BALL if is_tilted else UNIFORM_BALL
     return None
 
 
@@ -262,4 +279,5 @@ def _correlated(target: Gibbs) -> Quadratic:
         upper=np.full(dim, np.inf),
         middle=mean,
         radius=np.inf,
+        tilt=0.0,
     )

@@ -25,6 +25,7 @@ def rows_of(half, *, is_rotated=False, shift=0.0, scales=None):
 
 
 STRIP = [1.0, 1e-9]
+SLICE = np.array([[1.0], [-1.0]]) * np.linspace(0.2, 0.6, 9)
 BODIES = {
     "fluxes": ([[1, 0], [-1, 0], [0, 1], [0, -1]], [1e9, 0, 1, 0]),
     "strip": rows_of(STRIP),
@@ -40,6 +41,10 @@ BODIES = {
     ),
     "scaled strip": rows_of(STRIP, is_rotated=True, scales=[1e12, 1e-12, 1e-12, 1e12]),
     "five sides": rows_of([1, 1e-9, 1e-5, 1e3, 1e-9], is_rotated=True),
+    "slice": (
+        np.vstack([rows_of([1.0] * 9)[0], SLICE]),
+        [1.0] * 18 + [0.3, -0.3 + 1e-9],
+    ),
     "needle": ([[1, 1e-9], [-1, 1e-9], [0, -1]], [0, 0, 1]),
     "few doubles wide": ([[1], [-1]], [1e8 + 1e-7, -1e8]),
     **{
@@ -63,6 +68,23 @@ def test_bodies_with_an_interior_have_a_point_strictly_inside(name):
     center = body.default_center(body.A.shape[1])
     assert body.is_bounded and body.contains(center)
     assert min(exact_slacks(body, center)) > 0
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_projections_from_any_distance_are_inside_and_near(name):
+    body = Polytope(*BODIES[name])
+    rng, center = np.random.default_rng(2), body.default_center(body.A.shape[1])
+    size = 1.0 + np.abs(center).max()
+    # Where faces meet at an angle of 1e-9, errors of distances are that much larger.
+    digits = 1e-13 if name != "needle" else 1e-4
+    for power, noise in enumerate(rng.standard_normal((14, len(center)))):
+        point = center + 10.0**power * size * noise
+        near = body.project(point)
+        assert body.contains(near)
+        gap = float(np.linalg.norm(point - near))
+        for v in rng.standard_normal((5, len(center))):
+            other = center + body.chord(center, v)[1] * v
+            assert (point - near) @ (other - near) <= digits * gap * (gap + size)
 
 
 @pytest.mark.parametrize(

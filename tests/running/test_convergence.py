@@ -180,6 +180,20 @@ def test_many_short_chains_that_remember_their_starts_are_blamed(length):
         verdict.warn("")
 
 
+@pytest.mark.parametrize("length", [2, 5, 20, 99])
+def test_many_short_chains_that_drift_together_are_blamed(length):
+    """Planted: nested R-hat of what all superchains do alike."""
+    draws, groups = many_short(length=length)
+    draws[:, :, 1] += 4.0 * np.linspace(0.0, 1.0, length)
+    draws[:, :, 2] *= np.geomspace(1.0, 9.0, length)  # only squares tell
+    assert nested_r_hats(draws, groups)[0].max() < 1.02
+    verdict = Convergence.of(draws[:, :, :2], NAMES[:2], groups)
+    assert not verdict.has_converged and verdict.worst == "theta[b]"
+    with pytest.warns(RuntimeWarning, match="nested R-hat .* Do that"):
+        verdict.warn("Do that.")
+    assert not Convergence.of(draws[:, :, 2:], NAMES[2:], groups).has_converged
+
+
 def test_starts_of_their_own_are_not_nested_for_that_would_see_nothing():
     draws, groups = many_short()
     starts = 3.0 * np.random.default_rng(1).normal(size=(512, 1, 3))

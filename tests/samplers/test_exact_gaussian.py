@@ -8,7 +8,12 @@ import dpsample as dps
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
 from tests.support.exact_runs import prepare, run
 from tests.support.gibbs_cases import example
-from tests.support.statistics import assert_law, assert_same_law, rejected
+from tests.support.statistics import (
+    assert_law,
+    assert_same_law,
+    cdf_from_log_density,
+    rejected,
+)
 from tests.support.tiers import one_in
 
 D, L = dps.domains, dps.losses
@@ -88,3 +93,27 @@ def test_without_weight_and_slope_a_ball_gives_the_uniform_law():
     assert_law(radii, lambda r: r**5)
     with rejected():
         assert_law(radii, lambda r: r**4)
+
+
+@pytest.mark.parametrize("dim", [2, 4, 30])
+@pytest.mark.parametrize("k", [1e-200, 1e-3, 2.0, 50.0, 1e4, 1e10])
+def test_without_weight_a_ball_gives_an_exponential_law(dim, k):
+    center, axis = np.linspace(-1.0, 1.0, dim), np.full(dim, dim**-0.5)
+    domain, row = D.Ball(2.0, center=center), {"row_bound": 1.0}
+    problem = dps.Problem(axis[None], [-1.0], loss=L.Linear(), domain=domain, **row)
+    target = dps.Gibbs(problem, k=k, mu=0.0)
+    draws, stats, counts = run(prepare(target), 2, 4_000)
+    assert counts[ACCEPTED] == counts[PROPOSALS]
+    assert stats[-1, 0] == pytest.approx(target.energy(draws[-1]), rel=1e-9, abs=1e-9)
+    sign = np.sign(target.energy(center + axis) - target.energy(center))
+    along = sign * (draws - center) @ axis
+    depths, power = along + 2.0, 0.5 * (dim - 1.0)
+    grid = np.linspace(0.0, min(4.0, 40.0 * (dim + 1.0) / k), 200_001)[1:-1]
+    cdf = cdf_from_log_density(lambda x: power * np.log(x * (4.0 - x)) - k * x, grid)
+    assert_law(depths, cdf)
+    with rejected():
+        assert_law(0.7 * depths, cdf)
+    across = draws - center - np.outer(sign * along, axis)
+    squares = (across**2).sum(axis=1)
+    shares = (squares / (depths * (4.0 - depths))) ** power
+    assert_law(shares, lambda x: np.clip(x, 0.0, 1.0))

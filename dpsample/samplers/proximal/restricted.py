@@ -380,6 +380,36 @@ def _tangent_gap(delta, exponent):
 
 
 @kernel(counts_references=False)
+def tilted_in_ball(rng, strength, lowest, center, radius, out):
+    """Draw a density that falls by e^-strength per radius from the lowest point on.
+
+    Without two of its coordinates a uniform point of a sphere is uniform in a ball. So
+    the coordinate along the axis is that of a von Mises-Fisher law with two coordinates
+    more, drawn by Wood's (1994) rejection, in depths, which keep their digits: 1 - W
+    and 1 - x_0 of his formulas. Returns 1.0, or NaN.
+    """
+    dim, depth, is_drawn = out.shape[0], 0.0, False
+    share = (dim + 1.0) / (2.0 * strength + math.hypot(2.0 * strength, dim + 1.0))
+    usual = 2.0 * share / (1.0 + share)
+    for _ in range(MAX_TRIES):
+        low = share * rng.standard_gamma(0.5 * (dim + 1.0))
+        depth = 2.0 * low / (low + rng.standard_gamma(0.5 * (dim + 1.0)))
+        weight = math.log1p((1.0 - usual) * depth / usual) - math.log1p(1.0 - usual)
+        weight = strength * (usual - depth) + (dim + 1.0) * weight
+        is_drawn = -rng.standard_exponential() <= weight
+        if is_drawn:
+            break
+    if not is_drawn:
+        out[:] = np.nan
+        return np.nan
+    across = math.sqrt(depth * (2.0 - depth)) * rng.random() ** (1.0 / (dim - 1.0))
+    length = _length(lowest, center)
+    along = radius * (1.0 - depth)
+    _place(rng, along, radius * across, lowest, center, length, out)
+    return _scaled_into_ball(center, radius, out)
+
+
+@kernel(counts_references=False)
 def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
     """Return log of the acceptance probability of `draw_lp` at S = s, A = a <= bound.
 
