@@ -74,6 +74,7 @@ EPOCH = datetime.date(1970, 1, 1).toordinal()  # day 0 of NumPy, counted from ye
 BYTES = (bytes, bytearray, memoryview)
 NO_NUMBERS = (*BYTES, np.datetime64, np.timedelta64)  # that Python would convert
 WORDS = {"true": True, "false": False}
+UTC = "+00:00"
 UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
 
 
@@ -328,7 +329,7 @@ def entries_of(series: Any) -> Array | list[object]:
         return entries_of(nw.from_native(native.sparse.to_dense(), series_only=True))
     if isinstance(kind, pd.CategoricalDtype):
         return _of_categories(native)
-    if dtype.is_float():
+    if dtype.is_float() or (isinstance(kind, np.dtype) and kind.kind == "c"):
         return np.asarray(series.to_numpy())
     is_short = dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128)
     if is_short and not series.null_count():
@@ -367,12 +368,17 @@ def is_missing(entry: object) -> bool:
 
 
 def decoded(entry: object) -> object:
-    """Return bytes as the UTF-8 text that they are, or as they are if they are none."""
+    """Return bytes as their UTF-8 text if they are one, and complex reals as reals.
+
+    One complex number makes a whole column of pandas complex.
+    """
     if isinstance(entry, BYTES):
         try:
             return bytes(entry).decode("utf-8")
         except UnicodeDecodeError:
             return bytes(entry)
+    if isinstance(entry, complex | np.complexfloating) and not entry.imag:
+        return entry.real
     return entry
 
 
@@ -563,7 +569,7 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
 def _refuse_short_type(column: Column, levels: Levels) -> None:
     """Refuse levels that are integers beyond what a column's type tells apart."""
     entries = column.entries
-    if not (isinstance(entries, np.ndarray) and entries.dtype.kind == "f"):
+    if not (isinstance(entries, np.ndarray) and entries.dtype.kind in "fc"):
         return
     bits = int(np.finfo(entries.dtype).nmant) + 1
     if any(_is_long(str(level_key(level)), bits) for level in levels):
@@ -600,18 +606,37 @@ def texts(entry: Any) -> tuple[str, ...]:
     if isinstance(entry, Decimal):
         entry = math.nan if entry.is_nan() else float(entry)
     if isinstance(entry, float | np.floating):
-        whole = (str(int(entry)),) if float(entry).is_integer() else ()
-        # A float32 has fewer digits of its own.
-        return *whole, repr(float(entry)), str(entry)
+        return _texts_of_float(float(entry))
+    if isinstance(entry, datetime.date):  # NaT is one
+        return () if is_missing(entry) else _texts_of_date(entry)
     if isinstance(entry, np.datetime64) and not np.isnat(entry):
-        return _texts_of_moment(entry)
-    return (str(entry),) if isinstance(entry, datetime.date) else ()
+        micro = entry.astype("datetime64[us]")
+        is_fine = micro == entry and isinstance(micro.item(), datetime.datetime)
+        text = str(entry).replace("T", " ")
+        return _texts_of_date(micro.item()) if is_fine else (text, text + UTC)
+    return ()
 
 
-def _texts_of_moment(moment: np.datetime64) -> tuple[str, ...]:
-    """Text of a day or a time, as of Python's types if those can hold it."""
-    micro = moment.astype("datetime64[us]")
-    is_day = moment.dtype == np.dtype("datetime64[D]")
-    if is_day or micro != moment:
-        return (str(moment).replace("T", " "),)
-    return (str(micro.item()),)
+def _texts_of_float(value: float) -> tuple[str, ...]:
+    """Shortest texts of every precision that holds a number, as columns widen it."""
+    if value.is_integer():
+        return str(int(value)), repr(value)
+    with np.errstate(all="ignore"):
+        shorter = [kind(value) for kind in (np.float32, np.float16)]
+    return repr(value), *(str(x) for x in shorter if float(x) == value)
+
+
+def _texts_of_date(moment: datetime.date) -> tuple[str, ...]:
+    """Texts of a day, which is its midnight, or of a moment, of UTC if it has a zone.
+
+    A column of types has one zone and precision for all, a column of objects does not.
+    """
+    if not isinstance(moment, datetime.datetime):
+        moment = datetime.datetime.combine(moment, datetime.time())
+    elif moment.tzinfo is not None:
+        try:
+            moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+        except OverflowError:  # of a year that is not 1 to 9999
+            return ()
+    day, text = str(moment.date()), str(moment)
+    return (day, text, text + UTC) if text == f"{day} 00:00:00" else (text, text + UTC)

@@ -241,6 +241,59 @@ def test_floating_point_that_cannot_hold_its_levels_is_refused_by_type():  # P1
     assert short.features(pd.DataFrame({"c": [12.0]})).tolist() == [[1.0, 0.0]]
 
 
+def widened(values, hostile):
+    """Indicators of all records but the last, which is hostile, beside those alone."""
+    frame = pd.DataFrame({"c": values, "y": range(len(values))})
+    other = pd.DataFrame({"c": [*values, hostile], "y": range(len(values) + 1)})
+    levels = ["0.1", "1", "2", "2020-05-06", "2020-05-07 04:30:00+00:00"]
+    bounds = Schema(categorical={"c": levels}, numeric={"y": (0, 9)})
+    alone, beside = (
+        from_frame(f, target="y", bounds=bounds, clip=True).features
+        for f in (frame, other)
+    )
+    return alone, beside[:-1]
+
+
+@pytest.mark.parametrize("hostile", [1j, 2.5, "x", DAY, TIME, 2 + 0j])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        [1.0, 2.0],
+        [np.float32(0.1)],
+        [DAY],
+        [datetime.datetime(2020, 5, 6)],
+        [TIME.replace(tzinfo=ZONE)],
+        [pd.Timestamp("2020-05-06", tz="UTC")],
+    ],
+)
+def test_one_record_that_widens_a_column_leaves_the_levels_of_others(values, hostile):
+    alone, beside = widened(values, hostile)  # P1
+    assert alone.any(axis=1).all() and alone.tobytes() == beside.tobytes()
+
+
+def test_a_day_is_its_midnight_when_one_time_makes_all_times():  # P1
+    days = pl.DataFrame({"c": [DAY, DAY], "y": [0, 1]})
+    times = days.with_columns(pl.Series("c", [DAY, TIME], strict=False))
+    bounds = Schema(categorical={"c": [str(DAY), "other"]}, numeric={"y": (0, 1)})
+    first, second = (
+        from_frame(f, target="y", bounds=bounds, clip=True).features[0]
+        for f in (days, times)
+    )
+    assert first.any() and first.tobytes() == second.tobytes()
+
+
+def test_a_missing_time_of_pandas_is_missing_among_levels():
+    frame = pd.DataFrame({"c": [pd.NaT, DAY], "y": [0, 1]}, dtype=object)
+    bounds = Schema(
+        categorical={"c": [str(DAY), "other"]},
+        numeric={"y": (0, 1)},
+        missing={"c": "other"},
+    )
+    rows = from_frame(frame, target="y", bounds=bounds).features
+    assert rows.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
 def test_columns_that_are_ignored_may_hold_anything():
     far = pl.Series([10**7, 0]).cast(pl.Int32).cast(pl.Date)
     frame = pl.DataFrame({"far": far, "c": [0, 1], "y": [0.0, 1.0]})
