@@ -125,7 +125,14 @@ def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
     others = (options.file, options.evaluate, options.bounds, options.output)
     screen.check_outputs(*others, ledger=path)
     if path.exists():
-        kept = Ledger.from_json(path.read_text(encoding="utf-8-sig"))
+        try:
+            kept = Ledger.from_json(path.read_text(encoding="utf-8-sig"))
+        except ValueError as error:
+            check.fail("--ledger", "the file of a ledger", str(path), str(error))
+        if kept.relation != relation:
+            remedy = "Pass its own with --relation, or start another."
+            condition = f"a ledger under {relation!r}"
+            check.fail("--ledger", condition, f"{path} under {kept.relation!r}", remedy)
         own = kept.budget
         repeats = own is not None and (epsilon, delta) in (
             *((e, d) for e in (None, own.epsilon) for d in (None, own.delta)),

@@ -13,7 +13,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
-from dpsample.cli import commands, demo, release, sample
+from dpsample.cli import commands, demo, release, sample, screen
 from dpsample.cli.records import loss_named
 from tests.support.tiers import one_in
 
@@ -217,6 +217,18 @@ def test_an_interrupt_ends_quietly(files, monkeypatch, capsys):
     monkeypatch.setattr(release, "read", interrupted)
     assert run(files) == 130
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "console", "abandon"])
+def test_an_interrupt_before_and_after_the_command_ends_quietly(
+    monkeypatch, capsys, name
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(screen, name, interrupted)
+    assert cli.main(["errata", "GLLST-E1"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
