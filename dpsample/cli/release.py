@@ -72,6 +72,8 @@ def run(options: ReleaseOptions) -> None:
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
     with warnings.catch_warnings():
+        # Told whatever PYTHONWARNINGS says, and no error of the program.
+        warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
         answer = dps.release(
             problem,

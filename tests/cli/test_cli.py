@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -208,6 +209,14 @@ def test_an_error_of_the_program_is_not_hidden(files, monkeypatch):
     monkeypatch.setattr(release, "read", broken)
     with pytest.raises(KeyError):
         run(files)
+
+
+def test_a_warning_is_told_whatever_the_filters_are(files, capsys):
+    for action in ("error", "ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            assert run(files, "--radius", "10000", "--seed", "1") == 0
+        assert "an answer may be worse than 0" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_quietly(files, monkeypatch, capsys):
