@@ -228,7 +228,7 @@ def test_an_interrupt_ends_quietly(files, monkeypatch, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["heartbeat", "console", "abandon"])
+@pytest.mark.parametrize("name", ["heartbeat", "flush", "abandon"])
 def test_an_interrupt_before_and_after_the_command_ends_quietly(
     monkeypatch, capsys, name
 ):

@@ -405,7 +405,7 @@ def evidence_of(risk: AttackRisk) -> float:
     return float(risk.true_positive_rate(FALSE_ALARMS)) / FALSE_ALARMS
 
 
-def load_json(text: str, kind: str) -> Json:
+def load_json(text: object, kind: str) -> Json:
     """Return the content of JSON whose ``format`` is ``kind``."""
     given = strict_json(text)
     found = given.get("format") if isinstance(given, dict) else None
