@@ -29,14 +29,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         after an error of the user; 130 after Ctrl-C. Errors are one line on stderr. An
         error of the program is not caught.
     """
-    from dpsample.cli import screen
-
     given = sys.argv[1:] if arguments is None else list(arguments)
-    with screen.any_text(), screen.heartbeat(given[0] if given else "help"):
-        try:
-            return _run(given)
-        finally:
-            screen.abandon()
+    try:
+        from dpsample.cli import screen
+
+        with screen.any_text(), screen.heartbeat(given[0] if given else "help"):
+            try:
+                return _run(given)
+            finally:
+                screen.abandon()
+    except KeyboardInterrupt:  # while something is imported, or at the end
+        return INTERRUPTED
 
 
 def _run(given: list[str]) -> int:

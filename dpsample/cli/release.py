@@ -73,6 +73,8 @@ def run(options: ReleaseOptions) -> None:
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
     with warnings.catch_warnings():
+        # Told whatever PYTHONWARNINGS says, and no error of the program.
+        warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
         answer = dps.release(
             problem,
@@ -126,7 +128,15 @@ def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
     others = (options.file, options.evaluate, options.bounds, options.output)
     screen.check_outputs(*others, ledger=path)
     if path.exists():
-        own = read_ledger(path).budget
+        try:
+            kept = read_ledger(path)
+        except ValueError as error:
+            check.fail("--ledger", "the file of a ledger", str(path), str(error))
+        if kept.relation != relation:
+            remedy = "Pass its own with --relation, or start another."
+            condition = f"a ledger under {relation!r}"
+            check.fail("--ledger", condition, f"{path} under {kept.relation!r}", remedy)
+        own = kept.budget
         if own is None:
             remedy = "Start another one, with --ledger-epsilon and --ledger-delta."
             check.fail(str(path), "a ledger with a total", "one without", remedy)

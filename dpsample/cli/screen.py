@@ -85,7 +85,9 @@ def abandon() -> None:
 
 
 def tell(text: str) -> None:
-    """Print one line on stderr, if that is possible."""
+    """Print one line on stderr, if that is possible; never elsewhere."""
+    if sys.stderr is None:  # closed by the shell: print would take stdout
+        return
     with suppress(OSError, ValueError):
         line = plain(" ".join(f"dpsample: {text}".split()))
         print(line, file=sys.stderr, flush=True)

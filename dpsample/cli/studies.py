@@ -109,9 +109,9 @@ def _chosen(studies: Path, names: list[str]) -> list[str]:
     from dpsample.experiments.configuration import study_names
 
     known = study_names(studies)
+    if not known:
+        check.fail("studies", "a folder of studies", str(studies))
     if names == ["all"]:
-        if not known:
-            check.fail("studies", "a folder of studies", str(studies))
         return known
     for name in names:
         check.one_of(tuple(known), study=name)

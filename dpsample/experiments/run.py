@@ -207,7 +207,10 @@ def _display(
     line: AbstractContextManager[Callable[..., None]]
     line = nullcontext(lambda done, left: None)
     # To ask `progress` costs the import of every sampler.
-    if is_wanted and ("IPython" in sys.modules or sys.stderr.isatty()):
+    is_seen = "IPython" in sys.modules
+    if sys.stderr is not None and not sys.stderr.closed:
+        is_seen = is_seen or sys.stderr.isatty()
+    if is_wanted and is_seen:
         from dpsample.running import progress as screen
 
         if screen.is_shown():

@@ -91,8 +91,7 @@ def content(path: Path) -> bytes:
     """
     if str(path) == STDIN:
         return sys.stdin.buffer.read()
-    if not os.path.exists(path) or path.is_dir():
-        check.fail("path", "an existing file", str(path))
+    require(path)
     if path.suffix.lower() not in COMPRESSED:
         return path.read_bytes()
     found, size = [], 0
@@ -109,6 +108,12 @@ def content(path: Path) -> bytes:
         remedy = "Unpack it first, if it is what it should be."
         check.fail("path", f"of at most {LARGEST_FILE} bytes", path.name, remedy)
     return b"".join(found)
+
+
+def require(path: Path) -> None:
+    """Refuse what is no file, nor a pipe or "-"."""
+    if str(path) != STDIN and (not os.path.exists(path) or path.is_dir()):
+        check.fail("path", "an existing file", str(path))
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:

@@ -131,6 +131,7 @@ def read_table(
     if num_features is not None:
         check.integer(1, num_features=num_features)
     file, schema = check.path("path", path), schema_of(bounds)
+    entries.require(file)  # its name tells the format of a file only
     kind = kind_of(file, format)
     name = LABEL if kind == "libsvm" else target
     check_label(schema or Schema(), name, positive_label)  # before records are read
@@ -178,6 +179,7 @@ def read_table(
 
 def contents(file: Path, format: str | None) -> tuple[bytes, str]:
     """Uncompressed content, and its format, told from the name if None."""
+    entries.require(file)
     kind = kind_of(file, format)
     return entries.content(file), kind
 

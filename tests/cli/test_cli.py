@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
 import dpsample as dps
 from dpsample import cli
-from dpsample.cli import commands, demo, release, sample
+from dpsample.cli import commands, demo, release, sample, screen
 from dpsample.cli.records import loss_named
 from tests.support.tiers import one_in
 
@@ -210,6 +211,14 @@ def test_an_error_of_the_program_is_not_hidden(files, monkeypatch):
         run(files)
 
 
+def test_a_warning_is_told_whatever_the_filters_are(files, capsys):
+    for action in ("error", "ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            assert run(files, "--radius", "10000", "--seed", "1") == 0
+        assert "an answer may be worse than 0" in capsys.readouterr().err
+
+
 def test_an_interrupt_ends_quietly(files, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -217,6 +226,18 @@ def test_an_interrupt_ends_quietly(files, monkeypatch, capsys):
     monkeypatch.setattr(release, "read", interrupted)
     assert run(files) == 130
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "flush", "abandon"])
+def test_an_interrupt_before_and_after_the_command_ends_quietly(
+    monkeypatch, capsys, name
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(screen, name, interrupted)
+    assert cli.main(["errata", "GLLST-E1"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

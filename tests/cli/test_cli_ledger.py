@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from dpsample import cli
-from dpsample.privacy import Budget, Ledger
+from dpsample.privacy import Budget, Ledger, LedgerFile
 
 TABLE = "x,y\n" + "\n".join(f"{i % 7 / 7},{(-1) ** i}" for i in range(60))
 
@@ -57,8 +57,9 @@ def test_without_a_ledger_the_output_says_that_releases_add_up(folder, capsys): 
         (("--ledger", "new.json"), "a new --ledger must be made with its total"),
         (("--ledger-epsilon", "1"), "--ledger must be given with a total"),
         (("--ledger", "t.csv"), "ledger must be another file"),
-        (("--ledger", "b.json"), "text must be the JSON of a"),
-        (("--ledger", "bytes.json"), "path must be that of a ledger"),
+        (("--ledger", "b.json"), "--ledger must be the file of a ledger, got b.json"),
+        (("--ledger", "latin"), "--ledger must be the file of a ledger, got latin"),
+        (("--ledger", "l.json", "--relation", "zero_out"), "Pass its own with"),
         (("--ledger", "endless.json"), "must be a ledger with a total, got one"),
     ],
 )
@@ -66,8 +67,9 @@ def test_a_ledger_that_cannot_be_kept_is_refused_before_the_draw(
     folder, capsys, more, words, monkeypatch
 ):  # F9
     (folder / "b.json").write_text("{}")
-    (folder / "bytes.json").write_bytes(b"\xff\xfe\x00")
     (folder / "endless.json").write_text(Ledger().to_json())
+    (folder / "latin").write_bytes(b"\xff\xfe")
+    LedgerFile(folder / "l.json", budget=Budget(epsilon=1.0, delta=1e-5))
     monkeypatch.chdir(folder)
     assert run(folder, *more) == 2
     out, err = capsys.readouterr()

@@ -280,6 +280,19 @@ def test_a_reader_that_goes_away_is_one_line_and_no_traceback(
             assert found == 1 and "What was drawn is in" in err
 
 
+@pytest.mark.parametrize("name", ["release", "predict", "no file", "study run"])
+def test_without_stderr_nothing_more_is_on_stdout(folder, quick, monkeypatch, name):
+    """Python takes stdout where stderr is closed, as by ``2>&-`` in a shell."""
+    arguments, code = (CASES | OTHERS)[name]
+    expected = output(arguments(folder), monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        patch.setattr(sys, "stderr", None)
+        screen.tell("NOT PRIVATE")
+        assert cli.main(arguments(folder)) == expected[0] == code
+        assert words_of(name, sys.stdout.getvalue()) == words_of(name, expected[1])
+
+
 class Lines(io.StringIO):
     """A stderr that is no terminal, and tells when it has some lines."""
 

@@ -161,7 +161,7 @@ BY_NAME = {
     "grid": GRID,
     "groups": GROUPS,
     "has_deadline": FLAG,
-    "ignore": words(),
+    "ignore": NAMES,
     "inapplicable": members(experiments.Inapplicable),
     "init": optional(NUMBERS),
     "intercept": FLAG,

@@ -297,7 +297,7 @@ def test_what_libsvm_needs_and_what_only_it_needs(tmp_path):
     with pytest.raises(ValueError, match="target must be absent for LIBSVM"):
         read_table(tmp_path / "small", num_features=1, target="y")
     (tmp_path / "small.csv").write_text("a,y\n1,1\n")
-    with pytest.raises(ValueError, match="num_features must be absent except for LIBSVM"):
+    with pytest.raises(ValueError, match="must be absent except for LIBSVM"):
         read_table(tmp_path / "small.csv", num_features=1, target="y")
 
 

@@ -405,7 +405,7 @@ def evidence_of(risk: AttackRisk) -> float:
     return float(risk.true_positive_rate(FALSE_ALARMS)) / FALSE_ALARMS
 
 
-def load_json(text: str, kind: str) -> Json:
+def load_json(text: object, kind: str) -> Json:
     """Return the content of JSON whose ``format`` is ``kind``."""
     given = strict_json(text)
     found = given.get("format") if isinstance(given, dict) else None
@@ -418,7 +418,11 @@ def load_json(text: str, kind: str) -> Json:
                 "Formats with other numbers bind their words in other ways and are not "
                 "read: make the certificate again."
             )
-        shown = check.shown(text) if found is None else f"one of {found!r}"
+        shown = "one of another kind"  # and not its text: it may be of records
+        if isinstance(found, str):
+            shown = f"one of {check.shown(found)}"
+        elif not isinstance(text, str):
+            shown = check.shown(text)
         check.fail("text", f'the JSON of a "{kind}"', shown, remedy)
     content: Json = given
     return content
