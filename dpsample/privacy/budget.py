@@ -135,6 +135,6 @@ def exact_sum(values: Iterable[float]) -> Sum:
     return Sum(sum(map(_decimal, listed), whole), sum(map(Fraction, listed), whole))
 
 
-def _decimal(value: float) -> Fraction:
+def _decimal(value: float | Fraction) -> Fraction:
     """Shortest decimal that reads back as a float."""
     return value if isinstance(value, Fraction) else Fraction(repr(float(value)))

@@ -185,6 +185,18 @@ def words(*known):
     return Kind(forbids)
 
 
+def column_names():
+    """Tuples or lists of distinct names, which may be whole numbers."""
+
+    def forbids(value):
+        if not isinstance(value, list | tuple):
+            return True
+        names = [str(v) if type(v) in (int, np.int64) else v for v in value]
+        return words().forbids(names)
+
+    return Kind(forbids)
+
+
 def either(*kinds):
     return Kind(
         lambda v: all(kind.forbids(v) for kind in kinds),
