@@ -157,6 +157,7 @@ def test_a_failure_of_one_run_ends_all():
         replicate(dps.minimize, p, endless)
 
 
+@pytest.mark.alone  # the failure is to be heard while other runs sleep
 def test_a_failure_ends_blocks_that_have_begun():
     """A block here has 8 runs, and another thread is in the midst of one."""
     target = dps.Gibbs(problem(), k=20.0, mu=1.0)
