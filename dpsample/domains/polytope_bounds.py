@@ -146,6 +146,15 @@ def _beside(rows: Any, columns: Array) -> Any:
     return sparse.hstack([rows, sparse.csr_array(columns)], format="csr")
 
 
+def _below(rows: Any, more: Array) -> Any:
+    """Append rows to rows, sparse if those are."""
+    from scipy import sparse
+
+    if isinstance(rows, np.ndarray):
+        return np.vstack([rows, more])
+    return sparse.vstack([rows, sparse.csr_array(more)], format="csr")
+
+
 def _solve(cost: Array, **constraints: Any) -> Any:
     """Solve a linear program, whose variables are free unless ``bounds`` are given."""
     from scipy.optimize import linprog
@@ -181,13 +190,12 @@ def find_center(
 def _largest_ball(facets: Facets, chart: Chart, unit: float) -> tuple[Array, float]:
     """Center of a largest ball, and its radius in units of ``unit``."""
     dim = facets.matrix.shape[1]
-    limits = np.full((dim + 1, 2), [-np.inf, np.inf])
-    limits[dim, 1] = 1.0
+    rows, cap = chart.with_gain(), np.zeros((1, dim + 1))
+    cap[0, dim] = 1.0
     answer = _solve(
         np.append(np.zeros(dim), -1.0),
-        bounds=limits,
-        A_ub=chart.with_gain(),
-        b_ub=facets.bounds / facets.sizes / unit,
+        A_ub=_below(rows, cap),
+        b_ub=np.append(facets.bounds / facets.sizes / unit, 1.0),
     )
     if answer.x is None:
         return np.zeros(dim), -math.inf
@@ -399,15 +407,22 @@ def is_bounded(matrix: Array) -> bool:
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
+    chart = Chart.of(unit)
+    if chart.back.size:
+        return _is_spanned(chart.rows)
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
     # 1e-9, so a coordinate's unit is between its smallest and its largest entry.
     entries = np.where(unit == 0.0, np.nan, np.abs(unit))
     small, large = np.nanmin(entries, axis=0), np.nanmax(entries, axis=0)
     if (small < large / THIN).any():
         unit = unit / np.sqrt(small * large)
-    count = len(matrix)
-    signs: dict[str, Array] = {"A_ub": -np.eye(count), "b_ub": np.zeros(count)}
-    answer = _solve(np.ones(count), A_eq=unit.T, b_eq=-unit.sum(axis=0), **signs)
+    return _is_spanned(unit)
+
+
+def _is_spanned(rows: Any) -> bool:
+    """Whether a combination of the rows, all with weights of at least 1, is 0."""
+    level = -np.asarray(rows.sum(axis=0)).ravel()
+    answer = _solve(np.ones(rows.shape[0]), bounds=(0.0, None), A_eq=rows.T, b_eq=level)
     return bool(answer.status == 0)
 
 
