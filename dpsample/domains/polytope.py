@@ -300,19 +300,19 @@ def _listed(rows: Ints) -> str:
     return f"Row {last}" if not most else f"Rows {', '.join(most)} and {last}"
 
 
-def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
+def _null_space(unit: Array, level: Array) -> tuple[Any, Any, Any]:
     """Orthonormal rows of equalities, their shortest point, and their null space."""
     count = len(unit)
     if count < MANY:
-        across = np.linalg.svd(unit)[2]
-        point = np.linalg.lstsq(unit, level, rcond=None)[0]
+        across: Array = np.linalg.svd(unit)[2]
+        point: Array = np.asarray(np.linalg.lstsq(unit, level, rcond=None)[0])
         return across[:count].copy(), point, np.ascontiguousarray(across[count:].T)
     from scipy.linalg import qr, solve_triangular
 
     # Of independent rows a QR gives the same spaces in a tenth of the time.
     whole, triangle = qr(unit.T)
     along, basis = whole[:, :count], whole[:, count:]
-    point = along @ solve_triangular(triangle[:count], level, trans="T")
+    point = np.asarray(along @ solve_triangular(triangle[:count], level, trans="T"))
     return along.T.copy(), point, np.ascontiguousarray(basis)
 
 
@@ -598,7 +598,8 @@ class Polytope(Domain):
             got = "rows that the equalities imply"
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
         terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
-        noise = EPSILON * len(point) * terms
+        # A product with 0 does not round: bounds of single fluxes keep their digits.
+        noise = EPSILON * (np.count_nonzero(self.A, axis=1) + 1) * terms
         # Steps of a row's size that keep all digits.
         unit = np.ldexp(1.0, -np.frexp(np.abs(rows[kept]).max(axis=1))[1])
         rows = rows[kept] * unit[:, None]
