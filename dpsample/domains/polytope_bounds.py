@@ -307,6 +307,8 @@ def _obstacle(facets: Facets, chart: Chart, center: Array) -> Obstacle:
     else:
         is_close = distances <= ROUNDINGS * errors + max(-low, 0.0)
         rows, weights = _equalities(facets, chart, np.flatnonzero(is_close))
+    if not weights.any():
+        return Obstacle(rows, max(-low, 5e-324), 0.0, None)
     resolution = float(errors[rows].max())
     return Obstacle(
         rows, max(-low, 0.0), resolution, _sign(facets, center, rows, weights)
@@ -337,17 +339,21 @@ def _equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
     In the program max sum u over <a_i, z> + u_i <= 0, 0 <= u_i <= 1, a solution has
     u_i = 0 or 1, and its dual solution is at least 1 where u_i = 0.
     """
-    unit = chart.rows[rows]
-    count, dim = unit.shape
-    answer = _solve(
-        np.concatenate([np.zeros(dim), -np.ones(count)]),
-        bounds=[(None, None)] * dim + [(0.0, 1.0)] * count,
-        A_ub=_beside(unit, np.eye(count)),
-        b_ub=np.zeros(count),
-    )
+    count, dim = len(rows), facets.matrix.shape[1]
+    for unit in (chart.rows[rows], facets.matrix[rows] / facets.sizes[rows, None]):
+        answer = _solve(
+            np.concatenate([np.zeros(dim), -np.ones(count)]),
+            bounds=[(None, None)] * dim + [(0.0, 1.0)] * count,
+            A_ub=_beside(unit, np.eye(count)),
+            b_ub=np.zeros(count),
+        )
+        if answer.x is not None:
+            break
+    else:  # nothing is known of any row: none may be called an equality
+        return rows, np.zeros(count)
     weights = np.ones(count)
     held = np.ones(count, dtype=bool)
-    if answer.x is not None and (answer.x[dim:] < 0.5).any():
+    if (answer.x[dim:] < 0.5).any():
         held = answer.x[dim:] < 0.5
         weights = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
     return rows[held], weights[held] / facets.sizes[rows[held]]
