@@ -31,6 +31,9 @@ RADIUS_ERROR = 1e-3
 MAX_NEWTON_STEPS = 100
 # Distances from facets that are within so many rounding errors of 0 count as 0.
 ROUNDINGS = 64.0
+FAR = 1e6  # distances of so many rounding errors have enough digits
+# Options of `linprog`: the dual simplex method on the program as it is.
+PLAIN_SIMPLEX = {"method": "highs-ds", "options": {"presolve": False}}
 # Most rational multiply-adds with which a combination of inequalities is verified.
 MAX_EXACT_WORK = 200_000
 # Ratio of distances from facets at which a body is thin. A program over a thin body is
@@ -38,6 +41,13 @@ MAX_EXACT_WORK = 200_000
 THIN = 1e6
 # Programs by which a direction is bounded over a thin body.
 MAX_DUALS = 6
+# Coordinates from which programs are solved in those of a `Chart`, and the size of its
+# entries that are rounding errors.
+MANY = 50
+CHART_ERROR = 1e-11
+INDEPENDENT = 1e-10  # least relative size of a chart's sides
+# Newton decrement at which a point is central: the barrier is within .02 of its best.
+CENTRAL = 0.2
 
 
 class Obstacle(NamedTuple):
@@ -74,10 +84,13 @@ class Facets(NamedTuple):
 
         The errors are those of a test of membership, which adds products in any order.
         """
-        slack = _slack(self.matrix, self.bounds, point)
+        slack = self.bounds - self.matrix @ point
         terms = np.abs(self.matrix) @ np.abs(point)
         counts = np.count_nonzero(self.matrix, axis=1) + 1
         errors = 2.0**-53 * counts * terms + self.noise
+        # Exact sums take long. A far facet has enough digits without.
+        near = np.abs(slack) <= FAR * (errors + 2.0**-53 * np.abs(self.bounds))
+        slack[near] = _slack(self.matrix[near], self.bounds[near], point)
         return slack / self.sizes, errors / self.sizes
 
     def are_passed(self, point: Array) -> bool:
@@ -86,11 +99,70 @@ class Facets(NamedTuple):
         return bool((distances > errors).all())
 
 
+class Chart(NamedTuple):
+    """Coordinates w of many dimensions, in which unit rows may be sparse.
+
+    They are the values of independent rows, z = back w, as fluxes are combinations of
+    few others, while the null space of their equalities is dense in an orthonormal
+    basis. A solver's time depends on the entries that are not 0. ``back`` is empty if
+    w = z.
+    """
+
+    rows: Any  # sparse, or the unit rows themselves
+    back: Array
+
+    @classmethod
+    def of(cls, unit: Array) -> "Chart":
+        """Chart of the most independent rows, if they span a space of many."""
+        from scipy import linalg, sparse
+
+        dim = unit.shape[1]
+        if not MANY <= dim <= len(unit):
+            return cls(unit, np.zeros((0, 0)))
+        across, triangle, order = linalg.qr(unit.T, mode="economic", pivoting=True)
+        sides = np.abs(np.diag(triangle))
+        if sides.min() <= INDEPENDENT * sides.max():
+            return cls(unit, np.zeros((0, 0)))
+        values = linalg.solve_triangular(triangle[:, :dim], triangle[:, dim:])
+        values[np.abs(values) <= CHART_ERROR] = 0.0
+        rows = np.zeros(unit.shape)
+        rows[order[:dim]], rows[order[dim:]] = np.eye(dim), values.T
+        back = linalg.solve_triangular(triangle[:, :dim], across.T)
+        return cls(sparse.csr_array(rows), np.ascontiguousarray(back.T))
+
+    def moved(self, w: Array) -> Array:
+        """Return the move z of a move w."""
+        return self.back @ w if self.back.size else np.asarray(w)
+
+    def with_gain(self) -> Any:
+        """Rows with one more column, of the least distance."""
+        return _beside(self.rows, np.ones((self.rows.shape[0], 1)))
+
+
+def _beside(rows: Any, columns: Array) -> Any:
+    """Append columns to rows, sparse if those are."""
+    from scipy import sparse
+
+    if isinstance(rows, np.ndarray):
+        return np.hstack([rows, columns])
+    return sparse.hstack([rows, sparse.csr_array(columns)], format="csr")
+
+
+def _below(rows: Any, more: Array) -> Any:
+    """Append rows to rows, sparse if those are."""
+    from scipy import sparse
+
+    if isinstance(rows, np.ndarray):
+        return np.vstack([rows, more])
+    return sparse.vstack([rows, sparse.csr_array(more)], format="csr")
+
+
 def _solve(cost: Array, **constraints: Any) -> Any:
     """Solve a linear program, whose variables are free unless ``bounds`` are given."""
     from scipy.optimize import linprog
 
-    return linprog(cost, method="highs", **({"bounds": (None, None)} | constraints))
+    usual = {"method": "highs", "bounds": (None, None)}
+    return linprog(cost, **(usual | constraints))
 
 
 def find_center(
@@ -108,54 +180,51 @@ def find_center(
     # No ball in a bounded set is larger than the largest offset. Unbounded sets may
     # hold balls of any size: one of that size will do.
     unit = float(np.abs(bounds / sizes).max()) or 1.0
-    center, radius = _largest_ball(facets, unit)
+    chart = Chart.of(matrix / sizes[:, None])
+    center, radius = _largest_ball(facets, chart, unit)
     if radius > SMALLEST_RADIUS and facets.are_passed(center):
         return center
-    center = _refined(facets, center, unit)
+    center = _refined(facets, chart, center, unit)
     if facets.are_passed(center):
         return _centered(facets, center, unit)
-    return _obstacle(facets, center)
+    return _obstacle(facets, chart, center)
 
 
-def _largest_ball(facets: Facets, unit: float) -> tuple[Array, float]:
+def _largest_ball(facets: Facets, chart: Chart, unit: float) -> tuple[Array, float]:
     """Center of a largest ball, and its radius in units of ``unit``."""
-    matrix, bounds, sizes, _ = facets
-    dim = matrix.shape[1]
-    columns = np.column_stack([matrix / sizes[:, None], np.ones(len(sizes))])
-    cap = np.zeros((1, dim + 1))
+    dim = facets.matrix.shape[1]
+    rows, cap = chart.with_gain(), np.zeros((1, dim + 1))
     cap[0, dim] = 1.0
     answer = _solve(
         np.append(np.zeros(dim), -1.0),
-        A_ub=np.vstack([columns, cap]),
-        b_ub=np.append(bounds / sizes / unit, 1.0),
+        A_ub=_below(rows, cap),
+        b_ub=np.append(facets.bounds / facets.sizes / unit, 1.0),
     )
     if answer.x is None:
         return np.zeros(dim), -math.inf
-    center = unit * np.array(answer.x[:dim], dtype=np.float64)
-    return center, float(answer.x[dim])
+    return unit * chart.moved(answer.x[:dim]), float(answer.x[dim])
 
 
-def _refined(facets: Facets, center: Array, unit: float) -> Array:
+def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
     """Return the center of a largest ball, from programs in smaller and smaller units.
 
     A program is about the move and the gain of the least distance, so that 0 solves it.
     """
     dim, step = len(center), max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
-    rows = np.column_stack(
-        [facets.matrix / facets.sizes[:, None], np.ones(len(facets.sizes))]
-    )
+    rows = chart.with_gain()
+    spans = 2.0 * REACH * np.asarray(abs(rows).sum(axis=1)).ravel()
     limits = np.full((dim + 1, 2), [-REACH, REACH])
     limits[dim, 0] = 0.0
     distances, errors = facets.distances(center)
     for _ in range(MAX_ROUNDS):
         low = distances.min()
         rest = (distances - low) / step
-        near = rest <= 2.0 * math.sqrt(dim) * REACH
+        near = rest <= spans
         cost = np.append(np.zeros(dim), -1.0)
         answer = _solve(cost, bounds=limits, A_ub=rows[near], b_ub=rest[near])
         if answer.x is None:
             break
-        moved = center + step * answer.x[:dim]
+        moved = center + step * chart.moved(answer.x[:dim])
         after, after_errors = facets.distances(moved)
         has_gained = after.min() > low
         error = max(low + step * answer.x[dim] - after.min(), SOLVER_ERROR * step)
@@ -184,9 +253,10 @@ def _centered(facets: Facets, center: Array, unit: float) -> Array:
     best, start = center, center
     for _ in range(MAX_NEWTON_STEPS):
         shares = rows / distances[:, None]
-        move = -np.linalg.lstsq(shares, np.ones(len(rows)), rcond=None)[0]
-        decrement = float(np.linalg.norm(shares @ move))
-        center = best + move / (1.0 + decrement)
+        move = -_regressed(shares)
+        drift = shares @ move
+        decrement = float(np.linalg.norm(drift))
+        center = best + _newton_share(drift, decrement) * move
         inside, errors = facets.distances(center)
         walls = np.concatenate(
             [sides[:dim] - (center - start), sides[dim:] + (center - start)]
@@ -194,35 +264,70 @@ def _centered(facets: Facets, center: Array, unit: float) -> Array:
         if not ((inside > errors).all() and (walls > 0.0).all()):
             break
         best, distances = center, np.append(inside, walls)
-        if decrement <= RADIUS_ERROR:
+        if decrement <= CENTRAL:
             break
     return best
 
 
-def _obstacle(facets: Facets, center: Array) -> Obstacle:
+def _regressed(shares: Array) -> Array:
+    """Least-squares solution of ``shares z = 1``, of many columns by a QR, twice."""
+    ones = np.ones(len(shares))
+    if shares.shape[1] < MANY:
+        return np.asarray(np.linalg.lstsq(shares, ones, rcond=None)[0])
+    from scipy.linalg import cho_solve
+
+    # Rows sorted by size keep the digits of the small ones.
+    order = np.argsort(-np.abs(shares).max(axis=1))
+    factor = np.linalg.qr(shares[order], mode="r")
+    if np.abs(np.diag(factor)).min() == 0.0:
+        return np.asarray(np.linalg.lstsq(shares, ones, rcond=None)[0])
+    z = np.zeros(shares.shape[1])
+    for _ in range(2):
+        z = z + cho_solve((factor, False), shares.T @ (ones - shares @ z))
+    return np.asarray(z)
+
+
+def _newton_share(drift: Array, decrement: float) -> float:
+    """Share of a Newton step that raises sum(log(distances)) most, of some shares.
+
+    1 / (1 + decrement) always raises it; larger ones end in fewer steps.
+    """
+    damped = 1.0 / (1.0 + decrement)
+    last = min(0.7 / max(float(drift.max()), 1e-300), 1.0 / damped)
+    if last <= damped:
+        return damped
+    shares = np.geomspace(damped, last, 12)
+    gains = [float(np.log1p(-t * drift).sum()) for t in shares]
+    return float(shares[int(np.argmax(gains))])
+
+
+def _obstacle(facets: Facets, chart: Chart, center: Array) -> Obstacle:
     """Return the inequalities that leave no interior, from a point that is best."""
     distances, errors = facets.distances(center)
     low = float(distances.min())
     if low < -ROUNDINGS * errors[distances.argmin()]:
-        rows, weights = _contradiction(facets, distances)
+        rows, weights = _contradiction(facets, chart, distances)
     else:
         is_close = distances <= ROUNDINGS * errors + max(-low, 0.0)
-        rows, weights = _equalities(facets, np.flatnonzero(is_close))
+        rows, weights = _equalities(facets, chart, np.flatnonzero(is_close))
+    if not weights.any():
+        return Obstacle(rows, max(-low, 5e-324), 0.0, None)
     resolution = float(errors[rows].max())
     return Obstacle(
         rows, max(-low, 0.0), resolution, _sign(facets, center, rows, weights)
     )
 
 
-def _contradiction(facets: Facets, distances: Array) -> tuple[Ints, Array]:
+def _contradiction(
+    facets: Facets, chart: Chart, distances: Array
+) -> tuple[Ints, Array]:
     """Few inequalities of which a combination is below 0, and the combination."""
-    unit = facets.matrix / facets.sizes[:, None]
     # min <y, distances> over A'y = 0, sum y = 1, y >= 0: the dual of `_largest_ball`.
     answer = _solve(
         np.minimum(distances / abs(distances.min()), REACH),
         bounds=(0.0, None),
-        A_eq=np.vstack([unit.T, np.ones(len(unit))]),
-        b_eq=np.append(np.zeros(unit.shape[1]), 1.0),
+        A_eq=chart.with_gain().T,
+        b_eq=np.append(np.zeros(facets.matrix.shape[1]), 1.0),
     )
     if answer.x is None:
         rows = np.flatnonzero(distances <= 0.5 * distances.min())
@@ -231,23 +336,30 @@ def _contradiction(facets: Facets, distances: Array) -> tuple[Ints, Array]:
     return rows, answer.x[rows] / facets.sizes[rows]
 
 
-def _equalities(facets: Facets, rows: Ints) -> tuple[Ints, Array]:
+def _equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
     """Return all of some facets through a point off which no direction leads inwards.
 
     In the program max sum u over <a_i, z> + u_i <= 0, 0 <= u_i <= 1, a solution has
     u_i = 0 or 1, and its dual solution is at least 1 where u_i = 0.
     """
-    unit = facets.matrix[rows] / facets.sizes[rows, None]
-    count, dim = unit.shape
-    answer = _solve(
-        np.concatenate([np.zeros(dim), -np.ones(count)]),
-        bounds=[(None, None)] * dim + [(0.0, 1.0)] * count,
-        A_ub=np.hstack([unit, np.eye(count)]),
-        b_ub=np.zeros(count),
-    )
+    count, dim = len(rows), facets.matrix.shape[1]
+    units = facets.matrix[rows] / facets.sizes[rows, None]
+    # Where the usual method finds no answer, plain simplex steps may.
+    for unit, options in ((chart.rows[rows], {}), (units, {}), (units, PLAIN_SIMPLEX)):
+        answer = _solve(
+            np.concatenate([np.zeros(dim), -np.ones(count)]),
+            bounds=[(None, None)] * dim + [(0.0, 1.0)] * count,
+            A_ub=_beside(unit, np.eye(count)),
+            b_ub=np.zeros(count),
+            **options,
+        )
+        if answer.x is not None:
+            break
+    else:  # nothing is known of any row: none may be called an equality
+        return rows, np.zeros(count)
     weights = np.ones(count)
     held = np.ones(count, dtype=bool)
-    if answer.x is not None and (answer.x[dim:] < 0.5).any():
+    if (answer.x[dim:] < 0.5).any():
         held = answer.x[dim:] < 0.5
         weights = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
     return rows[held], weights[held] / facets.sizes[rows[held]]
@@ -307,15 +419,22 @@ def is_bounded(matrix: Array) -> bool:
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
+    chart = Chart.of(unit)
+    if chart.back.size:
+        return _is_spanned(chart.rows)
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
     # 1e-9, so a coordinate's unit is between its smallest and its largest entry.
     entries = np.where(unit == 0.0, np.nan, np.abs(unit))
     small, large = np.nanmin(entries, axis=0), np.nanmax(entries, axis=0)
     if (small < large / THIN).any():
         unit = unit / np.sqrt(small * large)
-    count = len(matrix)
-    signs: dict[str, Array] = {"A_ub": -np.eye(count), "b_ub": np.zeros(count)}
-    answer = _solve(np.ones(count), A_eq=unit.T, b_eq=-unit.sum(axis=0), **signs)
+    return _is_spanned(unit)
+
+
+def _is_spanned(rows: Any) -> bool:
+    """Whether a combination of the rows, all with weights of at least 1, is 0."""
+    level = -np.asarray(rows.sum(axis=0)).ravel()
+    answer = _solve(np.ones(rows.shape[0]), bounds=(0.0, None), A_eq=rows.T, b_eq=level)
     return bool(answer.status == 0)
 
 

@@ -218,3 +218,71 @@ def test_tiny_bodies_on_equalities_hold_them_to_their_own_size():
     with pytest.raises(ValueError, match="feasible on the equalities, got row 6"):
         rows, limits = np.vstack([rows, [[1.0, 1.0, 1.0]]]), np.append(limits, -1e-13)
         Polytope(rows, limits, [[1.0, 1.0, 1.0]], [0.0])
+
+
+def network(size, dead):
+    """Fluxes S v = 0 along a chain with exits, and of dead ends with two inflows.
+
+    Unknowns: an inflow, two fluxes per link, an exit per metabolite, 1e-7 wide or 10 to
+    1000, and the inflows of dead ends, which are 0.
+    """
+    columns, lower, upper = [], [], []
+
+    def add(start, end, low, high):
+        column = np.zeros(size + dead)
+        if start is not None:
+            column[start] = -1.0
+        if end is not None:
+            column[end] = 1.0
+        columns.append(column)
+        lower.append(low)
+        upper.append(high)
+
+    add(None, 0, 0.0, 10.0)
+    for i in range(size):
+        if i + 1 < size:
+            add(i, i + 1, -1000.0, 1000.0)
+            add(i, i + 1, 0.0, 1000.0)
+        add(i, None, 0.0, 1000.0 if i % 5 else 1e-7)
+    for i in range(dead):
+        add(i % size, size + i, 0.0, 1000.0)
+        add(i % size, size + i, 0.0, 1000.0)
+    return np.array(columns).T, np.array(lower), np.array(upper)
+
+
+def in_free_coordinates(equal, lower, upper):
+    """Rows, limits of fluxes whose equalities are solved by an orthonormal basis."""
+    basis = np.linalg.svd(equal)[2][len(equal) :].T
+    basis = basis @ rotation(basis.shape[1])
+    return np.vstack([basis, -basis]), np.append(upper, -lower)
+
+
+def test_networks_in_free_coordinates_have_a_point_inside():
+    rows, limits = in_free_coordinates(*network(40, dead=0))
+    body = Polytope(rows, limits)
+    center = body.default_center(79)
+    assert body.contains(center) and min(exact_slacks(body, center)) > 0
+
+
+def test_charts_are_sparse_and_the_same_rows():
+    rows, _ = in_free_coordinates(*network(40, dead=0))
+    unit = rows / np.linalg.norm(rows, axis=1)[:, None]
+    chart = polytope_bounds.Chart.of(unit)
+    assert (unit != 0.0).mean() > 0.9 and chart.rows.nnz < 0.3 * unit.size
+    w = np.random.default_rng(3).standard_normal(79)
+    np.testing.assert_allclose(chart.rows @ w, unit @ chart.moved(w), atol=1e-10)
+
+
+def test_fluxes_into_dead_ends_are_named_and_solved():
+    equal, lower, upper = network(30, dead=25)
+    rows, limits = in_free_coordinates(equal, lower, upper)
+    with pytest.raises(ValueError, match="force an equality") as caught:
+        Polytope(rows, limits)
+    count = rows.shape[1]
+    assert (count, "and 10 more of A" in str(caught.value)) == (84, True)
+    assert Polytope.reduced(rows, limits).affine_dim(count) == 59
+    sides = np.vstack([np.eye(len(upper)), -np.eye(len(upper))])
+    body = Polytope.reduced(sides, limits, equal, np.zeros(len(equal)))
+    center = body.default_center(len(upper))
+    assert (body.affine_dim(len(upper)), body.contains(center)) == (59, True)
+    np.testing.assert_allclose(center[-50:], 0.0, atol=1e-9)
