@@ -319,7 +319,7 @@ def _listed(rows: Ints) -> str:
     return f"Row {last}" if not most else f"Rows {', '.join(most)} and {last}"
 
 
-def _null_space(unit: Array, level: Array) -> tuple[Any, Any, Any]:
+def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
     """Orthonormal rows of equalities, their shortest point, and their null space."""
     count = len(unit)
     if count < MANY:
@@ -329,7 +329,8 @@ def _null_space(unit: Array, level: Array) -> tuple[Any, Any, Any]:
     from scipy.linalg import qr, solve_triangular
 
     # Of independent rows a QR gives the same spaces in a tenth of the time.
-    whole, triangle = qr(unit.T)
+    factors: tuple[Array, Array] = qr(unit.T)
+    whole, triangle = factors
     along, basis = whole[:, :count], whole[:, count:]
     point = np.asarray(along @ solve_triangular(triangle[:count], level, trans="T"))
     return along.T.copy(), point, np.ascontiguousarray(basis)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.sparse import Rows
 from dpsample.numerics.exact import two_product
 
 # Radius of an inscribed ball, relative to the largest offset, from which one program
@@ -108,7 +109,7 @@ class Chart(NamedTuple):
     w = z.
     """
 
-    rows: Any  # sparse, or the unit rows themselves
+    rows: Rows  # sparse, or the unit rows themselves
     back: Array
 
     @classmethod
@@ -134,27 +135,29 @@ class Chart(NamedTuple):
         """Return the move z of a move w."""
         return self.back @ w if self.back.size else np.asarray(w)
 
-    def with_gain(self) -> Any:
+    def with_gain(self) -> Rows:
         """Rows with one more column, of the least distance."""
         return _beside(self.rows, np.ones((self.rows.shape[0], 1)))
 
 
-def _beside(rows: Any, columns: Array) -> Any:
+def _beside(rows: Rows, columns: Array) -> Rows:
     """Append columns to rows, sparse if those are."""
     from scipy import sparse
 
     if isinstance(rows, np.ndarray):
         return np.hstack([rows, columns])
-    return sparse.hstack([rows, sparse.csr_array(columns)], format="csr")
+    wider: Rows = sparse.hstack([rows, sparse.csr_array(columns)], format="csr")
+    return wider
 
 
-def _below(rows: Any, more: Array) -> Any:
+def _below(rows: Rows, more: Array) -> Rows:
     """Append rows to rows, sparse if those are."""
     from scipy import sparse
 
     if isinstance(rows, np.ndarray):
         return np.vstack([rows, more])
-    return sparse.vstack([rows, sparse.csr_array(more)], format="csr")
+    longer: Rows = sparse.vstack([rows, sparse.csr_array(more)], format="csr")
+    return longer
 
 
 def _solve(cost: Array, **constraints: Any) -> Any:
@@ -212,7 +215,8 @@ def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
     """
     dim, step = len(center), max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
     rows = chart.with_gain()
-    spans = 2.0 * REACH * np.asarray(abs(rows).sum(axis=1)).ravel()
+    sizes: Any = abs(rows)
+    spans = 2.0 * REACH * np.asarray(sizes.sum(axis=1)).ravel()
     limits = np.full((dim + 1, 2), [-REACH, REACH])
     limits[dim, 0] = 0.0
     distances, errors = facets.distances(center)
@@ -431,7 +435,7 @@ def is_bounded(matrix: Array) -> bool:
     return _is_spanned(unit)
 
 
-def _is_spanned(rows: Any) -> bool:
+def _is_spanned(rows: Rows) -> bool:
     """Whether a combination of the rows, all with weights of at least 1, is 0."""
     level = -np.asarray(rows.sum(axis=0)).ravel()
     answer = _solve(np.ones(rows.shape[0]), bounds=(0.0, None), A_eq=rows.T, b_eq=level)
