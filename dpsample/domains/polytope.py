@@ -329,7 +329,7 @@ def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
     from scipy.linalg import qr, solve_triangular
 
     # Of independent rows a QR gives the same spaces in a tenth of the time.
-    factors: tuple[Array, Array] = qr(unit.T)
+    factors: Any = qr(unit.T)
     whole, triangle = factors
     along, basis = whole[:, :count], whole[:, count:]
     point = np.asarray(along @ solve_triangular(triangle[:count], level, trans="T"))
