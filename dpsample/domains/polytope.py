@@ -540,6 +540,9 @@ class Polytope(Domain):
         limits = check.array("b", b, shape=(len(rows),))
         dim, rest = rows.shape[1], np.arange(len(rows))
         equal, level = np.zeros((0, dim)), np.zeros(0)
+        if (A_eq is None) != (b_eq is None):
+            alone = "A_eq" if b_eq is None else "b_eq"
+            check.fail("A_eq and b_eq", "given together", f"{alone} alone")
         if A_eq is not None:
             equal = check.array("A_eq", A_eq, shape=(None, dim))
             level = check.array("b_eq", b_eq, shape=(len(equal),))

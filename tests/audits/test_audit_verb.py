@@ -218,10 +218,21 @@ def test_events_are_checked():
 def test_progress_is_shown_in_a_terminal(monkeypatch, capsys):
     from dpsample.running import progress
 
+    shown = []
+
+    class Screen:
+        def show(self, words):
+            shown.append(words)
+
+        def clear(self):
+            shown.append("")
+
     monkeypatch.setattr(progress, "is_shown", lambda: True)
+    monkeypatch.setattr(progress, "_Terminal", Screen)
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
     quick(progress=True)
-    assert "audit: 100 % of the draws" in capsys.readouterr().err
+    assert shown[-2:] == ["audit: 100 % of the draws", ""]
+    shown.clear()
     quick(progress=False)
-    assert capsys.readouterr().err == ""
+    assert shown == [] and capsys.readouterr() == ("", "")

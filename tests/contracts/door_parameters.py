@@ -209,6 +209,7 @@ BY_NAME = {
     "max_leaps": COUNT,
     "max_steps": COUNT,
     "mean_tries": number(lambda x: 1.0 <= x <= 1000.0),
+    "max_seconds": optional(POSITIVE),
     "max_work": optional(EXPONENT),  # as one: any number >= 1
     "mean_bound": NON_NEGATIVE,
     "mechanism": CALLABLE,

@@ -10,6 +10,7 @@ from dpsample.privacy import ApproximateEvent, AttackRisk, GaussianEvent, PureEv
 from dpsample.privacy.certificates import page, sealed
 from dpsample.privacy.certificates.sealed import ADDS_UP, evidence_of, level_of
 from tests.support.public_facts import final, logistic_facts
+from tests.support.tiers import one_in
 from tests.verbs.test_verify import golden
 
 GRID = [
@@ -59,6 +60,7 @@ def text_of(source):
     return " ".join(re.sub("<[^>]*>", " ", source).split())
 
 
+@one_in(2)
 @pytest.mark.parametrize(("epsilon", "delta", "n"), GRID)
 def test_each_sentence_that_reassures_is_true_by_the_attack_risk(epsilon, delta, n):
     for certificate in (draw(epsilon, delta, n), noise(epsilon, delta)):

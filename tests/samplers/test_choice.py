@@ -12,7 +12,7 @@ from dpsample.samplers.adaptive import warmup
 from dpsample.samplers.choice import choose, independence_acceptance
 from dpsample.samplers.gaussian_fit import fit
 from tests.support.gibbs_targets import CASES
-from tests.support.tiers import one_in
+from tests.support.tiers import one_in, slow
 
 D, L, R = dps.domains, dps.losses, dps.regularizers
 
@@ -218,7 +218,7 @@ def pressed_into_a_corner(concentration, beyond):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("beyond", [0.0, 0.5])
+@pytest.mark.parametrize("beyond", [0.0, slow(0.5)])
 def test_exact_draws_that_rounding_would_decide_are_not_chosen(beyond):
     """They were, in few dimensions: no draw was found, or the wrong ones."""
     target = pressed_into_a_corner(1e8, beyond)
