@@ -233,6 +233,7 @@ BY_DOOR = {
     "privacy.Ledger.budget": optional(instance(dps.Budget)),
     "privacy.LedgerFile.budget": optional(instance(dps.Budget)),
     "privacy.Ledger.delta.epsilon": optional(NON_NEGATIVE),
+    "privacy.epsilon_of.delta": number(lambda x: 0.0 <= x < 1.0),
     "privacy.Ledger.epsilon.delta": optional(number(lambda x: 0.0 <= x < 1.0)),
     "privacy.Ledger.remaining.budget": optional(instance(dps.Budget)),
     "privacy.PerturbedObjective.smoothness": NON_NEGATIVE,

@@ -145,6 +145,7 @@ def test_the_formula_of_the_noise_is_a_lower_bound(kind):
 
 
 def test_few_records_unbounded_domains_and_huge_sets_are_no_alarms():
+    own = losses.Custom(label="own", declared_slope=2.0)
     for facts in (
         logistic_facts(num_records=usefulness.MIN_RECORDS - 1),
         logistic_facts(domain=dps.domains.WholeSpace()),

@@ -10,7 +10,7 @@ from dpsample.privacy import usefulness
 
 @pytest.fixture
 def records(tmp_path, monkeypatch):
-    """A table whose columns have names that ASCII lacks, and whose use is not judged."""
+    """A table whose columns have names that ASCII lacks, and that no advice is on."""
     monkeypatch.setattr(usefulness, "reservations", lambda *_: ())
     lines = ["\u00e2ge,\u6536\u5165,y"]
     lines += [f"{0.01 * i},{0.5 - 0.01 * i},{1 if i % 3 else -1}" for i in range(50)]
