@@ -151,9 +151,7 @@ def test_few_records_unbounded_domains_and_huge_sets_are_no_alarms():
         logistic_facts(domain=dps.domains.WholeSpace()),
         logistic_facts(num_records=10**9, dim=1000),
         logistic_facts(loss=losses.Squared(), response_bound=math.inf),
-        logistic_facts(
-            loss=losses.Custom(label="own", declared_slope=2.0), response_bound=1.0
-        ),
+        logistic_facts(loss=own, response_bound=1.0),
         logistic_facts(loss=losses.record_gradient(linear_gradient)),
     ):
         for bound in (0.1, math.nan, math.inf):
