@@ -57,6 +57,7 @@ def test_what_exists_is_replaced_on_request_alone(
     assert mode == (0o600 if is_private else 0o644)
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_last_demo_is_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "NUM_RECORDS", 200)

@@ -89,7 +89,7 @@ def test_every_public_callable_is_behind_a_door_with_an_example_and_kinds():
     assert len(public_callables()) >= 200 and len(PAIRS) >= 600
 
 
-@one_in(4)
+@one_in(6)
 @pytest.mark.parametrize("name", DOORS)
 def test_a_door_refuses_malformed_arguments_in_the_grammar(name):
     found = list(faults(DOORS[name], costly=False))

@@ -125,6 +125,7 @@ class Mine(Loss):
 """
 
 
+@pytest.mark.slow
 def test_the_cache_on_disk_serves_no_stale_loss_of_the_user(tmp_path):
     call = "import mine; print(mine.Mine().value([1.0], [0.0])[0])"
     for factor in (1.0, 5.0):

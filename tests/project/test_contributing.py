@@ -168,6 +168,7 @@ def test_a_recipe_writes_the_files_that_it_names_and_no_other(recipe, tree):
         run(tree, "-m", "ruff", "format", "--no-cache", "--check", *sorted(names))
 
 
+@pytest.mark.slow
 def test_recipes_that_add_files_leave_the_house_in_order(tree):
     for recipe in RECIPES.values():
         follow(recipe, tree)

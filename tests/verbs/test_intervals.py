@@ -279,6 +279,7 @@ def line(n=4000, seed=0, *, error=0.2, truth=TRUTH, change=None, domain=None):
     )
 
 
+@pytest.mark.slow
 def test_noise_of_both_normal_equations_is_counted():
     """Without errors: theta is off by the mechanism's noise alone."""
     truth, budget = 1.5 * TRUTH, dps.Budget(epsilon=3.0, delta=1e-6)

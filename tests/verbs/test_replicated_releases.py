@@ -232,6 +232,7 @@ def standardized():
     return found.thetas[:, 0] / np.sqrt(variance)
 
 
+@pytest.mark.slow
 def test_fresh_records_add_their_own_variance():
     assert_scale(standardized(), detects=0.7)
 
