@@ -124,9 +124,12 @@ def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
 
 
 def _plain(value: object) -> object:
+    kind = type(value)
+    if kind is float or kind is int:  # as nearly all are: doors are called often
+        return value
     if isinstance(value, np.floating):
         return float(value)  # the item of a long double is one
-    if isinstance(value, Fraction):
+    if kind is Fraction and isinstance(value, Fraction):
         return _nearest(value)
     return value.item() if isinstance(value, np.integer) else value
 
