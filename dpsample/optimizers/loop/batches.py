@@ -8,8 +8,8 @@ none, so that no batch, however large, needs memory of its own size.
 probability (1 - q)^k, so that k is the largest with V < (1 - q)^k for a uniform V.
 The first bits of V decide by a table; else logarithms do, except where they come within
 their rounding errors of another k, 128 bits of V are compared with the power as a pair
-of doubles, whose error is below k 2^-98 of it. So a gap is that of the exact law but
-with probability below 2^-95/q^2.
+of doubles, whose error is below k 2^-98 of it. So a gap is that of the exact law,
+except with probability below 2^-95/q^2.
 """
 
 import functools
