@@ -62,7 +62,7 @@ from dpsample.samplers.metropolis.laplace_independence import (
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import half_square
 from dpsample.samplers.metropolis.tilted_gibbs import log_acceptance, tilt
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
+from dpsample.samplers.proximal.alternation import MOST_TRIES, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -419,7 +419,7 @@ class ProximalPair:
         numbers = prepared.metric.plan(prepared.trial.step)
         return cls(
             prepared=prepared,
-            plan=TangentPlan(numbers, prepared.metric.draw, NO_CAP),
+            plan=TangentPlan(numbers, prepared.metric.draw, MOST_TRIES),
             whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
         )
 

@@ -8,7 +8,20 @@ ball, or diagonal on a box, allows a draw that never leaves the domain.
 A draw is a piece: its density is proportional to the Gaussian N(mean, spread^2 P^{-1}),
 times e^{-psi} where the regularizer is kept, on the domain or a set that contains it.
 ``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
-flag that is 1 when the halfspace is in use.
+flag that is 1 when the halfspace is in use. It is 2 in a polytope's corner: the number
+of faces that press on the mean's projection follows, and their rows.
+
+**Corners.** In coordinates in which the Gaussian is standard let C have the r faces'
+unit normals as rows, G = C C^T = L L^T, l > 0 the distances of the mean behind them,
+and v the move from the projection. With the slacks s = -C v >= 0 and multipliers
+lambda = G^{-1} l the density is
+
+.. math:: e^{-\langle\lambda, s\rangle - s^\top G^{-1} s / 2} e^{-|w|^2 / 2},
+
+w the part of v that keeps all slacks, a free normal. G <= diag(1 / kappa) with 1 /
+kappa_i = sum_j |G_ij|: proposals of the density e^{-lambda_i s_i - kappa_i s_i^2 / 2},
+truncated normals, are kept with probability e^{-(s' G^{-1} s - sum kappa_i s_i^2) / 2},
+at most 1. The deeper the corner, the nearer to 1 it is. Nothing large is subtracted.
 """
 
 from dataclasses import dataclass
@@ -20,12 +33,20 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.core.spec import lazy_property
 from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
-from dpsample.numerics.vectors import multiply, multiply_rows
+from dpsample.numerics.vectors import copy_into, multiply, multiply_rows
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.log_concave import FAR, tail_excess, truncated_normal
-from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, ProximalPlan
+from dpsample.samplers.proximal.alternation import (
+    DIRECTION,
+    NOISE,
+    PLAN,
+    ProximalPlan,
+    move_by,
+    set_faces,
+    weigh_faces,
+)
 from dpsample.samplers.proximal.restricted import (
     draw_lp,
     gaussian_in_ball,
@@ -37,6 +58,8 @@ from dpsample.targets.gibbs import Gibbs, Target
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
 # Coordinates that one call of a draw by rejection may propose: about 20 ms.
 MAX_COORDINATES = 200_000
+# Slacks of a corner that one call may refuse: refactoring the faces takes longer.
+CORNER_TRIES = 16
 # Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
 # the rounding of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
@@ -69,13 +92,72 @@ def behind(plan, mean, normal, room, change, scratch, out):
 
 
 @kernel(counts_references=False)
+def draw_slacks(rng, rates, shares, root, count, slacks, parts):
+    """Draw slacks of a corner, and parts = L^{-1} slacks; whether they are kept."""
+    cost = 0.0
+    for k in range(count):
+        width = np.sqrt(shares[k])
+        slacks[k] = tail_excess(rng, rates[k] / width, np.inf) / width
+        parts[k] = slacks[k]
+        for m in range(k):
+            parts[k] -= root[k, m] * parts[m]
+        parts[k] /= root[k, k]
+        cost += 0.5 * (parts[k] * parts[k] - shares[k] * slacks[k] * slacks[k])
+    return rng.standard_exponential() >= cost
+
+
+@kernel
+def gaussian_corner(body, plan, mean, normal, noise, rng, out):
+    """Gaussian behind the faces of a corner; the mean, which is outside, if refused."""
+    dim, count = mean.shape[0], int(normal[mean.shape[0] + 2])
+    basis, root = np.empty((count, dim)), np.empty((count, count))
+    rates, shares, lengths = np.empty(count), np.empty(count), np.empty(count)
+    slacks, parts, corner = np.empty(count), np.empty(count), np.empty(dim)
+    faces, sizes = normal[dim + 3 :], np.empty(count)
+    set_faces(plan, body, mean, faces, count, basis, root, lengths, sizes)
+    weigh_faces(root, lengths, rates)
+    for k in range(count):
+        rates[k] /= plan.spread
+    for k in range(count):
+        total = 0.0
+        for m in range(count):
+            total += abs(np.dot(root[k, : min(k, m) + 1], root[m, : min(k, m) + 1]))
+        shares[k] = 1.0 / total
+    copy_into(mean, out)
+    for _ in range(CORNER_TRIES):
+        if draw_slacks(rng, rates, shares, root, count, slacks, parts):
+            break
+    else:
+        return
+    move_by(plan, basis, root, lengths, -1.0, mean, noise, corner)
+    for k in range(count):  # the rest in the corner's own digits
+        row = int(normal[dim + 3 + k])
+        rest = body.bounds[row] - np.dot(body.matrix[row], corner)
+        lengths[k] = rest / sizes[k]
+    move_by(plan, basis, root, lengths, 1.0, corner, noise, out)
+    copy_into(out, corner)
+    for j in range(dim):
+        noise[j] = rng.standard_normal()
+    for k in range(count):
+        parts[k] += np.dot(basis[k], noise)
+        for j in range(dim):
+            noise[j] -= parts[k] * basis[k, j]
+    multiply(plan.factor, noise, out)
+    for j in range(dim):
+        out[j] = corner[j] + plan.spread * out[j]
+
+
+@kernel(counts_references=False)
 def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
-    """Gaussian, restricted to the supporting halfspace if there is one.
+    """Gaussian, restricted to the supporting halfspace or corner if there is one.
 
     The coordinate of the noise along factor^T n is a truncated normal, the rest free.
     """
     dim = mean.shape[0]
     noise, direction = scratch[NOISE], scratch[DIRECTION]
+    if normal[dim + 1] == 2.0:
+        gaussian_corner(body, plan, mean, normal, noise, rng, out)
+        return
     for j in range(dim):
         noise[j] = rng.standard_normal()
     if normal[dim + 1] == 1.0:

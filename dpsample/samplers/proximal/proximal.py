@@ -25,7 +25,7 @@ from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identi
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, metric, screened, thinned
 from dpsample.samplers.proximal.alternation import (
-    NO_CAP,
+    MOST_TRIES,
     ProximalPlan,
     ProximalWork,
     TangentPlan,
@@ -100,7 +100,7 @@ def _filler(
     option: ProximalMetric,
     plan: ProximalPlan,
     bounds: Bounds,
-    max_tries: int = NO_CAP,
+    max_tries: int = MOST_TRIES,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
     """Chain of one of the three oracles; as `chain.filler`."""
     run = alternation.run
