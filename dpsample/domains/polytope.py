@@ -194,8 +194,12 @@ def drop_blocking(
 
 
 @kernel
-def active_set(body: Body, theta: Array, out: Array) -> bool:
+def find_active(
+    body: Body, theta: Array, out: Array, active: Ints, multipliers: Array
+) -> tuple[bool, int]:
     """Project by the dual active-set method; False if the point may be improved.
+
+    And the number of faces that hold it; they have room for dim + 1 or all of them.
 
     Goldfarb and Idnani (1983) with the identity as Hessian: faces are added one by one,
     the farthest violated one first, and dropped when their multiplier reaches zero. A
@@ -206,9 +210,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     sizes = np.empty(num_rows)
     for i in range(num_rows):
         sizes[i] = math.sqrt(inner(body.matrix[i], body.matrix[i]))
-    room = min(num_rows, dim) + 1
-    active = np.zeros(room, dtype=np.int64)
-    multipliers = np.zeros(room)
+    room = len(active)
     weights = np.zeros(room)
     basis, factor = np.empty((room, dim)), np.empty((room, room))
     count = known = 0
@@ -220,7 +222,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     for _ in range(100 * (num_rows + 1)):
         row = most_violated(body, out, sizes)
         if row < 0:
-            return is_clean
+            return is_clean, count
         own, blocking = 0.0, 0
         while blocking >= 0:
             rest = split_row(body, active, known, count, row, basis, factor, weights)
@@ -244,7 +246,15 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
             active[count] = row
             multipliers[count] = own
             count += 1
-    return False
+    return False, count
+
+
+@kernel
+def active_set(body: Body, theta: Array, out: Array) -> bool:
+    """Project as `find_active`."""
+    room = min(body.matrix.shape) + 1
+    active, multipliers = np.zeros(room, dtype=np.int64), np.zeros(room)
+    return find_active(body, theta, out, active, multipliers)[0]
 
 
 @kernel

@@ -20,7 +20,7 @@ TEXTS = {
     EXHAUSTED: (
         "No proposal was accepted within the allowed tries. A step_size may be too "
         "long: leave it to the pilot run, or reduce it. Or the density is too steep "
-        "at a wall for this sampler: take Localized or Proximal."
+        "at a wall for this sampler: take another one, first Localized or Proximal."
     ),
     UNCOVERED: (
         "The energy was not seen to grow in every direction: the regularizer's weight "
@@ -33,7 +33,8 @@ TEXTS = {
     ),
     ROUGH: (
         "Energies where the mass is are so large that rounding errors would decide "
-        "what is accepted. Take Localized or Proximal, which work with differences."
+        "what is accepted. Take Localized, which works with differences of energies, "
+        "or a smaller k."
     ),
 }
 

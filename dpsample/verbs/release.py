@@ -56,6 +56,7 @@ from dpsample.samplers.localized import exact_rejection, mode
 from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
 from dpsample.samplers.proximal import constant_time as timed
 from dpsample.samplers.proximal import fixed_passes, metric
+from dpsample.samplers.proximal.alternation import NO_CAP
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
@@ -271,7 +272,7 @@ class ReleasePlan:
                 raise WorkLimitError
 
         state = chain.init()
-        runner = chain.runner(squeeze=True)
+        runner = chain.runner(squeeze=True, max_tries=NO_CAP)
         chains.advance(runner, state, stream, num_steps, on_done)
         theta = self.lifted(state.position)
         # The squeeze may accept a point at which the loss was never evaluated.

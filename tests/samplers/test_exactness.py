@@ -86,7 +86,7 @@ def test_the_halfspace_is_in_use_when_the_mode_is_on_the_boundary():
     prepared = dataclasses.replace(prepared, metric=full, trial=trial)
     state, rows = prepared.init(), (np.empty((1, case.dim)), np.empty((1, NUM_STATS)))
     prepared.runner()(state, np.random.default_rng(0), *rows)
-    assert state.own.normal[-1] == 1.0
+    assert state.own.normal[case.dim + 1] == 1.0
     assert np.linalg.norm(state.own.normal[: case.dim]) == pytest.approx(1.0)
 
 
@@ -238,7 +238,7 @@ def test_halfspaces_of_far_means_contain_the_polytope(far):
     numbers, normal = option.numbers(target), state.own.normal
     for mean in far * rng.choice([-10.0, 10.0], (20, 3)):
         code = alternation.set_halfspace(numbers, target.pieces, plan, state, mean)
-        assert code == 0 and normal[-1] == 1.0 and normal[:3] @ mean > normal[3]
+        assert code == 0 and normal[4] == 1.0 and normal[:3] @ mean > normal[3]
         farthest = linprog(-normal[:3], walls, ends, bounds=(None, None))
         assert -farthest.fun <= normal[3]  # far by 1e12 it was 4e-4 beyond
         assert normal[3] + farthest.fun < 1e-9

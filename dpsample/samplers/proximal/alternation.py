@@ -10,9 +10,7 @@ quadratic ``tangent / 2 ||x - w||_P^2`` that U exceeds there, gives an envelope 
 acceptance ratio ``exp(-gap)`` is at most 1 by convexity. U is V, or only its risk part
 when the draw keeps the regularizer exactly. Where the envelope's mean is outside the
 domain, hardly any unrestricted proposal would fall inside: proposals are then made in a
-halfspace that contains the domain but not the mean, or, on a polytope, behind all faces
-that hold the projection of the mean: in a corner a halfspace would be left by nearly
-all of them.
+halfspace that contains the domain but not the mean, or in a polytope's corner (see `metric`).
 
 **Proof of the error.** In the metric of P the energy is 1-strongly convex on the
 domain. An exact conditional draw contracts the Kullback-Leibler divergence by
@@ -32,14 +30,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.domains import Domain
-from dpsample.domains.polytope import most_violated
-from dpsample.numerics.vectors import (
-    copy_into,
-    multiply,
-    multiply_rows,
-    solve_lower,
-    solve_upper,
-)
+from dpsample.numerics.vectors import copy_into, multiply, multiply_rows
 from dpsample.samplers import chain
 from dpsample.samplers.chain import (
     ChainState,
@@ -74,9 +65,10 @@ NUM_COUNTS = len(COUNT_NAMES)
 TRIES, U_AT_W = KEPT, KEPT + 1
 # Its stages: between two tries, and among the tests of a proposal.
 TRYING, TESTING = 1.0, 2.0
-MOST_TRIES = 10**7  # of one step: more say that the step is hopeless
-# Sine of the angle between a face and the others below which they count as dependent.
-DEPENDENT = 1e-5
+NO_CAP = 2**62  # of the tries
+MOST_TRIES = 10**7  # of one step of a study: more say that the step is hopeless
+# Rounding of a gap, as `gap_and_slack` bounds it, from which its upper bound helps.
+COARSE = 1.0
 # Of a proposal that is not complete: see `metric.separable`.
 UNFINISHED = 2.0
 NO_DRAW = 3.0
@@ -86,9 +78,10 @@ class ProximalPlan(NamedTuple):
     """One chain's metric and step: fixed before the chain starts.
 
     ``precision`` is P, ``inverse`` P^{-1} = factor factor^T, ``excess`` bounds the
-    Hessian of U minus the tangent's quadratic (used only if ``squeeze`` is 1),
-    ``reach`` bounds distances from the domain's center, and ``kept`` is k mu if the
-    draw keeps the regularizer, which is then no part of U, else 0.
+    Hessian of U minus the tangent's quadratic (0 if nothing is known; it spares
+    energies if ``squeeze`` is 1), ``reach`` bounds distances from the domain's center,
+    and ``kept`` is k mu if the draw keeps the regularizer, which is then no part of U,
+    else 0.
     """
 
     step: float
@@ -125,12 +118,17 @@ class TangentPlan(NamedTuple):
 class ProximalWork(NamedTuple):
     """What a chain needs beside the rest of its state."""
 
-    normal: Array  # (2 dim + 3,): supporting halfspace or corner, see `metric`
+    normal: Array  # (2 dim + 5,): supporting halfspace and corner, see `metric`
+
+    @classmethod
+    def of(cls, dim: int) -> "ProximalWork":
+        """Without a halfspace."""
+        return cls(np.zeros(2 * dim + 5))
 
 
 def init(target: Gibbs, position: Array) -> ChainState:
     """Fresh state at a position inside the domain: the next step needs it alone."""
-    own = ProximalWork(np.zeros(2 * position.size + 3))
+    own = ProximalWork.of(position.size)
     state = new_state(target, position, is_weighed=False, rows=NUM_SCRATCH, own=own)
     return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
 
@@ -211,136 +209,10 @@ def support_any(target, pieces, plan, mean, normal, a, b):
 
 
 @kernel(counts_references=False)
-def add_face(plan, body, row, count, basis, root):
-    """Append a face's unit normal, in standard normal coordinates, to root basis.
-
-    Gram-Schmidt, twice: root is lower triangular, basis has orthonormal rows. Returns
-    the face's deviation per ``spread``, or 0 if it depends on those before.
-    """
-    rest = basis[count]
-    multiply_rows(body.matrix[row], plan.factor, rest)
-    size = np.sqrt(np.dot(rest, rest))
-    for j in range(rest.shape[0]):
-        rest[j] /= size
-    for m in range(count):
-        root[count, m] = 0.0
-    for _ in range(2):
-        for m in range(count):
-            part = np.dot(basis[m], rest)
-            root[count, m] += part
-            for j in range(rest.shape[0]):
-                rest[j] -= part * basis[m, j]
-    left = np.sqrt(np.dot(rest, rest))
-    root[count, count] = left
-    if not left > DEPENDENT:
-        return 0.0
-    for j in range(rest.shape[0]):
-        rest[j] /= left
-    return size
-
-
-@kernel(counts_references=False)
-def set_faces(plan, body, mean, faces, count, basis, root, lengths, sizes):
-    """Factor faces; how many are independent.
-
-    With how far mean is behind each, in standard normal coordinates, and their unit.
-    """
-    for k in range(count):
-        row = int(faces[k])
-        sizes[k] = add_face(plan, body, row, k, basis, root)
-        if sizes[k] == 0.0:
-            return k
-        lengths[k] = (np.dot(body.matrix[row], mean) - body.bounds[row]) / sizes[k]
-    return count
-
-
-@kernel
-def weigh_faces(root, lengths, multipliers):
-    """Solve root root^T multipliers = lengths."""
-    copy_into(lengths, multipliers)
-    solve_lower(root, multipliers)
-    solve_upper(root, multipliers)
-
-
-@kernel
-def move_by(plan, basis, root, lengths, sign, origin, move, out):
-    """Fill out with the nearest point so far in front of the faces, or behind them.
-
-    The move is factor basis^T root^{-1} lengths; lengths are lost.
-    """
-    solve_lower(root, lengths)
-    move[:] = 0.0
-    for k in range(lengths.shape[0]):
-        for j in range(move.shape[0]):
-            move[j] += sign * lengths[k] * basis[k, j]
-    multiply(plan.factor, move, out)
-    for j in range(move.shape[0]):
-        out[j] += origin[j]
-
-
-@kernel
-def find_corner(plan, body, mean, faces):
-    """Fill in the faces that press on the P-projection of mean; return their number.
-
-    Their multipliers solve least squares with positive weights (Lawson and Hanson). The
-    draw is exact for any independent faces: rounding may end the search early.
-    """
-    num_rows, dim = body.matrix.shape
-    room = min(num_rows, dim)
-    basis, root = np.empty((room, dim)), np.empty((room, room))
-    lengths, wanted, units = np.empty(room), np.empty(room), np.empty(room)
-    multipliers, point, move = np.zeros(room), mean.copy(), np.empty(dim)
-    sizes, count = np.empty(num_rows), 0
-    for i in range(num_rows):
-        sizes[i] = np.sqrt(np.dot(body.matrix[i], body.matrix[i]))
-    for _ in range(3 * room):
-        row = most_violated(body, point, sizes)
-        if row < 0 or count == room:
-            break
-        faces[count], multipliers[count], sizes[row] = row, 0.0, np.inf
-        wide = count + 1
-        known = set_faces(plan, body, mean, faces, wide, basis, root, lengths, units)
-        if known < wide:
-            continue  # it depends on the others: only the test of what is drawn sees it
-        count = wide
-        weigh_faces(root, lengths[:count], wanted[:count])
-        while count > 0 and np.min(wanted[:count]) <= 0.0:
-            count = drop_face(body, faces, multipliers, wanted, count, sizes)
-            set_faces(plan, body, mean, faces, count, basis, root, lengths, units)
-            weigh_faces(root, lengths[:count], wanted[:count])
-        for k in range(count):
-            multipliers[k] = wanted[k]
-        move_by(plan, basis, root, lengths[:count], -1.0, mean, move, point)
-    return count
-
-
-@kernel(counts_references=False)
-def drop_face(body, faces, multipliers, wanted, count, sizes):
-    """Move multipliers towards those wanted until one is 0; drop its face."""
-    share, first = np.inf, 0
-    for k in range(count):
-        if wanted[k] <= 0.0:
-            part = multipliers[k] / (multipliers[k] - wanted[k] + 1e-300)
-            if part < share:
-                share, first = part, k
-    row = int(faces[first])
-    if first < count - 1:  # else it has just come, and would come again
-        sizes[row] = np.sqrt(np.dot(body.matrix[row], body.matrix[row]))
-    for k in range(count):
-        multipliers[k] += min(share, 1.0) * (wanted[k] - multipliers[k])
-    for k in range(first, count - 1):
-        faces[k], multipliers[k] = faces[k + 1], multipliers[k + 1]
-    return count - 1
-
-
-@kernel(counts_references=False)
 def set_halfspace(target, pieces, plan, state, mean):
-    """If mean is outside, store a halfspace that contains the domain but not mean.
-
-    Or the faces of a polytope's corner, if there are several.
-    """
+    """If mean is outside, store a halfspace that contains the domain but not mean."""
     dim = mean.shape[0]
-    state.own.normal[dim + 1] = 0.0
+    state.own.normal[dim + 1 : dim + 3] = 0.0
     if plan.halfspace == 0:
         return OK
     status = gibbs.inside(target, pieces, mean, state.work)
@@ -354,11 +226,6 @@ def set_halfspace(target, pieces, plan, state, mean):
             support_any(target, pieces, plan, mean, state.own.normal, a, b)
         if np.isnan(state.own.normal[0]):
             return PIECE_FAILED
-        normal, matrix = state.own.normal, target.body.matrix
-        if matrix.shape[0] > 1 and dim > 1 and normal[dim + 1] == 1.0:
-            count = find_corner(plan, target.body, mean, normal[dim + 3 :])
-            normal[dim + 2] = count
-            normal[dim + 1] = 2.0 if count > 1 else 1.0
     return OK
 
 
@@ -498,7 +365,11 @@ def weigh(target, pieces, metric, state, threshold, u_x):
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
-        return 0
+        if not (slack > COARSE and metric.excess[0, 0] > 0.0):
+            return 0
+        # Energies have lost the gap: it is at most this quadratic.
+        if threshold < 0.5 * quadratic(metric.excess, difference, state.scratch[7]):
+            return 0
     state.energy[0] = u_x
     if metric.kept > 0.0:
         kept = gibbs.regularizer(target, pieces, proposal, state.work)

@@ -8,13 +8,13 @@ ball, or diagonal on a box, allows a draw that never leaves the domain.
 A draw is a piece: its density is proportional to the Gaussian N(mean, spread^2 P^{-1}),
 times e^{-psi} where the regularizer is kept, on the domain or a set that contains it.
 ``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
-flag that is 1 when the halfspace is in use. It is 2 in a polytope's corner: the number
-of faces that press on the mean's projection follows, and their rows.
+flag that is 1 when the halfspace is in use. On a polytope follow how often a point was
+drawn, the number of faces that hold the P-projection of the mean, and their rows.
 
-**Corners.** In coordinates in which the Gaussian is standard let C have the r faces'
-unit normals as rows, G = C C^T = L L^T, l > 0 the distances of the mean behind them,
-and v the move from the projection. With the slacks s = -C v >= 0 and multipliers
-lambda = G^{-1} l the density is
+**Corners.** In coordinates in which the Gaussian is standard let C have the unit
+normals of these faces as rows, G = C C^T = L L^T, l the distances of the mean behind
+them, and v the move from the point where all hold with equality. With the slacks
+s = -C v >= 0 and multipliers lambda = G^{-1} l > 0 the density is
 
 .. math:: e^{-\langle\lambda, s\rangle - s^\top G^{-1} s / 2} e^{-|w|^2 / 2},
 
@@ -22,9 +22,12 @@ w the part of v that keeps all slacks, a free normal. G <= diag(1 / kappa) with 
 kappa_i = sum_j |G_ij|: proposals of the density e^{-lambda_i s_i - kappa_i s_i^2 / 2},
 truncated normals, are kept with probability e^{-(s' G^{-1} s - sum kappa_i s_i^2) / 2},
 at most 1. The deeper the corner, the nearer to 1 it is. Nothing large is subtracted.
+A halfspace is best near the domain. Either gives proposals of the same Gaussian, which
+is all that the test of a proposal asks for: from a few tries on they take turns.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
@@ -33,20 +36,19 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.core.spec import lazy_property
 from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
-from dpsample.numerics.vectors import copy_into, multiply, multiply_rows
+from dpsample.domains.polytope import find_active, inner
+from dpsample.numerics.vectors import (
+    copy_into,
+    multiply,
+    multiply_rows,
+    solve_lower,
+    solve_upper,
+)
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.log_concave import FAR, tail_excess, truncated_normal
-from dpsample.samplers.proximal.alternation import (
-    DIRECTION,
-    NOISE,
-    PLAN,
-    ProximalPlan,
-    move_by,
-    set_faces,
-    weigh_faces,
-)
+from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, ProximalPlan
 from dpsample.samplers.proximal.restricted import (
     draw_lp,
     gaussian_in_ball,
@@ -58,8 +60,13 @@ from dpsample.targets.gibbs import Gibbs, Target
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
 # Coordinates that one call of a draw by rejection may propose: about 20 ms.
 MAX_COORDINATES = 200_000
-# Slacks of a corner that one call may refuse: refactoring the faces takes longer.
-CORNER_TRIES = 16
+# Draws behind a halfspace before a corner is looked for, and slacks of a corner that one
+# draw may refuse: to factor the faces anew takes longer.
+HALFSPACE_TRIES, CORNER_TRIES = 8, 16
+# Sine of the angle between a face and the others from which on it is one of its own.
+DEPENDENT = 1e-5
+# Share of the way to the center that may stand for rounding errors.
+EPSILON, MOST_PULL = 2.0**-52, 1e-12
 # Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
 # the rounding of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
@@ -92,72 +99,13 @@ def behind(plan, mean, normal, room, change, scratch, out):
 
 
 @kernel(counts_references=False)
-def draw_slacks(rng, rates, shares, root, count, slacks, parts):
-    """Draw slacks of a corner, and parts = L^{-1} slacks; whether they are kept."""
-    cost = 0.0
-    for k in range(count):
-        width = np.sqrt(shares[k])
-        slacks[k] = tail_excess(rng, rates[k] / width, np.inf) / width
-        parts[k] = slacks[k]
-        for m in range(k):
-            parts[k] -= root[k, m] * parts[m]
-        parts[k] /= root[k, k]
-        cost += 0.5 * (parts[k] * parts[k] - shares[k] * slacks[k] * slacks[k])
-    return rng.standard_exponential() >= cost
-
-
-@kernel
-def gaussian_corner(body, plan, mean, normal, noise, rng, out):
-    """Gaussian behind the faces of a corner; the mean, which is outside, if refused."""
-    dim, count = mean.shape[0], int(normal[mean.shape[0] + 2])
-    basis, root = np.empty((count, dim)), np.empty((count, count))
-    rates, shares, lengths = np.empty(count), np.empty(count), np.empty(count)
-    slacks, parts, corner = np.empty(count), np.empty(count), np.empty(dim)
-    faces, sizes = normal[dim + 3 :], np.empty(count)
-    set_faces(plan, body, mean, faces, count, basis, root, lengths, sizes)
-    weigh_faces(root, lengths, rates)
-    for k in range(count):
-        rates[k] /= plan.spread
-    for k in range(count):
-        total = 0.0
-        for m in range(count):
-            total += abs(np.dot(root[k, : min(k, m) + 1], root[m, : min(k, m) + 1]))
-        shares[k] = 1.0 / total
-    copy_into(mean, out)
-    for _ in range(CORNER_TRIES):
-        if draw_slacks(rng, rates, shares, root, count, slacks, parts):
-            break
-    else:
-        return
-    move_by(plan, basis, root, lengths, -1.0, mean, noise, corner)
-    for k in range(count):  # the rest in the corner's own digits
-        row = int(normal[dim + 3 + k])
-        rest = body.bounds[row] - np.dot(body.matrix[row], corner)
-        lengths[k] = rest / sizes[k]
-    move_by(plan, basis, root, lengths, 1.0, corner, noise, out)
-    copy_into(out, corner)
-    for j in range(dim):
-        noise[j] = rng.standard_normal()
-    for k in range(count):
-        parts[k] += np.dot(basis[k], noise)
-        for j in range(dim):
-            noise[j] -= parts[k] * basis[k, j]
-    multiply(plan.factor, noise, out)
-    for j in range(dim):
-        out[j] = corner[j] + plan.spread * out[j]
-
-
-@kernel(counts_references=False)
 def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
-    """Gaussian, restricted to the supporting halfspace or corner if there is one.
+    """Gaussian, restricted to the supporting halfspace if there is one.
 
     The coordinate of the noise along factor^T n is a truncated normal, the rest free.
     """
     dim = mean.shape[0]
     noise, direction = scratch[NOISE], scratch[DIRECTION]
-    if normal[dim + 1] == 2.0:
-        gaussian_corner(body, plan, mean, normal, noise, rng, out)
-        return
     for j in range(dim):
         noise[j] = rng.standard_normal()
     if normal[dim + 1] == 1.0:
@@ -176,6 +124,203 @@ def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
     multiply(plan.factor, noise, out)
     for j in range(dim):
         out[j] = mean[j] + plan.spread * out[j]
+
+
+class Faces(NamedTuple):
+    """Inequalities in coordinates in which the Gaussian is standard."""
+
+    matrix: Array
+    bounds: Array
+    num_rows: int = 0  # equalities, as in `Body`
+
+
+@kernel(counts_references=False)
+def add_face(row, plan, count, basis, root):
+    """Append a face to root basis, unit normals in standard normal coordinates.
+
+    Gram-Schmidt, twice: root is lower triangular, basis has orthonormal rows. Returns
+    the length of the normal, or 0 if it depends on those before.
+    """
+    rest = basis[count]
+    multiply_rows(row, plan.factor, rest)
+    size = np.sqrt(np.dot(rest, rest))
+    for j in range(rest.shape[0]):
+        rest[j] /= size
+    for m in range(count):
+        root[count, m] = 0.0
+    for _ in range(2):
+        for m in range(count):
+            part = np.dot(basis[m], rest)
+            root[count, m] += part
+            for j in range(rest.shape[0]):
+                rest[j] -= part * basis[m, j]
+    left = np.sqrt(np.dot(rest, rest))
+    root[count, count] = left
+    if not left > DEPENDENT:
+        return 0.0
+    for j in range(rest.shape[0]):
+        rest[j] /= left
+    return size
+
+
+@kernel(counts_references=False)
+def factor_faces(body, plan, mean, faces, basis, root, sizes, rates):
+    """Factor faces, and fill in their multipliers; how many are independent."""
+    count = sizes.shape[0]
+    for k in range(count):
+        row = int(faces[k])
+        sizes[k] = add_face(body.matrix[row], plan, k, basis, root)
+        if sizes[k] == 0.0:
+            return k
+        rates[k] = (np.dot(body.matrix[row], mean) - body.bounds[row]) / sizes[k]
+    solve_lower(root, rates)
+    solve_upper(root, rates)
+    return count
+
+
+@kernel
+def find_corner(body, plan, mean, faces):
+    """Fill in the faces that hold the P-projection of mean; how many they are.
+
+    The draw is exact for any independent faces with positive multipliers: those that
+    rounding has made others are left out.
+    """
+    num_rows, dim = body.matrix.shape
+    room = min(num_rows, dim) + 1
+    active, rates = np.zeros(room, dtype=np.int64), np.zeros(room)
+    rows, limits = np.empty((num_rows, dim)), np.empty(num_rows)
+    for i in range(num_rows):
+        multiply_rows(body.matrix[i], plan.factor, rows[i])
+        limits[i] = body.bounds[i] - np.dot(body.matrix[i], mean)
+    origin, basis, root = np.zeros(dim), np.empty((room, dim)), np.empty((room, room))
+    count = find_active(Faces(rows, limits, 0), origin, limits.copy(), active, rates)[1]
+    for k in range(count):
+        faces[k] = active[k]
+    while count > 0:
+        sizes = limits[:count]  # no longer needed
+        worst = factor_faces(body, plan, mean, faces, basis, root, sizes, rates[:count])
+        if worst == count:
+            worst = np.argmin(rates[:count])
+            if rates[worst] > 0.0:
+                break
+        count -= 1
+        for k in range(worst, count):
+            faces[k] = faces[k + 1]
+    return count
+
+
+@kernel(counts_references=False)
+def draw_slacks(rng, rates, shares, root, slacks, parts):
+    """Draw slacks of a corner, and parts = L^{-1} slacks; whether they are kept."""
+    cost = 0.0
+    for k in range(rates.shape[0]):
+        width = np.sqrt(shares[k])
+        slacks[k] = tail_excess(rng, rates[k] / width, np.inf) / width
+        parts[k] = slacks[k]
+        for m in range(k):
+            parts[k] -= root[k, m] * parts[m]
+        parts[k] /= root[k, k]
+        cost += 0.5 * (parts[k] * parts[k] - shares[k] * slacks[k] * slacks[k])
+    return rng.standard_exponential() >= cost
+
+
+@kernel(counts_references=False)
+def fill_shares(root, shares):
+    """Fill in kappa, of which G = root root^T is at most diag(1 / kappa)."""
+    count = shares.shape[0]
+    for k in range(count):
+        total = 0.0
+        for m in range(count):
+            term = 0.0
+            for j in range(min(k, m) + 1):
+                term += root[k, j] * root[m, j]
+            total += abs(term)
+        shares[k] = 1.0 / total
+
+
+@kernel(counts_references=False)
+def move_to_corner(body, plan, faces, basis, root, sizes, lengths, noise, out):
+    """Move a point to the P-nearest one on all faces, twice for its own digits."""
+    for _ in range(2):
+        for k in range(sizes.shape[0]):
+            row = int(faces[k])
+            rest = body.bounds[row] - np.dot(body.matrix[row], out)
+            lengths[k] = rest / sizes[k]
+        solve_lower(root, lengths)
+        for j in range(noise.shape[0]):
+            noise[j] = 0.0
+            for k in range(sizes.shape[0]):
+                noise[j] += lengths[k] * basis[k, j]
+        add_scaled(plan, noise, 1.0, out)
+
+
+@kernel(counts_references=False)
+def add_scaled(plan, move, scale, out):
+    """Add a move in standard normal coordinates to a point; the move is lost."""
+    dim = out.shape[0]
+    for i in range(dim):
+        total = 0.0
+        for j in range(dim):
+            total += plan.factor[i, j] * move[j]
+        out[i] += scale * total
+
+
+@kernel(counts_references=False)
+def settle_behind(body, faces, count, out):
+    """Pull a point to the center over what rounding has left it before its faces."""
+    k, pull = 0, EPSILON
+    while k < count and pull < MOST_PULL:
+        row = int(faces[k])
+        if inner(body.matrix[row], out) <= body.bounds[row]:
+            k += 1
+            continue
+        for j in range(out.shape[0]):
+            out[j] = body.center[j] + (1.0 - pull) * (out[j] - body.center[j])
+        k, pull = 0, 2.0 * pull
+
+
+@kernel
+def gaussian_corner(body, plan, mean, faces, count, noise, rng, out):
+    """Gaussian behind faces; the mean, which is outside, if it was refused."""
+    dim = mean.shape[0]
+    basis, root = np.empty((count, dim)), np.empty((count, count))
+    sizes, rates, shares = np.empty(count), np.empty(count), np.empty(count)
+    slacks, parts = np.empty(count), np.empty(count)
+    copy_into(mean, out)
+    factor_faces(body, plan, mean, faces, basis, root, sizes, rates)
+    for k in range(count):
+        rates[k] /= plan.spread
+    fill_shares(root, shares)
+    for _ in range(CORNER_TRIES):
+        if draw_slacks(rng, rates, shares, root, slacks, parts):
+            break
+    else:
+        return
+    move_to_corner(body, plan, faces, basis, root, sizes, slacks, noise, out)
+    for j in range(dim):
+        noise[j] = rng.standard_normal()
+    for k in range(count):
+        parts[k] += np.dot(basis[k], noise)
+        for j in range(dim):
+            noise[j] -= parts[k] * basis[k, j]
+    add_scaled(plan, noise, plan.spread, out)
+    settle_behind(body, faces, count, out)
+
+
+@kernel(counts_references=False)
+def gaussian_polytope(body, regularizer, plan, mean, normal, scratch, rng, out):
+    """Gaussian behind a halfspace, from a few tries on in turn with the corner."""
+    dim = mean.shape[0]
+    tries, faces = normal[dim + 2], normal[dim + 4 :]
+    normal[dim + 2] += 1.0
+    if normal[dim + 1] == 1.0 and tries >= HALFSPACE_TRIES:
+        if tries == HALFSPACE_TRIES:
+            normal[dim + 3] = find_corner(body, plan, mean, faces)
+        count = int(normal[dim + 3])
+        if count > 0 and tries % 2 == 0:
+            gaussian_corner(body, plan, mean, faces, count, scratch[NOISE], rng, out)
+            return
+    gaussian(body, regularizer, plan, mean, normal, scratch, rng, out)
 
 
 @kernel(counts_references=False)
@@ -274,6 +419,20 @@ class ProximalMetric:
             "excess": np.ascontiguousarray(excess),
         }
 
+    @lazy_property
+    def gaps(self) -> Array:
+        """Eigenvalues of ``excess`` in the metric, if there is an upper bound."""
+        assert self.upper is not None
+        excess = self.upper - self.tangent * self.precision
+        return np.asarray(np.linalg.eigvals(np.linalg.solve(self.precision, excess)).real)
+
+    @property
+    def first_gap(self) -> float:
+        """Mean gap at the pilot's first step, about."""
+        if self.upper is None:
+            return 0.5
+        return 0.5 * self.steps()[0] * float(self.gaps.sum())
+
     def plan(self, step: float, *, squeeze: bool = True) -> ProximalPlan:
         """Numbers for the kernel at a given step."""
         return ProximalPlan(
@@ -299,9 +458,7 @@ class ProximalMetric:
         """
         if self.upper is None:
             return 1.0 / self.dim, MAX_STEP
-        excess = self.upper - self.tangent * self.precision
-        gaps = np.linalg.eigvals(np.linalg.solve(self.precision, excess)).real
-        gap, tangent = max(float(gaps.max()), 1e-12), self.tangent
+        gap, tangent = max(float(self.gaps.max()), 1e-12), self.tangent
 
         def overshoot(step: float) -> float:
             moved, curvature = step / (1.0 + tangent * step), gap + tangent
@@ -310,7 +467,7 @@ class ProximalMetric:
         longest = MAX_STEP
         while overshoot(longest) > MAX_OVERSHOOT:
             longest *= 0.9
-        return min(1.0 / max(float(gaps.sum()), 1e-3), longest), longest
+        return min(1.0 / max(float(self.gaps.sum()), 1e-3), longest), longest
 
 
 def _lowered(from_risk: Array, ridge: float) -> Array:
@@ -421,6 +578,7 @@ def _gaussian_metrics(
     dim = len(low)
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
     halfspace = 0 if isinstance(domain, WholeSpace) else (2 if is_ball else 1)
+    has_corners = isinstance(domain, Polytope) and not is_box(domain)
     reach = 0.0
     if halfspace == 1:
         reach = domain.max_norm(2.0, domain.default_center(dim), dim)
@@ -428,7 +586,7 @@ def _gaussian_metrics(
         name="full",
         precision=low,
         upper=high,
-        draw=pointer(gaussian, DRAW),
+        draw=pointer(gaussian_polytope if has_corners else gaussian, DRAW),
         halfspace=halfspace,
         reach=reach,
         draw_cost=2.0 * dim * dim + 20.0 * dim,

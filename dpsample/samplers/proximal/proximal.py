@@ -45,6 +45,7 @@ MIN_ACCEPTANCE = 0.4
 # Lists of undecided records cost more than passes over all if they leave more than this
 # share of the records, in the smallest ball about a point or in all evaluations.
 MAX_SHARE = 0.6
+EPSILON, MAX_ERROR = 2.0**-52, 1e-3  # of energies, that of an acceptance
 ORACLES = ("metric", "tangent", "thinned")
 # Error for which the pilot minimizes the work when no certificate is asked for.
 PILOT_GAMMA = 1e-3
@@ -100,7 +101,7 @@ def _filler(
     option: ProximalMetric,
     plan: ProximalPlan,
     bounds: Bounds,
-    max_tries: int = MOST_TRIES,
+    max_tries: int,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
     """Chain of one of the three oracles; as `chain.filler`."""
     run = alternation.run
@@ -282,9 +283,12 @@ class Proximal(Sampler):
         NoCertificate
             If no metric is valid, or every exact draw is impractical.
         SamplingError
-            If a loss raises or returns NaN, or a declared bound is found not to hold.
+            If a loss raises or returns NaN, a declared bound is found not to hold, or
+            energies are so large that rounding errors would decide what is accepted.
         """
-        prepared = ProximalSetting.of(self, target).prepare(rng, gamma)
+        setting = ProximalSetting.of(self, target)
+        raise_unless_ok(errors.ROUGH if setting.is_rough else errors.OK)
+        prepared = setting.prepare(rng, gamma)
         if not np.isfinite(prepared.trial.work):
             raise NoCertificate(
                 f"Exact draws on the {target.problem.domain.name} are impractical: "
@@ -306,6 +310,16 @@ class ProximalSetting:
     step_size: float | None
     bounds: thinned.Bounds | None  # of the thinned oracle's tests
     may_screen: bool
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether rounding errors would decide what is accepted, in every metric."""
+        energy = self.target.energy(self.start)
+        kept = self.target.regularizer.value(self.start)
+        return all(
+            EPSILON * abs(energy - option.kept * kept) > MAX_ERROR < option.first_gap
+            for option, _ in self.options
+        )
 
     @classmethod
     def of(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
@@ -443,12 +457,12 @@ class PreparedProximal:
         del rng
         return self.start.copy()
 
-    def runner(self, *, squeeze: bool = False) -> Runner:
+    def runner(self, *, squeeze: bool = False, max_tries: int = MOST_TRIES) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays.
 
         With the squeeze some draws need no pass over the records: their energies are
-        NaN.
+        NaN. A step that needs more than ``max_tries`` tries raises `SamplingError`.
         """
         plan = self.metric.plan(self.trial.step, squeeze=squeeze)
-        fill = _filler(self.target, self.metric, plan, self.bounds)
+        fill = _filler(self.target, self.metric, plan, self.bounds, max_tries)
         return lambda *chain: raise_unless_ok(fill(*chain))

@@ -200,7 +200,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     The memory, of length 3, counts trials and sums overshoots and their squares.
     """
     del plan  # only the target's sizes matter
-    own = ProximalWork(np.zeros(position.size + 2))
+    own = ProximalWork.of(position.size)
     state = new_state(
         target, position, is_weighed=False, memory=np.zeros(3), rows=NUM_ROWS, own=own
     )
