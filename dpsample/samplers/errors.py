@@ -33,8 +33,8 @@ TEXTS = {
     ),
     ROUGH: (
         "Energies where the mass is are so large that rounding errors would decide "
-        "what is accepted. Take Localized, which works with differences of energies, "
-        "or a smaller k."
+        "what is accepted. Take Localized or Proximal, which work with differences "
+        "where they can, or a smaller k."
     ),
 }
 

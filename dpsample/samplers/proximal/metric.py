@@ -193,7 +193,8 @@ def find_corner(body, plan, mean, faces):
         multiply_rows(body.matrix[i], plan.factor, rows[i])
         limits[i] = body.bounds[i] - np.dot(body.matrix[i], mean)
     origin, basis, root = np.zeros(dim), np.empty((room, dim)), np.empty((room, room))
-    count = find_active(Faces(rows, limits, 0), origin, limits.copy(), active, rates)[1]
+    point = np.empty(dim)
+    count = find_active(Faces(rows, limits, 0), origin, point, active, rates)[1]
     for k in range(count):
         faces[k] = active[k]
     while count > 0:
