@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.stats import expon, norm
+from scipy.special import erfcx
+from scipy.stats import expon, gamma, norm
 
 import dpsample as dps
 from dpsample.samplers.gaussian_fit import minimize
@@ -52,6 +53,86 @@ def test_a_mean_far_behind_a_halfspace_leaves_draws_their_law(far):
     free -= (free @ covariance @ normal) / size**2 * normal
     scale = np.sqrt(free @ covariance @ free)
     assert_law((draws - [0.1, 0.2, 0.55]) @ free / scale, norm.cdf)
+
+
+def pressed(domain, center, concentration):
+    """Gaussian of this many deviations a unit, on a domain beyond its mean."""
+    dim = len(center)
+    problem = dps.Problem(
+        np.zeros((3, dim)), np.zeros(3), loss=L.Linear(), domain=domain, row_bound=1.0
+    )
+    regularizer = dps.regularizers.SquaredNorm(center=center)
+    return dps.Gibbs(problem, k=concentration**2, mu=1.0, regularizer=regularizer)
+
+
+def drawn(target, num_draws=3000):
+    """Draws of steps so long that each forgets the last one."""
+    sampler = dps.Proximal(step_size=1e4)
+    sample = dps.sample(
+        target, num_draws=num_draws, num_chains=1, seed=1, sampler=sampler,
+        check=False, progress=False,
+    )  # fmt: skip
+    return sample.posterior["theta"].to_numpy()[0]
+
+
+SIMPLEX = D.Polytope([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], [1.0, 0.0, 0.0])
+FACES = np.array([[2.0**-0.5, 2.0**-0.5], [0.0, -1.0]])  # unit normals at (1, 0)
+
+
+@pytest.mark.parametrize("beyond", [0.1, 0.5, 1000.0])
+@usual("10.0-0.5", "10000.0-0.5")
+@pytest.mark.parametrize("concentration", [10.0, 1e4])
+def test_draws_in_a_corner_have_their_law(concentration, beyond):
+    """Behind a halfspace alone, deep ones took 1e7 tries a step or had no end."""
+    out = beyond * np.array([2.0, -1.0]) / 5.0**0.5
+    draws = drawn(pressed(SIMPLEX, out + [1.0, 0.0], concentration))
+    slacks = concentration * ([2.0**-0.5, 0.0] - draws @ FACES.T)
+    precision = np.linalg.inv(FACES @ FACES.T)
+    rates = precision @ (concentration * FACES @ out)
+    grid = np.linspace(0.0, 30.0 / rates[0], 4001)
+    # With the other slack integrated out.
+    rest = (rates[1] + precision[0, 1] * grid) / np.sqrt(2.0 * precision[1, 1])
+    density = np.exp(-rates[0] * grid - 0.5 * precision[0, 0] * grid**2) * erfcx(rest)
+    mass = np.cumsum(density) - 0.5 * density
+    assert_law(slacks[:, 0], lambda s: np.interp(s, grid, mass / mass[-1]))
+    with rejected():
+        assert_law(0.7 * slacks[:, 0], lambda s: np.interp(s, grid, mass / mass[-1]))
+
+
+@usual("acute")
+@pytest.mark.parametrize("tilt", [0.0, 3.0, -0.25], ids=["any", "acute", "obtuse"])
+def test_draws_in_a_corner_of_many_faces_have_their_law(tilt):
+    """Deep in it slacks are exponential, and what keeps them is normal."""
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal((5, 6)) + tilt
+    walls = np.vstack([rows, np.eye(6), -np.eye(6)])
+    domain = D.Polytope(walls, np.repeat([0.0, 5.0], [5, 12]))
+    multipliers = np.arange(1.0, 6.0)
+    draws = drawn(pressed(domain, rows.T @ multipliers, 1e4))
+    slacks = -1e8 * multipliers * (draws @ rows.T)
+    assert_law(slacks.sum(axis=1), gamma(5).cdf)
+    assert_law(5.0 * slacks.min(axis=1), expon.cdf)
+    assert_law(1e4 * draws @ np.linalg.svd(rows)[2][5], norm.cdf)
+    with rejected():
+        assert_law(0.9 * slacks.sum(axis=1), gamma(5).cdf)
+
+
+def test_slacks_below_the_spacing_of_doubles_leave_draws_at_the_corner():
+    """All were outside by rounding: there was no end."""
+    out = 1000.0 * np.array([2.0, -1.0]) / 5.0**0.5
+    draws = drawn(pressed(SIMPLEX, out + [1.0, 0.0], 1e8), 20)
+    np.testing.assert_allclose(draws, np.tile([1.0, 0.0], (20, 1)), atol=1e-15)
+
+
+def test_energies_that_have_lost_the_gap_are_refused():
+    """Rounding errors of 1e4 would have decided; nobody was told."""
+    problem = dps.Problem(
+        [[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], loss=L.Logistic(),
+        domain=D.Polytope(*TRIANGLE), row_bound=1.0,
+    )  # fmt: skip
+    target = dps.Gibbs(problem, k=1e20, mu=1.0)
+    with pytest.raises(dps.SamplingError, match="rounding errors would decide"):
+        dps.Proximal().prepare(target, np.random.default_rng(0))
 
 
 OFFERED = [

@@ -10,7 +10,8 @@ quadratic ``tangent / 2 ||x - w||_P^2`` that U exceeds there, gives an envelope 
 acceptance ratio ``exp(-gap)`` is at most 1 by convexity. U is V, or only its risk part
 when the draw keeps the regularizer exactly. Where the envelope's mean is outside the
 domain, hardly any unrestricted proposal would fall inside: proposals are then made in a
-halfspace that contains the domain but not the mean, or in a polytope's corner (see `metric`).
+halfspace that contains the domain but not the mean, or in a polytope's corner: see
+`metric`.
 
 **Proof of the error.** In the metric of P the energy is 1-strongly convex on the
 domain. An exact conditional draw contracts the Kullback-Leibler divergence by

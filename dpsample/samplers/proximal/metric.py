@@ -60,8 +60,8 @@ from dpsample.targets.gibbs import Gibbs, Target
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
 # Coordinates that one call of a draw by rejection may propose: about 20 ms.
 MAX_COORDINATES = 200_000
-# Draws behind a halfspace before a corner is looked for, and slacks of a corner that one
-# draw may refuse: to factor the faces anew takes longer.
+# Draws behind a halfspace before a corner is looked for, and slacks of a corner that
+# one draw may refuse: to factor the faces anew takes longer.
 HALFSPACE_TRIES, CORNER_TRIES = 8, 16
 # Sine of the angle between a face and the others from which on it is one of its own.
 DEPENDENT = 1e-5
@@ -425,7 +425,9 @@ class ProximalMetric:
         """Eigenvalues of ``excess`` in the metric, if there is an upper bound."""
         assert self.upper is not None
         excess = self.upper - self.tangent * self.precision
-        return np.asarray(np.linalg.eigvals(np.linalg.solve(self.precision, excess)).real)
+        return np.asarray(
+            np.linalg.eigvals(np.linalg.solve(self.precision, excess)).real
+        )
 
     @property
     def first_gap(self) -> float:
