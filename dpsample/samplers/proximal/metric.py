@@ -27,7 +27,6 @@ is all that the test of a proposal asks for: from a few tries on they take turns
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numba import types
@@ -36,6 +35,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.core.spec import lazy_property
 from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
+from dpsample.domains.domain import Body
 from dpsample.domains.polytope import find_active, inner
 from dpsample.numerics.vectors import (
     copy_into,
@@ -126,14 +126,6 @@ def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
         out[j] = mean[j] + plan.spread * out[j]
 
 
-class Faces(NamedTuple):
-    """Inequalities in coordinates in which the Gaussian is standard."""
-
-    matrix: Array
-    bounds: Array
-    num_rows: int = 0  # equalities, as in `Body`
-
-
 @kernel(counts_references=False)
 def add_face(row, plan, count, basis, root):
     """Append a face to root basis, unit normals in standard normal coordinates.
@@ -194,7 +186,10 @@ def find_corner(body, plan, mean, faces):
         limits[i] = body.bounds[i] - np.dot(body.matrix[i], mean)
     origin, basis, root = np.zeros(dim), np.empty((room, dim)), np.empty((room, room))
     point = np.empty(dim)
-    count = find_active(Faces(rows, limits, 0), origin, point, active, rates)[1]
+    # In standard normal coordinates the projection is Euclidean.
+    sides, others = (body.center, body.lower, body.upper), (body.radius, body.p)
+    turned = Body(*sides, rows, limits, *others, 0, 0, 0.0)
+    count = find_active(turned, origin, point, active, rates)[1]
     for k in range(count):
         faces[k] = active[k]
     while count > 0:
