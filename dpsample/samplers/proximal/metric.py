@@ -26,7 +26,7 @@ A halfspace is best near the domain. Either gives proposals of the same Gaussian
 is all that the test of a proposal asks for: from a few tries on they take turns.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import types
@@ -381,11 +381,16 @@ class ProximalMetric:
     kappa: float = 0.0
     kept: float = 0.0
     draw_cost: float = 0.0
+    has_corners: bool = False  # which `cornered` draws in, at once
 
     @property
     def dim(self) -> int:
         """Dimension of the domain."""
         return len(self.precision)
+
+    def cornered(self) -> "ProximalMetric":
+        """With draws in corners, which are compiled for those that need them."""
+        return replace(self, draw=pointer(gaussian_polytope, DRAW), has_corners=False)
 
     def numbers(self, target: Gibbs) -> Target:
         """Numbers of the linearized part U of the energy."""
@@ -576,7 +581,6 @@ def _gaussian_metrics(
     dim = len(low)
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
     halfspace = 0 if isinstance(domain, WholeSpace) else (2 if is_ball else 1)
-    has_corners = isinstance(domain, Polytope) and not is_box(domain)
     reach = 0.0
     if halfspace == 1:
         reach = domain.max_norm(2.0, domain.default_center(dim), dim)
@@ -584,7 +588,8 @@ def _gaussian_metrics(
         name="full",
         precision=low,
         upper=high,
-        draw=pointer(gaussian_polytope if has_corners else gaussian, DRAW),
+        draw=pointer(gaussian, DRAW),
+        has_corners=isinstance(domain, Polytope) and not is_box(domain),
         halfspace=halfspace,
         reach=reach,
         draw_cost=2.0 * dim * dim + 20.0 * dim,

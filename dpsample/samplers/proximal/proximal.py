@@ -45,6 +45,8 @@ MIN_ACCEPTANCE = 0.4
 # Lists of undecided records cost more than passes over all if they leave more than this
 # share of the records, in the smallest ball about a point or in all evaluations.
 MAX_SHARE = 0.6
+# Share of the pilot's first step that is short, and of proposals inside that is small.
+SHORT, FEW_INSIDE = 0.01, 0.1
 EPSILON, MAX_ERROR = 2.0**-52, 1e-3  # of energies, that of an acceptance
 ORACLES = ("metric", "tangent", "thinned")
 # Error for which the pilot minimizes the work when no certificate is asked for.
@@ -68,6 +70,7 @@ class Trial:
     step_work: float = 0.0  # of one step, in multiply-adds
     step_seconds: float = 0.0
     share: float = 1.0  # of the records in an evaluation, see `screened`
+    inside: float = 0.0  # share of the proposals that fell inside the domain
 
     @property
     def is_steady(self) -> bool:
@@ -171,6 +174,7 @@ class Pilot:
             step_work=step_work * min(share, 1.0),
             step_seconds=seconds / num_steps,
             share=share,
+            inside=int(counts[alternation.INSIDE]) / int(counts[chain.PROPOSALS]),
         )
 
     def _screened(self, plan: ProximalPlan) -> tuple[ChainState, Screen | None]:
@@ -344,6 +348,10 @@ class ProximalSetting:
         number of steps are as good, only their time is not known.
         """
         best = self._best(rng, gamma)
+        if best.is_cornered:
+            options = tuple((o.cornered(), bound) for o, bound in self.options)
+            other = replace(self, options=options)._best(rng, gamma)
+            best = min(best, other, key=lambda each: each.trial.work)
         for share in RETREATS:
             if np.isfinite(best.trial.work):
                 break
@@ -408,6 +416,13 @@ class PreparedProximal:
     start: Array
     start_bound: float
     bounds: Bounds = None  # of an oracle other than the plain one
+
+    @property
+    def is_cornered(self) -> bool:
+        """Whether a corner may be what keeps proposals outside, or steps short."""
+        is_short = self.trial.step < SHORT * self.metric.steps()[0]
+        is_outside = self.trial.inside < FEW_INSIDE
+        return self.metric.has_corners and (is_short or is_outside)
 
     @property
     def num_warmup(self) -> int:
