@@ -210,8 +210,8 @@ class Encoding:
         levels = self.levels
         if levels is None or len(levels) != 2:
             return None
-        place = place_of(self.positive_label, levels, self._facts.file)
-        return None if place < 0 else (levels[1 - place], levels[place])
+        index = place_of(self.positive_label, levels, self._facts.file)
+        return None if index < 0 else (levels[1 - index], levels[index])
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -311,8 +311,8 @@ class Encoding:
             codes = entries.codes(column, levels, schema.file)
             self._refuse_missing(column, codes == ABSENT)
             column.refuse(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
-            place = place_of(self.positive_label, levels, schema.file)
-            return np.where(codes == place, 1.0, -1.0)
+            positive = place_of(self.positive_label, levels, schema.file)
+            return np.where(codes == positive, 1.0, -1.0)
         if self.response_bound is not None:
             return 2.0 * self._unit(column, clipped, clip=self.clip)[0] - 1.0
         return self._complete(column)
@@ -577,7 +577,7 @@ def used_columns(
 
 
 def scales(schema: Schema, target: str | None) -> bool:
-    """Whether a schema declares more than the target, and so every feature."""
+    """Return whether a schema declares more than the target: every feature."""
     return any(name != target for name in schema.declared)
 
 
