@@ -88,12 +88,15 @@ def _in_order(table: Any) -> Any:
         got = "a masked array" if is_masked else f"entries of {table.dtype}"
         check.fail("X", "of numbers, none of them masked", got)
     labels = columns.labels_of(table) or []
-    given = [str(label) for label in labels]
-    wanted = [str(j) for j in range(len(labels))]
-    are_names = any(isinstance(label, str) for label in labels)
-    if are_names or not labels or set(given) != set(wanted):
+    if any(isinstance(label, str) for label in labels) or not _are_counted(labels):
         return table
-    return np.asarray(table)[:, columns.order("X", given, wanted)]
+    given, wanted = map(str, labels), map(str, range(len(labels)))
+    return np.asarray(table)[:, columns.order("X", [*given], [*wanted])]
+
+
+def _are_counted(labels: list[object]) -> bool:
+    """Whether labels of columns are 0, 1 and so on, in any order."""
+    return bool(labels) and {*map(str, labels)} == {*map(str, range(len(labels)))}
 
 
 def _one_of_many(answer: Answer) -> Answer:
@@ -176,23 +179,38 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         certificate: Certificate | EventCertificate | None = self.answer_.certificate
         return certificate
 
-    def _table(self, X: Any, *, reset: bool) -> Any:
-        """Return a table of named columns; those of an array are x0, x1 and so on."""
+    def _table(self, X: Any, schema: Schema | None, *, reset: bool) -> Any:
+        """Return a table of named columns; those of an array are x0, x1 and so on.
+
+        They are 0, 1 and so on where the schema declares them so.
+        """
+        import narwhals.stable.v2 as nw
         import pandas as pd
 
-        X = _in_order(X)
-        names = columns.names_of(X)
+        kind = (schema or Schema()).kind
+        is_numbered = kind("0") is not None and kind("x0") is None
+        given, X = X, _in_order(X)
+        names, labels = columns.names_of(X), columns.labels_of(given) or []
+        is_matched = is_numbered and _are_counted(labels)
+        if is_matched:  # with what is declared, which need not be numeric
+            names = tuple(map(str, range(len(labels))))
+            places = columns.order("X", [*map(str, labels)], names).tolist()
+            X = nw.from_native(given)[:, places].to_native()
         # What was fitted to an array has no names to match those of a frame with.
-        if names is None or not (reset or hasattr(self, "feature_names_in_")):
+        has_names = reset or is_matched or hasattr(self, "feature_names_in_")
+        if names is None or not has_names:
             dense = {**ROWS, "accept_sparse": False}
             if not isinstance(self.bounds, tuple | list):  # there may be rules
                 dense["ensure_all_finite"] = "allow-nan"
             X = validate_data(self, X, **dense, reset=reset)
-            names = tuple(f"x{j}" for j in range(X.shape[1]))
+            letter = "" if is_numbered else "x"
+            names = tuple(f"{letter}{j}" for j in range(X.shape[1]))
             names = tuple(getattr(self, "feature_names_in_", names))
             return pd.DataFrame(X, columns=list(names))
         if reset:
             self.feature_names_in_ = np.array(names, dtype=object)
+            if is_matched and not isinstance(labels[0], str):  # scikit-learn: no names
+                del self.feature_names_in_
             self.n_features_in_ = len(names)
         return X
 
@@ -203,10 +221,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         if np.ma.isMaskedArray(y):
             check.fail("y", "complete", "a masked array", "Drop such records first.")
         if self.bounds is not None:
-            table = self._table(X, reset=True)
+            has_ends = isinstance(self.bounds, tuple | list)
+            declared = None if has_ends else schema_of(self.bounds, [])
+            table = self._table(X, declared, reset=True)
             check_consistent_length(table, y)
             names = [str(label) for label in columns.labels_of(table) or ()]
-            schema = schema_of(self.bounds, names)
+            schema = schema_of(self.bounds, names) if declared is None else declared
             used = tuple(n for n in names if schema.kind(n) != "ignore")
             for undeclared in (n for n in used if schema.kind(n) is None):
                 refuse_undeclared(undeclared)
@@ -255,7 +275,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
 
         check_is_fitted(self, "answer_")
         if self.encoding_ is not None:
-            rows: Rows = self.encoding_.new_features(self._table(X, reset=False))
+            rows: Rows = self.encoding_.new_features(
+                self._table(X, self.encoding_.schema, reset=False)
+            )
         else:
             X = _in_order(X)
             names = columns.names_of(X)

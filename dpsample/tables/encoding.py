@@ -42,6 +42,7 @@ from dpsample.tables.schema import (
     Levels,
     Schema,
     TextFormat,
+    column_name,
     days,
     level_key,
     level_text,
@@ -69,7 +70,8 @@ class Encoding:
     target : str, optional
         Column of the response.
     positive_label : str, optional
-        Declared level of the target that becomes 1, all others becoming -1.
+        Declared level of the target that becomes 1, all others becoming -1. A number, a
+        boolean or bytes that a record of this level may hold become its text.
     clip : bool
         Move values to their public bounds, encode other levels as zeros and scale rows
         down to ``row_bound``, instead of refusing such records.
@@ -119,9 +121,11 @@ class Encoding:
         """Check every field."""
         check.instance((Schema, type(None)), schema=self.schema)
         check.members(str, columns=self.columns)
-        check.instance(
-            (str, type(None)), target=self.target, positive_label=self.positive_label
-        )
+        object.__setattr__(self, "target", target_name(self.target))
+        label: Any = self.positive_label
+        if not isinstance(label, str | None):  # it is kept as text
+            label = check_label(self._facts, self.target, label)
+            object.__setattr__(self, "positive_label", label)
         check.instance(bool, clip=self.clip, symmetric=self.symmetric)
         check.at_least(1.0, row_norm=self.row_norm)
         check.scale(scale=self.scale)
@@ -581,7 +585,15 @@ def scales(schema: Schema, target: str | None) -> bool:
     return any(name != target for name in schema.declared)
 
 
-def place_of(label: str | None, levels: Levels, file: TextFormat) -> int:
+def target_name(target: object) -> Any:
+    """Name of the response, which is a number in a frame of numbered columns."""
+    name = column_name(target)
+    remedy = "Columns have names of text, or whole numbers where they are numbered."
+    check.instance((str, type(None)), remedy=remedy, target=name)
+    return name
+
+
+def place_of(label: object, levels: Levels, file: TextFormat) -> int:
     """Place of the positive label among public levels, negative if it is none.
 
     Without a label the last level is the positive one.
@@ -591,24 +603,40 @@ def place_of(label: str | None, levels: Levels, file: TextFormat) -> int:
     return int(entries.codes(Column("", [label]), levels, file)[0])
 
 
-def check_label(schema: Schema, target: str | None, label: str | None) -> None:
-    """Refuse a positive label that is not declared: no record is looked at."""
-    check.instance((str, type(None)), target=target, positive_label=label)
-    if label is None or target is None:
-        return
-    levels = schema.categorical.get(target)
+def check_label(schema: Schema, target: str | None, label: object) -> str | None:
+    """Return a positive label as text; refuse one that is not declared.
+
+    No record is looked at.
+    """
+    remedy = 'Pass one of the declared levels, as "yes", 1 or True.'
+    kinds = (str, bool, int, float, bytes, np.generic, type(None))
+    if not isinstance(label, kinds):
+        check.fail("positive_label", "a label", check.shown(label), remedy)
+    if isinstance(label, np.generic):
+        label = label.item()
+    if label is None or (target is None and isinstance(label, str)):
+        return label
+    levels = schema.categorical.get(target or "")
     if levels is None:
         wanted = f"a declared level of the response {check.shown(target)}"
+        text = label_text(label)
         remedy = (
             "Declare all its labels in the bounds, below [categorical]: "
-            f'{toml_key(target)} = ["another label", {json.dumps(label)}].'
+            f'{toml_key(target or "response")} = ["another label", {json.dumps(text)}].'
         )
         check.fail("positive_label", wanted, check.shown(label), remedy)
-    if place_of(label, levels, schema.file) < 0:
+    place = place_of(label, levels, schema.file)
+    if place < 0:
         wanted = f"{check.shown(label)} among its public levels"
         got = ", ".join(check.shown(level) for level in levels[:4])
         remedy = "Check the spelling of the positive label and of the levels."
         check.fail(f"response {check.shown(target)}", wanted, got, remedy)
+    return label if isinstance(label, str) else level_text(levels[place])
+
+
+def label_text(label: object) -> str:
+    """Return the text by which bounds may declare a label."""
+    return next(iter(entries.texts(entries.decoded(label))), str(label))
 
 
 def refuse_undeclared(name: str) -> NoReturn:

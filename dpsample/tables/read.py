@@ -21,9 +21,15 @@ from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
 from dpsample.numerics import norms
 from dpsample.tables import entries
-from dpsample.tables.encoding import Encoding, check_label, shortened, used_columns
+from dpsample.tables.encoding import (
+    Encoding,
+    check_label,
+    shortened,
+    target_name,
+    used_columns,
+)
 from dpsample.tables.rules import of_libsvm
-from dpsample.tables.schema import Schema, column_name, level_text
+from dpsample.tables.schema import Schema, level_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
+Label = str | float | bytes | None  # of a record; integers and booleans are floats
 LABEL = "label"  # what the response of a LIBSVM file is called
 RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
 SEPARATORS = ",;\t|"
@@ -40,8 +47,8 @@ UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index 
 def read_table(
     path: str | Path,
     *,
-    target: str | None = None,
-    positive_label: str | None = None,
+    target: str | int | None = None,
+    positive_label: Label = None,
     bounds: Schema | str | Path | None = None,
     clip: bool = False,
     symmetric: bool = True,
@@ -65,11 +72,12 @@ def read_table(
     path : str or Path
         File, possibly compressed by bz2, gzip, xz or Zstandard; a pipe, or "-" for
         stdin, needs a ``format``.
-    target : str, optional
+    target : str, or int of a file whose columns are numbers, optional
         Name of the response column; a LIBSVM file has its own.
-    positive_label : str, optional
+    positive_label : str, int, bool or bytes, optional
         Label that becomes 1, all others becoming -1. It is one of the levels that
-        ``bounds`` declare for the response, which are all labels that there can be.
+        ``bounds`` declare for the response, which are all labels that there can be, in
+        any form in which a record may hold it.
     bounds : Schema, str or Path, optional
         Public facts about the columns and the file, or the TOML or JSON file that has
         them; docs/tables.md describes it. For a LIBSVM file they declare the response
@@ -133,8 +141,10 @@ def read_table(
     file, schema = check.path("path", path), schema_of(bounds)
     entries.require(file)  # its name tells the format of a file only
     kind = kind_of(file, format)
+    target = target_name(target)
     name = LABEL if kind == "libsvm" else target
-    check_label(schema or Schema(), name, positive_label)  # before records are read
+    # Before records are read.
+    positive_label = check_label(schema or Schema(), name, positive_label)
     content = entries.content(file)
     if kind == "libsvm":
         if target is not None:
@@ -438,7 +448,7 @@ def from_frame(
     frame: object,
     *,
     target: str | int | None = None,
-    positive_label: str | None = None,
+    positive_label: Label = None,
     bounds: Schema | str | Path | None = None,
     clip: bool = False,
     symmetric: bool = True,
@@ -485,9 +495,8 @@ def from_frame(
     [1.0, 3.0]
     """
     schema, table = schema_of(bounds), entries.columns_of(frame)
-    target = column_name(target)
-    check.instance((str, type(None)), target=target)
-    check_label(schema or Schema(), column_name(target), positive_label)
+    target = target_name(target)
+    positive_label = check_label(schema or Schema(), target, positive_label)
     if columns is not None:
         check.members(str, columns=columns)
     if target not in table:

@@ -212,6 +212,31 @@ def test_columns_that_are_numbered_are_matched_by_number(given, kind):
         assert margins.tolist() == model.decision_function(X.to_numpy()).tolist()
 
 
+def test_bounds_may_be_declared_by_number():
+    rng = np.random.default_rng(1)
+    X, y = rng.uniform(-1.0, 1.0, (200, 2)), np.arange(200) % 2
+    frame, ends = pd.DataFrame(X), {0: (-1, 1), 1: (-1, 1)}
+    model = PrivateLogisticRegression(bounds={"numeric": ends}, random_state=1)
+    coef = model.fit(X, y).coef_.tolist()
+    named = frame.rename(columns=str)
+    for fitted, others in (
+        (frame, (X, frame[[1, 0]], named[["1", "0"]])),
+        (frame[[1, 0]], (X, frame)),
+        (named, (frame, frame[[1, 0]], named[["1", "0"]])),
+    ):
+        assert model.fit(fitted, y).coef_.tolist() == coef
+        for rows in others:
+            found = model.decision_function(rows)
+            np.testing.assert_array_equal(found, model.decision_function(fitted))
+    frame[1] = np.where(X[:, 1] > 0.0, "a", "b")
+    model.bounds = {"numeric": {0: (-1, 1)}, "categorical": {1: ("a", "b")}}
+    found = model.fit(frame, y).decision_function(frame)
+    np.testing.assert_array_equal(model.decision_function(frame[[1, 0]]), found)
+    model.bounds = {"numeric": {0: (-1, 1)}}
+    with pytest.raises(ValueError, match="column '1' must be declared"):
+        model.fit(frame, y)
+
+
 @pytest.mark.parametrize("given", [{"bounds": (0, 1)}, {"row_bound": 2.0}])
 def test_masks_and_dates_are_refused(given):
     X, y = np.full((20, 2), 0.5), np.arange(20) % 2

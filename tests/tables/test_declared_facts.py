@@ -341,3 +341,43 @@ def test_fast_and_slow_numbers_are_equal():  # P1
         slow = entries.numbers(entries.Column("c", [*each, None]), file)
         array = entries.numbers(entries.Column("c", np.array(each)), file)
         assert fast.tobytes() == slow[:-1].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("levels", "labels", "kept"),
+    [
+        ((0, 1), (1, True, 1.0, np.int64(1), np.True_, "1"), "1"),
+        ((False, True), (1, True, np.True_, "true"), "true"),
+        (("a", "b"), (b"b", "b", np.str_("b")), "b"),
+        (("1", "2"), (2, 2.0, b"2"), "2"),
+    ],
+)
+def test_a_positive_label_has_any_form_that_a_record_of_its_level_has(
+    levels, labels, kept
+):
+    frame = pd.DataFrame({"x": [0.0, 1.0], "y": levels})
+    schema = Schema(numeric={"x": (0, 1)}, categorical={"y": levels})
+    for label in labels:
+        data = from_frame(frame, target="y", bounds=schema, positive_label=label)
+        assert data.response.tolist() == [-1.0, 1.0]
+        assert data.encoding.positive_label == kept
+        again = Encoding(schema=schema, target="y", positive_label=label)
+        assert Encoding.from_dict(again.to_dict()) == again == data.encoding
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"positive_label": 7}, "response 'y' must be 7 among its public levels"),
+        ({"positive_label": b"c"}, "must be b'c' among its public levels"),
+        ({"positive_label": [1]}, "must be a label, got \\[1\\]. Pass one of the decl"),
+        ({"positive_label": 1, "target": "x"}, r'x = \["another label", "1"\]'),
+        ({"target": b"y"}, "target must be a str or NoneType, got b'y'. Columns have"),
+        ({"target": 1.0}, "Columns have names of text, or whole numbers"),
+    ],
+)
+def test_odd_labels_and_targets_have_a_remedy(given, message):
+    frame = pd.DataFrame({"x": [0.0, 1.0], "y": ["a", "b"]})
+    schema = Schema(numeric={"x": (0, 1)}, categorical={"y": ("a", "b")})
+    with pytest.raises(ValueError, match=message):
+        from_frame(frame, **{"target": "y", "bounds": schema} | given)
