@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from dpsample.core import check
+from dpsample.core import check, files
 from dpsample.experiments.configuration import (
     Bundle,
     Configuration,

@@ -585,12 +585,13 @@ def scales(schema: Schema, target: str | None) -> bool:
     return any(name != target for name in schema.declared)
 
 
-def target_name(target: object) -> Any:
+def target_name(target: object) -> str | None:
     """Name of the response, which is a number in a frame of numbered columns."""
     name = column_name(target)
+    if name is None or isinstance(name, str):
+        return name
     remedy = "Columns have names of text, or whole numbers where they are numbered."
-    check.instance((str, type(None)), remedy=remedy, target=name)
-    return name
+    check.fail("target", "a str or NoneType", check.shown(name), remedy)
 
 
 def place_of(label: object, levels: Levels, file: TextFormat) -> int:
@@ -636,7 +637,7 @@ def check_label(schema: Schema, target: str | None, label: object) -> str | None
 
 def label_text(label: object) -> str:
     """Return the text by which bounds may declare a label."""
-    return next(iter(entries.texts(entries.decoded(label))), str(label))
+    return next(iter(entries.texts(entries.decode(label))), str(label))
 
 
 def refuse_undeclared(name: str) -> NoReturn:

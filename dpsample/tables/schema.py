@@ -184,7 +184,7 @@ def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     return {str(key): value for key, value in named.items()}
 
 
-def column_name(label: object) -> Any:
+def column_name(label: object) -> object:
     """Name of a column, which data frames may number."""
     is_number = isinstance(label, int | np.integer) and not isinstance(label, bool)
     return str(label) if is_number else label
