@@ -39,8 +39,8 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 # who publishes 0 loses no more.
 USELESS_SHARE = 1.0
 # The same of the noise in the coefficients, for which the formula above is a lower
-# bound. Of 120 indicators in 3000 records (epsilon = 1, share 0.33) private fits kept a
-# quarter of what the best model gains on the answer 0; of 60 (0.08), two thirds.
+# bound. With 120 indicators in 3000 records (epsilon = 1, share 0.33) private fits kept
+# a quarter of what the best model gains on the answer 0; with 60 (0.08), two thirds.
 NOISE_SHARE = 0.25
 # Fewer records are an example of the format, from which nobody expects an answer.
 MIN_RECORDS = 10
@@ -71,7 +71,7 @@ def loss_of_zero(facts: PublicFacts) -> float:
 
 
 def _is_unknown(loss: Loss) -> bool:
-    """Whether a loss has no values: a record's gradient, or what a file declares."""
+    """Return whether a loss has no values: a file declares it, or its gradient."""
     is_read = isinstance(loss, Custom) and loss.functions is None
     return is_read or isinstance(loss, RecordGradient)
 
@@ -104,7 +104,7 @@ def max_coefficients(facts: PublicFacts, budget: Budget) -> float:
     if curvature == 0.0:
         return math.inf
     noise = noise_cost(facts, budget, lipschitz=lipschitz, reach=1.0)
-    scale = math.sqrt(facts.dim)  # of the whole gradient's noise
+    scale = math.sqrt(facts.dim)  # the noise of the whole gradient has this size
     return scale * math.sqrt(2.0 * NOISE_SHARE * zero_loss * curvature) / noise
 
 

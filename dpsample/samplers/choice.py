@@ -219,7 +219,7 @@ def exact_chain(target: Gibbs) -> PreparedChain | None:
 
 
 def draws_exactly(target: Gibbs) -> bool:
-    """Whether exact draws exist and, tried a few times, are not refused for long."""
+    """Return whether exact draws exist and a few tries are not refused for long."""
     return exact_chain(target) is not None
 
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
-Label = str | float | bytes | None  # of a record; integers and booleans are floats
+# Type of a label. Integers and booleans are floats, as type checkers have it.
+Label = str | float | bytes | None
 LABEL = "label"  # what the response of a LIBSVM file is called
 RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
 SEPARATORS = ",;\t|"

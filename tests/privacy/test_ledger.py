@@ -352,7 +352,7 @@ def test_a_ledger_file_is_kept_and_refuses_another_one(tmp_path):
         again.spend(noisy_mean())
     for damaged in (b"{}", b"\xff"):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"path must be that of a ledger.*spent"):
+        with pytest.raises(ValueError, match=r"path must be the file of a ledger.*spent"):
             again.spend(noisy_mean())
     path.unlink()
     with pytest.raises(FileNotFoundError):
