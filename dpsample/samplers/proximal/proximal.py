@@ -236,6 +236,7 @@ class Proximal(Sampler):
     **Guarantee.** The target is exactly invariant under every step, the kernel
     reversible, and after ``certified_steps(gamma)`` steps from the start the total
     variation is at most gamma: `release` rests on it.
+    A step of `sample` that takes 10 million tries raises `SamplingError`.
 
     Examples
     --------
