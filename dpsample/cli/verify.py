@@ -1,7 +1,10 @@
 """``dpsample verify`` and ``certificate``: what a file claims, and recomputed."""
 
 import json
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from dpsample.cli import FAILED, screen
 from dpsample.core import check, files
 from dpsample.core.spec import Json
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
+from dpsample.tables import entries
 from dpsample.verbs.results import Fit, Release, load_answer
 
 AnyCertificate = Certificate | EventCertificate
@@ -58,16 +62,30 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
 
 def verified(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     """Text about the content of a file; None after saying what does not hold."""
-    content = parsed(file)
-    try:
-        return report(read(file, content))
-    # A file may hold anything: whatever fails on its content does not verify it.
-    except Exception as error:
-        if screen.is_interrupt(error):
-            raise
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        screen.console().print(" ".join(f"NOT verified: {kind}{error}".split()))
-        return None
+    with on_disk(file) as place:
+        content = parsed(place)
+        try:
+            return report(read(place, content))
+        # A file may hold anything: whatever fails on its content does not verify it.
+        except Exception as error:
+            if screen.is_interrupt(error):
+                raise
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            screen.console().print(" ".join(f"NOT verified: {kind}{error}".split()))
+            return None
+
+
+@contextmanager
+def on_disk(file: Path) -> Iterator[Path]:
+    """Give a file that can be read twice: of a pipe, or stdin as "-", a copy."""
+    is_stdin = str(file) == entries.STDIN
+    if not is_stdin and (file.is_file() or file.is_dir() or not os.path.exists(file)):
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="dpsample-") as folder:
+        copy = Path(folder, "stdin.json" if is_stdin else "pipe.json")
+        copy.write_bytes(entries.content(file))
+        yield copy
 
 
 def certificate_of(answer: AnyAnswer) -> AnyCertificate:
@@ -116,7 +134,7 @@ def state(certificate: AnyCertificate, report: VerificationReport) -> str:
     if certificate.releasable and report.warnings:
         return "May be released in form only: read the warnings above."
     if certificate.releasable:
-        return "Releasable."
+        return "Releasable, if what is not checked here was as stated."
     if certificate.seeded:
         return "NOT releasable: the random bits are seeded."
     if not certificate.is_proved:

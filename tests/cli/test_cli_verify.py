@@ -9,6 +9,7 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.privacy import ball_checker, verification
 
+RELEASABLE = "Releasable, if what is not checked here was as stated."
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
 
@@ -42,7 +43,7 @@ def test_a_release_is_verified(answer, file, capsys):  # U8
     assert answer.certificate.digest in out and "Verified" not in out
     assert "\nNot checked: that the program was run as stated" in out
     assert "(1+e^epsilon)*gamma<=delta-delta_0" in out and "digest" in out
-    assert "theta" in out and out.splitlines()[-1] == "Releasable."
+    assert "theta" in out and out.splitlines()[-1] == RELEASABLE
     assert err == ""
 
 
@@ -73,8 +74,8 @@ def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, caps
     seeded = dps.minimize(problem, method, BUDGET, seed=1)
     paper = dps.calibrate(problem, BUDGET, calibration="paper")
     for certificate, last in (
-        (answer.certificate, "Releasable."),
-        (fit.certificate, "Releasable."),
+        (answer.certificate, RELEASABLE),
+        (fit.certificate, RELEASABLE),
         (seeded.certificate, "NOT releasable: the random bits are seeded."),
         (paper.certificate, "NOT releasable: the printed constants are not a proof."),
         (dps.calibrate(problem, BUDGET).certificate, "NOT releasable: it describes a"),
