@@ -165,7 +165,7 @@ typeof_impl.register(CFunc)(_typeof_pointer)
 
 
 # With its function: an id is unique only while its object lives.
-_pointers: dict[tuple[int, object], tuple[object, Pointer]] = {}
+_pointers: dict[tuple[int, object], tuple[object, Signature, Pointer]] = {}
 
 
 @overload
@@ -224,6 +224,10 @@ def pointer(
     """
     if numba.config.DISABLE_JIT:
         return function
+    # Signatures are constants of modules: to hash them takes a seventh of a release.
+    kept = _pointers.get((id(function), id(signature)))
+    if kept is not None:
+        return kept[-1]
     key = (id(function), signature)
     if key not in _pointers:
         cached = cached and bool(CACHE_DIRECTORY)
@@ -234,8 +238,10 @@ def pointer(
             made = cfunc(signature, cache=cached, **options)
             found = made(python_function)
             vars(found)[ADDRESS] = found.address
-            _pointers[key] = function, found
-    return _pointers[key][1]
+            # What has an id here lives as long as its entry.
+            _pointers[key] = function, signature, found
+            _pointers[id(function), id(signature)] = _pointers[key]
+    return _pointers[key][-1]
 
 
 _entry_points: dict[tuple[object, ...], Callable[..., Any]] = {}
