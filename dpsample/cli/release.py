@@ -20,7 +20,7 @@ from dpsample.core.sparse import Rows
 from dpsample.numerics import norms
 from dpsample.privacy import LedgerFile
 from dpsample.privacy.budget import Relation
-from dpsample.privacy.certificates.ledger_file import read_ledger
+from dpsample.privacy.certificates.ledger_file import read_ledger, remove_if_empty
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import shortened
@@ -68,6 +68,7 @@ def run(options: ReleaseOptions) -> None:
         other = evaluated(options, options.evaluate, data)
         problems.append((options.evaluate.name, other))
     budget = options.budget
+    is_new = options.ledger is not None and not options.ledger.exists()
     ledger = open_ledger(options)
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
@@ -76,15 +77,20 @@ def run(options: ReleaseOptions) -> None:
         # Told whatever PYTHONWARNINGS says, and no error of the program.
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
-        answer = dps.release(
-            problem,
-            budget,
-            p=options.p,
-            risk=options.risk,
-            sampler_share=options.sampler_share,
-            ledger=ledger,
-            seed=options.seed,
-        )
+        try:
+            answer = dps.release(
+                problem,
+                budget,
+                p=options.p,
+                risk=options.risk,
+                sampler_share=options.sampler_share,
+                ledger=ledger,
+                seed=options.seed,
+            )
+        except BaseException:
+            if is_new and ledger is not None:
+                remove_if_empty(ledger)
+            raise
     with screen.kept(
         answer.save,
         options.output,

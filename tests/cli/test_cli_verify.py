@@ -1,7 +1,11 @@
 """`dpsample verify`, `--version` and completion."""
 
 import contextlib
+import io
 import json
+import os
+import sys
+import threading
 
 import pytest
 
@@ -67,6 +71,45 @@ def test_a_release_is_verified_by_balls(file, capsys):
     assert "checker must be one of 'standard', 'ball'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["verify", "certificate"])
+def test_an_answer_is_read_from_a_pipe(file, capsys, monkeypatch, command):
+    assert cli.main([command, str(file)]) == 0
+    expected, written = capsys.readouterr(), file.read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written)))
+    assert cli.main([command, "-"]) == 0
+    assert capsys.readouterr() == expected
+    pipe = file.with_name("pipe")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(written,))
+    writer.start()
+    assert cli.main([command, str(pipe)]) == 0
+    writer.join()
+    assert capsys.readouterr() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("{}", 2, "file must be the JSON of a release or a certificate, got -. Rel"),
+        ('{"format": "dpsample-release-3"}', 1, "NOT verified: path must be a file of"),
+        (None, 2, "dpsample: error: stdin must be open, got none."),
+    ],
+)
+def test_stdin_without_an_answer_is_refused(capsys, monkeypatch, given, code, words):
+    stdin = None if given is None else io.TextIOWrapper(io.BytesIO(given.encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert cli.main(["verify", "-"]) == code
+    assert words in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("command", [[], ["verify"], ["study"], ["study", "run"]])
+def test_help_has_a_short_name(capsys, command):
+    assert cli.main([*command, "--help"]) == 0
+    expected = capsys.readouterr().out
+    assert cli.main([*command, "-h"]) == 0
+    assert capsys.readouterr().out == expected and "-h, --help" in expected
+
+
 def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, capsys):
     # U8
     method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3)
@@ -124,14 +167,14 @@ def test_ctrl_c_in_the_import_of_a_compiled_module_is_no_verdict(
     file, capsys, monkeypatch, command
 ):
     # As pybind11 has it; found by signals to the command at random moments.
-    def interrupted(path):
+    def interrupted(*_):
         try:
             raise KeyboardInterrupt
         except KeyboardInterrupt as error:
             raise ImportError("initialization failed") from error
 
-    for module in ("release", "verify"):
-        monkeypatch.setattr(f"dpsample.cli.{module}.load_answer", interrupted)
+    monkeypatch.setattr("dpsample.cli.release.load_answer", interrupted)
+    monkeypatch.setattr("dpsample.cli.verify.answer_of", interrupted)
     records = [str(file)] if command == "predict" else []
     assert cli.main([command, str(file), *records]) == 130
     assert capsys.readouterr() == ("", "")

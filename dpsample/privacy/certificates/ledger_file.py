@@ -152,6 +152,13 @@ def read_ledger(path: Path) -> Ledger:
         check.fail("path", "that of a ledger", str(path), str(error))
 
 
+def remove_if_empty(ledger: LedgerFile) -> None:
+    """Remove a file without entries; its lock file stays, as others may wait for it."""
+    with ledger._locked():
+        if not ledger.read().entries:
+            Path(ledger.path).unlink()
+
+
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
     """Enter what a verb is about to do in the ledger that it was given, if any."""
     check.instance((Ledger, LedgerFile, type(None)), ledger=ledger)
