@@ -56,19 +56,20 @@ def on_cluster(folder, **arrays):
 
 
 @contextmanager
-def killed_in_pass(number, client, monkeypatch, folder):
+def killed_in_pass(number, name, client, monkeypatch, folder):
     """Of two workers one is killed in a task of a pass, whenever that is."""
-    folds, fold, before = [], OnCluster.fold, set(client.run(os.getpid).values())
+    calls, run = [], getattr(OnCluster, name)
+    before = set(client.run(os.getpid).values())
 
     def counted(self, *args):
-        folds.append(0)
-        if len(folds) == number:
+        calls.append(0)
+        if len(calls) == number:
             (folder / KILL).touch()
-        return fold(self, *args)
+        return run(self, *args)
 
-    monkeypatch.setattr(OnCluster, "fold", counted)
+    monkeypatch.setattr(OnCluster, name, counted)
     yield
-    assert len(folds) > number and not (folder / KILL).exists()
+    assert len(calls) > number and not (folder / KILL).exists()
     assert len(before & set(client.run(os.getpid).values())) == 1
 
 
@@ -79,7 +80,7 @@ def test_a_killed_worker_changes_no_bit(client, monkeypatch, tmp_path):
     assert wanted.nonprivate_diagnostics["method"] == "rejection"
     made = on_cluster(tmp_path, rows=rows, labels=labels)
     assert isinstance(made.home, OnCluster)
-    with killed_in_pass(4, client, monkeypatch, tmp_path):
+    with killed_in_pass(4, "fold", client, monkeypatch, tmp_path):
         answer = dps.release(made, BUDGET, seed=5)
     np.testing.assert_array_equal(answer.theta, wanted.theta)
     for name in ("non_private_theta", "risk"):
@@ -95,6 +96,6 @@ def test_a_killed_worker_changes_no_bit_of_gradient_steps(
     kept = dps.Problem(rows, labels, row_bound=1.0, **FACTS)
     wanted = dps.minimize(kept, method, BUDGET, seed=5).theta
     made = on_cluster(tmp_path, rows=rows, labels=labels)
-    with killed_in_pass(2, client, monkeypatch, tmp_path):
+    with killed_in_pass(2, "windows", client, monkeypatch, tmp_path):
         fit = dps.minimize(made, method, BUDGET, seed=5)
     np.testing.assert_array_equal(fit.theta, wanted)
