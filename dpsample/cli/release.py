@@ -20,7 +20,7 @@ from dpsample.core.sparse import Rows
 from dpsample.numerics import norms
 from dpsample.privacy import LedgerFile
 from dpsample.privacy.budget import Relation
-from dpsample.privacy.certificates.ledger_file import read_ledger, remove_if_empty
+from dpsample.privacy.certificates.ledger_file import read_ledger, removed_if_unused
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import shortened
@@ -73,24 +73,19 @@ def run(options: ReleaseOptions) -> None:
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
-    with warnings.catch_warnings():
+    with removed_if_unused(ledger if is_new else None), warnings.catch_warnings():
         # Told whatever PYTHONWARNINGS says, and no error of the program.
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
-        try:
-            answer = dps.release(
-                problem,
-                budget,
-                p=options.p,
-                risk=options.risk,
-                sampler_share=options.sampler_share,
-                ledger=ledger,
-                seed=options.seed,
-            )
-        except BaseException:
-            if is_new and ledger is not None:
-                remove_if_empty(ledger)
-            raise
+        answer = dps.release(
+            problem,
+            budget,
+            p=options.p,
+            risk=options.risk,
+            sampler_share=options.sampler_share,
+            ledger=ledger,
+            seed=options.seed,
+        )
     with screen.kept(
         answer.save,
         options.output,

@@ -585,9 +585,9 @@ def scales(schema: Schema, target: str | None) -> bool:
     return any(name != target for name in schema.declared)
 
 
-def target_name(target: object) -> Any:
+def target_name(target: object) -> str | None:
     """Name of the response, which is a number in a frame of numbered columns."""
-    name = column_name(target)
+    name: str | None = column_name(target)
     remedy = "Columns have names of text, or whole numbers where they are numbered."
     check.instance((str, type(None)), remedy=remedy, target=name)
     return name

@@ -537,7 +537,7 @@ def from_frame(
     positive_label = check_label(schema or Schema(), target, positive_label)
     if columns is not None:
         check.members(str, columns=columns)
-    if target not in table:
+    if target is None or target not in table:
         remedy = "Pass the response column (target=..., --target ...)."
         condition = f"one of the columns {columns_module.listed(table)}"
         check.fail("target", condition, target, remedy)

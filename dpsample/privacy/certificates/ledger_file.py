@@ -152,11 +152,21 @@ def read_ledger(path: Path) -> Ledger:
         check.fail("path", "that of a ledger", str(path), str(error))
 
 
-def remove_if_empty(ledger: LedgerFile) -> None:
-    """Remove a file without entries; its lock file stays, as others may wait for it."""
-    with ledger._locked():
-        if not ledger.read().entries:
-            Path(ledger.path).unlink()
+@contextmanager
+def removed_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
+    """Remove a file that is new if the block fails before its first entry.
+
+    The lock file stays, as others may wait for it.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, ValueError):  # of a file that has changed or is gone
+            if ledger is not None:
+                with ledger._locked():
+                    if not ledger.read().entries:
+                        Path(ledger.path).unlink()
+        raise
 
 
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
