@@ -106,8 +106,8 @@ class Chart(NamedTuple):
     They are the values of independent rows, z = back w, as fluxes are combinations of
     few others, while the null space of their equalities is dense in an orthonormal
     basis. A solver's time depends on the entries that are not 0. ``back`` is empty if
-    w = z. Coordinates that were solved from sparse equalities are the sparsest ones, and
-    ``held`` are those equalities: held w = 0.
+    w = z. If z solves sparse equalities, w are the coordinates that it solves them
+    from, and ``held`` the equalities: held w = 0.
     """
 
     rows: Rows  # sparse, or the unit rows themselves
