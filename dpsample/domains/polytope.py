@@ -704,7 +704,8 @@ class Polytope(Domain):
     @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        return bounds.is_bounded(self.free.A)
+        chart = None if self.A_eq is None else self._given_chart
+        return bounds.is_bounded(self.free.A, chart)
 
     def affine_dim(self, dim: int) -> int:
         """Return ``dim`` less the number of equalities."""

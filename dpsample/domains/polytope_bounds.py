@@ -133,7 +133,7 @@ class Chart(NamedTuple):
         back = linalg.solve_triangular(triangle[:, :dim], across.T)
         return cls(sparse.csr_array(rows), np.ascontiguousarray(back.T))
 
-    def equalities(self, count: int) -> dict[str, Any]:
+    def equalities(self, count: int) -> "dict[str, Rows]":
         """Arguments of a program whose ``count`` last variables are not in them."""
         if self.held is None:
             return {}
@@ -164,7 +164,7 @@ def _below(rows: Rows, more: Rows) -> Rows:
     """Append rows to rows, sparse if those are."""
     from scipy import sparse
 
-    if isinstance(rows, np.ndarray):
+    if isinstance(rows, np.ndarray) and isinstance(more, np.ndarray):
         return np.vstack([rows, more])
     longer: Rows = sparse.vstack([rows, sparse.csr_array(more)], format="csr")
     return longer
@@ -342,14 +342,15 @@ def _contradiction(
 ) -> tuple[Ints, Array]:
     """Few inequalities of which a combination is below 0, and the combination."""
     # min <y, distances> over A'y = 0, sum y = 1, y >= 0: the dual of `_largest_ball`.
-    known = chart.equalities(1)
-    whole, num_held = chart.with_gain(), len(known.get("b_eq", ()))
+    whole, num_held = chart.with_gain(), 0
+    if chart.held is not None:
+        whole = _below(whole, chart.equalities(1)["A_eq"])
+        num_held = chart.held.shape[0]
+    cost = np.minimum(distances / abs(distances.min()), REACH)
     answer = _solve(
-        np.append(
-            np.minimum(distances / abs(distances.min()), REACH), np.zeros(num_held)
-        ),
-        bounds=[(0.0, None)] * len(distances) + [(None, None)] * num_held,
-        A_eq=(_below(whole, known["A_eq"]) if known else whole).T,
+        np.append(cost, np.zeros(num_held)),
+        bounds=[(0.0, np.inf)] * len(cost) + [(-np.inf, np.inf)] * num_held,
+        A_eq=whole.T,
         b_eq=np.append(np.zeros(chart.rows.shape[1]), 1.0),
     )
     if answer.x is None:
@@ -439,14 +440,14 @@ def _combination(matrix: Array, weights: Array) -> list[Fraction] | None:
     return y if all(a > 0 for a in y) else None
 
 
-def is_bounded(matrix: Array) -> bool:
+def is_bounded(matrix: Array, chart: Chart | None = None) -> bool:
     """Whether ``A d <= 0`` forces d = 0: the rows positively span the space."""
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
-    chart = Chart.of(unit)
+    chart = Chart.of(unit) if chart is None else chart
     if chart.back.size:
-        return _is_spanned(chart.rows)
+        return _is_spanned(chart.rows, chart.held)
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
     # 1e-9, so a coordinate's unit is between its smallest and its largest entry.
     entries = np.where(unit == 0.0, np.nan, np.abs(unit))
@@ -456,10 +457,15 @@ def is_bounded(matrix: Array) -> bool:
     return _is_spanned(unit)
 
 
-def _is_spanned(rows: Rows) -> bool:
-    """Whether a combination of the rows, all with weights of at least 1, is 0."""
+def _is_spanned(rows: Rows, held: "Rows | None" = None) -> bool:
+    """Whether a combination is 0 of all rows, at least once, and equalities."""
     level = -np.asarray(rows.sum(axis=0)).ravel()
-    answer = _solve(np.ones(rows.shape[0]), bounds=(0.0, None), A_eq=rows.T, b_eq=level)
+    cost, signs = np.ones(rows.shape[0]), [(0.0, np.inf)] * rows.shape[0]
+    if held is not None:
+        num_held = held.shape[0]
+        rows, signs = _below(rows, held), signs + [(-np.inf, np.inf)] * num_held
+        cost = np.append(cost, np.zeros(num_held))
+    answer = _solve(cost, bounds=signs, A_eq=rows.T, b_eq=level)
     return bool(answer.status == 0)
 
 

@@ -288,7 +288,9 @@ def test_given_coordinates_are_a_sparse_chart_of_networks():
     assert chart.rows.nnz == 238 and chart.held.nnz == np.count_nonzero(body.A_eq)
     np.testing.assert_allclose(chart.rows @ w, unit @ z, atol=1e-12)
     np.testing.assert_allclose(chart.moved(w), z, atol=1e-12)
-    assert body.contains(body.default_center(119))
+    assert body.contains(body.default_center(119)) and body.is_bounded
+    half = Polytope(body.A[:119], body.b[:119], body.A_eq, body.b_eq)
+    assert half._given_chart is not None and not half.is_bounded
 
 
 def test_networks_without_fluxes_are_refused_as_contradictions():
