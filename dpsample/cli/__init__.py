@@ -55,7 +55,7 @@ def _run(given: list[str]) -> int:
         screen.flush()
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except SystemExit as end:  # of the option parser: no reader, or a completion
+    except SystemExit as end:  # the option parser had no reader, or completed
         return end.code if isinstance(end.code, int) else FAILED
     except KeptError as error:
         screen.tell(f"error: {error}")

@@ -116,7 +116,7 @@ def print_parameters(answer: Release) -> None:
 def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
     """Open the ledger of a command; make it, with a total, where there is none.
 
-    Of one that exists the total is its own, which may be repeated.
+    An existing ledger has its own total, which the options may repeat.
     """
     path, relation = options.ledger, options.relation
     epsilon, delta = options.ledger_epsilon, options.ledger_delta
@@ -128,10 +128,7 @@ def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
     others = (options.file, options.evaluate, options.bounds, options.output)
     screen.check_outputs(*others, ledger=path)
     if path.exists():
-        try:
-            kept = read_ledger(path)
-        except ValueError as error:
-            check.fail("--ledger", "the file of a ledger", str(path), str(error))
+        kept = read_ledger(path, "--ledger")
         if kept.relation != relation:
             remedy = "Pass its own with --relation, or start another."
             condition = f"a ledger under {relation!r}"

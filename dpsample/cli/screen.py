@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal, TextIO
+from typing import Literal
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -28,7 +28,8 @@ NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
 # Characters. Columns of sentences are wrapped, but not below this width.
-LEAST_WIDTH, UNLIMITED_WIDTH = 30, 1_000_000
+LEAST_WIDTH = 30
+UNLIMITED_WIDTH = 1_000_000  # for measuring a table
 MINUTE_SECONDS = 60.0
 
 
@@ -89,14 +90,14 @@ def tell(text: str) -> None:
     if sys.stderr is None:  # closed by the shell: print would take stdout
         return
     with suppress(OSError, ValueError):
-        line = plain(" ".join(f"dpsample: {text}".split()))
+        line = check.printable(" ".join(f"dpsample: {text}".split()))
         print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def heartbeat(command: str) -> Iterator[None]:
     """Say each minute on stderr what runs, where no terminal shows a live line."""
-    if _is_terminal(sys.stderr):
+    if files.is_terminal(sys.stderr):
         yield
         return
     # A queue, because Ctrl-C in the locks of an event could stop both threads for good.
@@ -117,24 +118,13 @@ def heartbeat(command: str) -> Iterator[None]:
         end.put(None)
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and not stream.closed and stream.isatty()
-
-
-def plain(text: str) -> str:
-    """Show control characters as escapes: a file's names must not steer a terminal."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
-    )
-
-
 def print_whole(table: Table) -> None:
     """Print a table that is as wide as the terminal, or as its longest words need."""
     for column in table.columns:
         if column.no_wrap:  # Rich asks for its longest word only
             column.min_width = max((cell_len(str(c)) for c in column.cells), default=0)
-    least = console(UNLIMITED_WIDTH).measure(table).minimum
-    console(max(least, shutil.get_terminal_size().columns)).print(table)
+    min_width = console(UNLIMITED_WIDTH).measure(table).minimum
+    console(max(min_width, shutil.get_terminal_size().columns)).print(table)
 
 
 def print_table(
@@ -150,16 +140,18 @@ def print_table(
     Columns of ``sentences`` are wrapped between words, to fit the terminal. All others
     have the width of their longest cell: nothing is cut, however narrow a terminal is.
     """
-    texts = [list(head), *([plain(cell) for cell in row] for row in rows)]
+    texts = [list(head), *([check.printable(cell) for cell in row] for row in rows)]
     columns = list(zip(*texts, strict=True))
     widths = [max(map(cell_len, cells)) for cells in columns]
     wrapped = [j for j, name in enumerate(head) if name in sentences]
     frame = 3 * len(widths) + 1
     fixed = sum(width for j, width in enumerate(widths) if j not in wrapped)
     for j in wrapped:
-        room = (shutil.get_terminal_size().columns - frame - fixed) // len(wrapped)
+        column_width = (shutil.get_terminal_size().columns - frame - fixed) // len(
+            wrapped
+        )
         longest = max(cell_len(word) for cell in columns[j] for word in cell.split())
-        widths[j] = min(widths[j], max(room, LEAST_WIDTH, longest))
+        widths[j] = min(widths[j], max(column_width, LEAST_WIDTH, longest))
     table = Table()
     for j, name in enumerate(head):
         side = sides[j] if j < len(sides) else "right"

@@ -106,6 +106,13 @@ def user_level() -> int:
     return last + 1
 
 
+def printable(text: str) -> str:
+    """Return a text with escapes for control characters, which a terminal obeys."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
     """Give a door Python's numbers for NumPy's, whose arithmetic rounds or wraps more.
 

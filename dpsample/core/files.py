@@ -9,10 +9,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from dpsample.core import check
 
 OWNER_ONLY = 0o600
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a standard stream is there, and a person may read it."""
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 def check_output(name: str, path: Path) -> None:

@@ -194,8 +194,8 @@ def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
         step_size(chains, ess),
         too_few(chains, ess),
         bias(chains),
-        tails(chains),
-        settled(chains),
+        unreached_tails(chains),
+        unsettled_metric(chains),
         interrupted(chains),
     )
     return [finding for finding in findings if finding]
@@ -292,7 +292,7 @@ def bias(chains: ChainDraws) -> Finding | None:
 
 
 def interrupted(chains: ChainDraws) -> Finding | None:
-    """Whether the run was stopped by hand or by its time limit."""
+    """Return a note if the run was stopped by hand or by its time limit."""
     is_out_of_time = chains.attributes.get("is_out_of_time", False)
     if not (is_out_of_time or chains.attributes.get("is_interrupted", False)):
         return None
@@ -306,8 +306,8 @@ def interrupted(chains: ChainDraws) -> Finding | None:
     )
 
 
-def tails(chains: ChainDraws) -> Finding | None:
-    """Whether the sampler found tails that its proposals do not reach."""
+def unreached_tails(chains: ChainDraws) -> Finding | None:
+    """Return a finding if the sampler saw tails that its proposals do not reach."""
     if chains.attributes.get("reaches_tails", 1):
         return None
     return Finding(
@@ -319,8 +319,8 @@ def tails(chains: ChainDraws) -> Finding | None:
     )
 
 
-def settled(chains: ChainDraws) -> Finding | None:
-    """Whether the warm-up ended with a metric that passed no test."""
+def unsettled_metric(chains: ChainDraws) -> Finding | None:
+    """Return a note if the warm-up ended with a metric that passed no test."""
     if chains.attributes.get("has_settled", 1):
         return None
     return Finding(

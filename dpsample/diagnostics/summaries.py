@@ -110,10 +110,12 @@ def read(draws: DataTree) -> ChainDraws:
 
 def superchains(theta: DataArray) -> Ints | None:
     """Superchain of each chain, from the coordinate, if each has two chains or more."""
-    given = theta.coords.get("superchain")
-    if given is None or given.dims != ("chain",):
+    coordinate = theta.coords.get("superchain")
+    if coordinate is None or coordinate.dims != ("chain",):
         return None
-    _, groups, sizes = np.unique(given.values, return_inverse=True, return_counts=True)
+    _, groups, sizes = np.unique(
+        coordinate.values, return_inverse=True, return_counts=True
+    )
     return groups if len(sizes) > 1 and sizes.min() > 1 else None
 
 
@@ -214,36 +216,36 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
     return columns
 
 
-def _of_chains(moved: Array) -> dict[str, Array]:
+def _of_chains(draws: Array) -> dict[str, Array]:
     """Return errors and effective sizes by autocorrelations."""
     from arviz_stats.base import array_stats
 
     axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
-    squares = (moved - moved.mean(axis=(0, 1))) ** 2
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2
     return {
-        "mcse_mean": array_stats.mcse(moved, method="mean", **axes),
-        "mcse_sd": array_stats.mcse(moved, method="sd", **axes),
-        "ess_bulk": array_stats.ess(moved, method="bulk", **axes),
-        "ess_tail": array_stats.ess(moved, method="tail", prob=TAIL_PROB, **axes),
+        "mcse_mean": array_stats.mcse(draws, method="mean", **axes),
+        "mcse_sd": array_stats.mcse(draws, method="sd", **axes),
+        "ess_bulk": array_stats.ess(draws, method="bulk", **axes),
+        "ess_tail": array_stats.ess(draws, method="tail", prob=TAIL_PROB, **axes),
         "ess_square": array_stats.ess(squares, method="bulk", **axes),
     }
 
 
-def _of_chain_means(moved: Array) -> dict[str, Array]:
+def _of_chain_means(draws: Array) -> dict[str, Array]:
     """Return errors and effective sizes by means of independent chains."""
-    squares = (moved - moved.mean(axis=(0, 1))) ** 2
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2
 
     def error(values: Array) -> Array:
         return np.asarray(
             values.mean(axis=1).std(axis=0, ddof=1) / math.sqrt(len(values))
         )
 
-    ends = np.quantile(moved, [TAIL_PROB, 1.0 - TAIL_PROB], axis=(0, 1))
-    tails = [sizes_of_means((moved <= end).astype(np.float64)) for end in ends]
+    ends = np.quantile(draws, [TAIL_PROB, 1.0 - TAIL_PROB], axis=(0, 1))
+    tails = [sizes_of_means((draws <= end).astype(np.float64)) for end in ends]
     return {
-        "mcse_mean": error(moved),
-        "mcse_sd": error(squares) / (2.0 * moved.std(axis=(0, 1), ddof=1)),
-        "ess_bulk": sizes_of_means(normal_scores(moved)),
+        "mcse_mean": error(draws),
+        "mcse_sd": error(squares) / (2.0 * draws.std(axis=(0, 1), ddof=1)),
+        "ess_bulk": sizes_of_means(normal_scores(draws)),
         "ess_tail": np.fmin(*tails),
         "ess_square": sizes_of_means(normal_scores(squares)),
     }
@@ -260,11 +262,11 @@ def r_hat(values: Array, superchains: Ints | None = None) -> Array:
     if are_many_and_short(*values.shape[:2]):
         if superchains is not None:
             folded = np.abs(values - np.median(values, axis=(0, 1)))
-            both = (
+            r_hats = (
                 nested_r_hats(normal_scores(x), superchains)[0]
                 for x in (values, folded)
             )
-            return np.asarray(np.fmax(*both))
+            return np.asarray(np.fmax(*r_hats))
         if values.shape[1] < MIN_DRAWS:
             return np.full(values.shape[2], np.nan)
     if len(values) == 1:

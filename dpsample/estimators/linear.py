@@ -95,7 +95,7 @@ def _in_order(table: Any) -> Any:
 
 
 def _are_counted(labels: list[object]) -> bool:
-    """Whether labels of columns are 0, 1 and so on, in any order."""
+    """Return whether labels of columns are 0, 1 and so on, in any order."""
     return bool(labels) and {*map(str, labels)} == {*map(str, range(len(labels)))}
 
 

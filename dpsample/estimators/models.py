@@ -303,18 +303,18 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             check.fail("classes", "two of one kind", check.shown(public))
         if public is None:
             warnings.warn(READ, UserWarning, stacklevel=check.user_level())
-        given, found = found, found[np.unique(_keys(found), return_index=True)[1]]
-        if len(found) > 2:
-            kind = type_of_target(found)
+        distinct = found[np.unique(_keys(found), return_index=True)[1]]
+        if len(distinct) > 2:
+            kind = type_of_target(distinct)
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
                 f"{kind}."
             )
-        if len(found) < 2:
+        if len(distinct) < 2:
             remedy = "Pass the public ones (classes=...)."
-            got = f"one class: {given.tolist()}"
+            got = f"one class: {found.tolist()}"
             check.fail("classes", "two different ones", got, remedy)
-        return found
+        return distinct
 
     def decision_function(self, X: object) -> Array:
         """Return <x, coef> + intercept: positive for the second class.

@@ -155,7 +155,7 @@ def _places(values: Sequence[Any]) -> dict[object, float]:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is its own place: True and False are names."""
+    """Return whether a value is its own place: True and False are names."""
     if isinstance(value, bool):
         return False
     return isinstance(value, int | float) and math.isfinite(value)

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from dpsample.core import check
+from dpsample.core import check, files
 from dpsample.experiments.configuration import (
     Bundle,
     Configuration,
@@ -207,14 +207,11 @@ def _display(
     line: AbstractContextManager[Callable[..., None]]
     line = nullcontext(lambda done, left: None)
     # To ask `progress` costs the import of every sampler.
-    is_seen = "IPython" in sys.modules
-    if sys.stderr is not None and not sys.stderr.closed:
-        is_seen = is_seen or sys.stderr.isatty()
+    is_seen = "IPython" in sys.modules or files.is_terminal(sys.stderr)
     if is_wanted and is_seen:
         from dpsample.running import progress as screen
 
-        if screen.is_shown():
-            line = screen.counter(f"study {name}", "replicates", total)
+        line = screen.counter(f"study {name}", "replicates", total)
     with line as show:
 
         def on_rows(rows: list[Row]) -> None:

@@ -164,7 +164,7 @@ class DiscreteLaplace(Noise):
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
         noise = self._integers(rng, len(whole))
-        # Of sums: noise that ends somewhere would tell from which value it set out.
+        # Sums are cut off, and not the noise: where it ends would tell the query.
         sums = [_cut_off(int(v) + z) for v, z in zip(whole, noise, strict=True)]
         return np.array(sums, np.float64)
 
@@ -180,8 +180,8 @@ class DiscreteLaplace(Noise):
 
 def _cut_off(value: int) -> int:
     """Nearest integer up to 2^52 in size: Python's have no end, doubles do."""
-    most = int(2.0 * REACH)
-    return min(max(value, -most), most)
+    largest = int(2.0 * REACH)
+    return min(max(value, -largest), largest)
 
 
 def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:

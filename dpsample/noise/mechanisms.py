@@ -237,14 +237,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     >>> round(mech.noise.scale, 9), mech.gdp
     (2.0, None)
     """
-    scale = pure_scale(budget, sensitivity)
-    return certified(
-        Laplace(scale),
-        budget,
-        inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
-        event=PureEvent(budget.epsilon),  # the scale is rounded up
-        norm=1.0,
-    )
+    return _l1_mechanism(Laplace, budget, sensitivity)
 
 
 @check.plain
@@ -287,9 +280,16 @@ def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanis
     ('int', True)
     """
     check.integer(1, most=int(REACH), sensitivity=sensitivity)
+    return _l1_mechanism(DiscreteLaplace, budget, sensitivity)
+
+
+def _l1_mechanism(
+    kind: type[Laplace] | type[DiscreteLaplace], budget: Budget, sensitivity: float
+) -> AdditiveMechanism:
+    """Return the pure mechanism of noise whose log density falls with the l1 norm."""
     scale = pure_scale(budget, sensitivity)
     return certified(
-        DiscreteLaplace(scale),
+        kind(scale),
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
         event=PureEvent(budget.epsilon),  # the scale is rounded up

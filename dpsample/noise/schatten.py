@@ -179,7 +179,7 @@ def schatten_gaussian(
     return out
 
 
-@np.errstate(under="ignore")  # of powers of huge exponents
+@np.errstate(under="ignore")  # powers of huge exponents are 0
 def schatten_plan(shape: tuple[int, int], r: float) -> SchattenPlan:
     """Return what the kernels need to draw with Schatten cone-measure direction.
 

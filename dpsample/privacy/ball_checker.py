@@ -38,7 +38,8 @@ FIRST_BITS, MOST_BITS = 64, 1 << 14
 SMALLEST_NORMAL = 2.0**-1022
 AGREEMENT = 1e-9  # of numbers that are stated twice, for the reader
 DRAW, EVENT = "dpsample certificate 2", "dpsample event certificate 2"
-RELEASE, FIT = "dpsample-release-3", "dpsample-fit-1"
+RELEASE = "dpsample-release-3"
+FIT = "dpsample-fit-1"
 DRAW_FIELDS = set(
     "format registry releasable facts budget p risk calibration sampler_share "
     "strong_convexity confidence regularizer lipschitz diff_lipschitz range_bound k mu "
@@ -924,10 +925,10 @@ def _steps(c: Json, inputs: Json) -> tuple[str, str, str]:
     bound = _number(inputs[names[0]], names[0])
     stddev = _number(inputs.get(noise), noise)
     called = re.search(r"[(, ]num_steps=([0-9]+)[,)]", c["mechanism"])
-    given = {int(called[1])} if called else set()
-    given |= {inputs["num_steps"]} if "num_steps" in inputs else set()
-    _need(len(given) == 1, "the number of steps is not stated once")
-    (steps,) = given
+    counts = {int(called[1])} if called else set()
+    counts |= {inputs["num_steps"]} if "num_steps" in inputs else set()
+    _need(len(counts) == 1, "the number of steps is not stated once")
+    (steps,) = counts
     _need(type(steps) is int and steps >= 1, "num_steps is no count")
     clip = re.search(r"[(, ](?:clip|threshold)=([0-9.e+-]+)[,)]", c["mechanism"])
     if clip is None or float(clip[1]) != bound:
@@ -935,8 +936,8 @@ def _steps(c: Json, inputs: Json) -> tuple[str, str, str]:
     shift = SHIFTS[c["budget"]["relation"]]
 
     def sides() -> tuple[Ball, Ball]:
-        moved = shift * arb(bound) * arb(steps).sqrt() / facts["num_records"]
-        return moved / arb(stddev), arb(c["event"]["gdp"])
+        sensitivity = shift * arb(bound) * arb(steps).sqrt() / facts["num_records"]
+        return sensitivity / arb(stddev), arb(c["event"]["gdp"])
 
     return _at_most("event of the noise<=event", sides)
 

@@ -99,7 +99,7 @@ class Sum(NamedTuple):
     binary: Fraction
 
     def is_within(self, limit: float) -> bool:
-        """Whether the sum is at most a number, in one of the readings of all."""
+        """Return whether the sum is at most a number, in one of the two readings."""
         return self.decimal <= _decimal(limit) or self.binary <= Fraction(limit)
 
     def least(self) -> float:

@@ -322,7 +322,7 @@ def _gamma(rest: float, epsilon: float) -> float:
     share = max(rest, 0.0) * (1.0 - 1e-12)
     gamma = share * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
     if gamma < check.SMALLEST_NORMAL and share > 4.0 * check.SMALLEST_NORMAL:
-        most = math.floor(math.log(share / check.SMALLEST_NORMAL - 1.0))
-        condition = f"below {most}, where the sampler's part of delta is {share:.4g}"
+        limit = math.floor(math.log(share / check.SMALLEST_NORMAL - 1.0))
+        condition = f"below {limit}, where the sampler's part of delta is {share:.4g}"
         check.fail("epsilon", condition, epsilon, SPEND_MORE)
     return gamma

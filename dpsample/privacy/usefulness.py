@@ -39,8 +39,8 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 # who publishes 0 loses no more.
 USELESS_SHARE = 1.0
 # The same of the noise in the coefficients, for which the formula above is a lower
-# bound. Of 120 indicators in 3000 records (epsilon = 1, share 0.33) private fits kept a
-# quarter of what the best model gains on the answer 0; of 60 (0.08), two thirds.
+# bound. With 120 indicators in 3000 records (epsilon = 1, share 0.33) private fits kept
+# a quarter of what the best model gains on the answer 0; with 60 (0.08), two thirds.
 NOISE_SHARE = 0.25
 # Fewer records are an example of the format, from which nobody expects an answer.
 MIN_RECORDS = 10
@@ -66,12 +66,12 @@ def loss_of_zero(facts: PublicFacts) -> float:
     with np.errstate(over="ignore"):
         is_positive = bool((facts.loss.value(margins, responses) >= 0.0).all())
     with np.errstate(invalid="ignore"):
-        moved = facts.lipschitz_or_inf(2.0) * facts.radius
-    return min(highest if is_positive else math.inf, moved)
+        by_slope = facts.lipschitz_or_inf(2.0) * facts.radius
+    return min(highest if is_positive else math.inf, by_slope)
 
 
 def _is_unknown(loss: Loss) -> bool:
-    """Whether a loss has no values: a record's gradient, or what a file declares."""
+    """Return whether a loss has no values: a file declares it, or its gradient."""
     is_read = isinstance(loss, Custom) and loss.functions is None
     return is_read or isinstance(loss, RecordGradient)
 
@@ -96,16 +96,16 @@ def max_coefficients(facts: PublicFacts, budget: Budget) -> float:
     if isinstance(facts.loss, CalibratedLogistic | CappedLogistic):
         facts = replace(facts, loss=Logistic())  # it tells the same odds
     lipschitz, curvature = facts.lipschitz_or_inf(2.0), smoothness_or_inf(facts)
-    least = loss_of_zero(facts)
-    if not (math.isfinite(lipschitz + least) and budget.delta > 0.0):
+    zero_loss = loss_of_zero(facts)
+    if not (math.isfinite(lipschitz + zero_loss) and budget.delta > 0.0):
         return math.inf
     if math.isinf(curvature):
         curvature = lipschitz**2 / (KINK_WIDTH * (facts.response_bound or 1.0))
     if curvature == 0.0:
         return math.inf
     noise = noise_cost(facts, budget, lipschitz=lipschitz, reach=1.0)
-    scale = math.sqrt(facts.dim)  # of the whole gradient's noise
-    return scale * math.sqrt(2.0 * NOISE_SHARE * least * curvature) / noise
+    scale = math.sqrt(facts.dim)  # the noise of the whole gradient has this size
+    return scale * math.sqrt(2.0 * NOISE_SHARE * zero_loss * curvature) / noise
 
 
 def reservations(
@@ -118,21 +118,23 @@ def reservations(
     """
     if facts.num_records < MIN_RECORDS:
         return ()
-    found, least = [], loss_of_zero(facts)
-    if USELESS_SHARE * least < risk_bound < math.inf:
-        found.append(
+    reasons, zero_loss = [], loss_of_zero(facts)
+    if USELESS_SHARE * zero_loss < risk_bound < math.inf:
+        reasons.append(
             f"noise may cost {risk_bound:.3g} in mean loss, and the answer 0 at most "
-            f"{least:.3g}: an answer may be worse than 0. Use "
-            f"{_smaller(facts, least / risk_bound)}, more records or a larger epsilon."
+            f"{zero_loss:.3g}: an answer may be worse than 0. Use "
+            f"{_smaller(facts, zero_loss / risk_bound)}, more records or a larger "
+            "epsilon."
         )
-    most = max_coefficients(facts, budget)
-    if facts.dim > most:
-        found.append(
-            f"{facts.num_records} records tell about {math.floor(most)} coefficients "
-            f"at this budget, and there are {facts.dim}: noise rules the answer. "
-            "Merge rare levels, drop columns, or use more records or a larger epsilon."
+    max_dim = max_coefficients(facts, budget)
+    if facts.dim > max_dim:
+        reasons.append(
+            f"{facts.num_records} records tell about {math.floor(max_dim)} "
+            f"coefficients at this budget, and there are {facts.dim}: noise rules the "
+            "answer. Merge rare levels, drop columns, or use more records or a larger "
+            "epsilon."
         )
-    return tuple(f"Public facts show that {reason}" for reason in found)
+    return tuple(f"Public facts show that {reason}" for reason in reasons)
 
 
 def _smaller(facts: PublicFacts, share: float) -> str:

@@ -26,8 +26,7 @@ from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
 Progress = Callable[[int, int, CheckpointRun], None]
 
 CHECKPOINT_SECONDS = 30.0
-# After Ctrl-C or a time limit a chunk may go on for so long; then it is given up, at a
-# pause.
+# After Ctrl-C or a time limit a chunk may go on for so long, and is then given up.
 GRACE_SECONDS = 0.05
 # How often the screen hears of a chunk that lasts.
 WAIT_SECONDS = 0.2
@@ -44,7 +43,7 @@ class TimeLimit:
         self.due = math.inf if seconds is None else self.clock() + seconds
 
     def is_over(self, grace: float = 0.0) -> bool:
-        """Whether the time came at least ``grace`` seconds ago."""
+        """Return whether the time came at least ``grace`` seconds ago."""
         return self.due < math.inf and self.clock() >= self.due + grace
 
     def halfway(self) -> "TimeLimit":
@@ -123,9 +122,9 @@ def run(
     draws per task, say otherwise.
 
     The file ``checkpoint`` is written every 30 seconds, on interrupt, at the time
-    ``limit`` and at the end. If
-    it exists the run continues from it, bit for bit; ``identity`` is a hash of what is
-    sampled, and a checkpoint of something else is refused. ``extend`` maps the draws
+    ``limit`` and at the end. If it exists the run continues from it, bit for bit;
+    ``identity`` is a hash of what is sampled, and a checkpoint of something else is
+    refused. ``extend`` maps the draws
     kept so far to the number wanted: it is asked when there are ``num_draws``, and
     again when there are as many as it said. ``on_progress`` is called with (draws done
     by every chain, total, run), warm-up included. ``interrupts`` are those of a block
@@ -232,7 +231,7 @@ class _Loop:
                 self.saved = time.monotonic()
 
     def has_to_end(self, interrupted: list[float], grace: float = 0.0) -> bool:
-        """Whether Ctrl-C or the time limit came at least ``grace`` seconds ago."""
+        """Return whether Ctrl-C or the limit came at least ``grace`` seconds ago."""
         if interrupted and time.monotonic() >= interrupted[0] + grace:
             return True
         return self.limit.is_over(grace)

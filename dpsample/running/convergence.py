@@ -48,9 +48,9 @@ ENOUGH = 400.0
 # Draws per chain after a trial run of as much time that knew no effective size, in
 # units of its own: more will not be made.
 CUT_GROWTH = 4
-# Chains from which a run has superchains, and how many; draws per chain below which
-# such chains are short.
-MANY_CHAINS, NUM_SUPERCHAINS, MANY_DRAWS = 128, 8, 100
+MANY_CHAINS = 128  # chains from which a run has superchains
+NUM_SUPERCHAINS = 8
+MANY_DRAWS = 100  # draws per chain below which many chains are short
 MIN_SUPERCHAINS = 4  # starts that are compared, at least
 
 
@@ -80,7 +80,7 @@ def groups_of(starts: Sequence[Array]) -> Ints | None:
 
 
 def are_many_and_short(num_chains: int, num_draws: int) -> bool:
-    """Whether chains are at least 128, of fewer than 100 draws each."""
+    """Return whether chains are at least 128, of fewer than 100 draws each."""
     return num_chains >= MANY_CHAINS and num_draws < MANY_DRAWS
 
 
@@ -167,10 +167,10 @@ class RunFacts:
 
     def more_draws(self, growth: int) -> str:
         """Return what to try if so many times as many draws are wanted."""
-        more = f"About {growth} times as many draws (target_ess=... finds the number)"
+        advice = f"About {growth} times as many draws (target_ess=... finds the number)"
         if self.is_independent:
-            return f"{more}."
-        return f"{more}, or a sampler that moves farther: num_steps=..., or another."
+            return f"{advice}."
+        return f"{advice}, or a sampler that moves farther: num_steps=..., or another."
 
 
 USUAL = RunFacts()
@@ -186,7 +186,7 @@ class Convergence:
     length: int  # of a chain
     num_draws: int  # of all chains together
     group_size: float = math.inf  # chains of a superchain, if R-hat is nested
-    noise: float = math.nan  # of a nested R-hat, see `numerics.mixing.nested_r_hats`
+    noise: float = math.nan  # see `numerics.mixing.nested_r_hats`
 
     @classmethod
     def of(
@@ -205,7 +205,7 @@ class Convergence:
         moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) != 0.0)
         if is_short or not moving.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
-        r_hat, ess, noise = _judged(draws[:, :, moving], groups if is_nested else None)
+        r_hat, ess, noise = _judge(draws[:, :, moving], groups if is_nested else None)
         if groups is not None and is_nested:
             size["group_size"] = len(groups) / len(np.unique(groups))
         least = int(np.argmin(np.where(np.isfinite(ess), ess, 0.0)))
@@ -244,7 +244,7 @@ class Convergence:
     def largest_by_chance(self) -> float:
         """R-hat of independent draws; infinite if they are too few.
 
-        Of superchains it is sqrt(1 + F noise), F of Fisher's law of their means.
+        For superchains it is sqrt(1 + F noise), F of Fisher's law of their means.
 
         Of m parts of L draws of one normal law it is the root of (L - 1 + F) / L, F of
         Fisher's law with m - 1 and m (L - 1) degrees of freedom. Parts are halves of
@@ -295,11 +295,11 @@ def effective_size(draws: Array) -> float:
     coefficients of the bulk ESS of theta and of (theta - mean)^2, for all chains
     together; 0 if a coefficient never moved or the chains are too short.
     """
-    is_short = draws.shape[1] < SHORTEST_RUN
-    is_short = is_short and not are_many_and_short(*draws.shape[:2])
+    are_many = are_many_and_short(*draws.shape[:2])
+    is_short = draws.shape[1] < SHORTEST_RUN and not are_many
     if draws.size == 0 or is_short or not np.ptp(draws, axis=(0, 1)).all():
         return 0.0
-    if are_many_and_short(*draws.shape[:2]):
+    if are_many:
         sizes = sizes_of_means(normal_scores(with_squares(draws)))
     else:
         sizes = verdicts(draws)[1]
@@ -307,8 +307,8 @@ def effective_size(draws: Array) -> float:
     return smallest if smallest > 0.0 else 0.0
 
 
-def _judged(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
-    """R-hats, effective sizes and noise of coefficients, then of squares.
+def _judge(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
+    """Return R-hats, effective sizes and noise of coefficients, then of squares.
 
     R-hats are nested if there are ``groups``; otherwise they have no noise, and are NaN
     for fewer than 4 draws in each of many chains.
@@ -391,7 +391,7 @@ class TrialRun:
             if facts.is_independent:
                 return f"there are too few of these independent draws. {limit}"
             return f"the chains mix too slowly. Use another sampler, or: {limit}"
-        made = f"{larger}, of which the trial run is made"
+        trial = f"{larger}, of which the trial run is made"
         if facts.is_independent:
-            return f"the trial run was too short to tell. {made}."
-        return f"the trial run mixed better. {made}, or look for rare modes."
+            return f"the trial run was too short to tell. {trial}."
+        return f"the trial run mixed better. {trial}, or look for rare modes."

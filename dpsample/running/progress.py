@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from dpsample.core import check, pauses
+from dpsample.core import check, files, pauses
 from dpsample.numerics.mixing import effective_share
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
@@ -39,15 +39,11 @@ FEWEST, NUM_RECENT, NUM_COEFFICIENTS = 20, 20_000, 3
 
 
 def is_shown() -> bool:
-    """Whether this thread may draw on a terminal or in a notebook."""
+    """Return whether this thread may draw on a terminal or in a notebook."""
     is_main = threading.current_thread() is threading.main_thread()
     is_child = multiprocessing.parent_process() is not None
-    return is_main and not is_child and (_in_notebook() or _in_terminal())
-
-
-def _in_terminal() -> bool:
-    stream = sys.stderr
-    return stream is not None and not stream.closed and stream.isatty()
+    is_seen = _in_notebook() or files.is_terminal(sys.stderr)
+    return is_main and not is_child and is_seen
 
 
 def _in_notebook() -> bool:
@@ -69,16 +65,16 @@ def line(is_wanted: bool = True) -> Iterator[Paint]:
     begin, drawn = time.monotonic(), -math.inf
     display: _Notebook | _Terminal | None = None
 
-    def paint(shown: object) -> None:
+    def paint(content: object) -> None:
         nonlocal display, drawn
         now = time.monotonic()
         if now - begin < PATIENCE_SECONDS or now - drawn < REFRESH_SECONDS:
             return
         drawn = now
-        with suppress(Exception):  # of a terminal that is gone, or an encoding
+        with suppress(Exception):  # the terminal is gone, or its encoding too small
             if display is None:
                 display = _Notebook() if _in_notebook() else _Terminal()
-            display.show(shown)
+            display.show(content)
 
     try:
         yield paint
@@ -99,9 +95,9 @@ class _Notebook:
 
         self.handle = display(EMPTY, raw=True, display_id=True)
 
-    def show(self, shown: object) -> None:
-        is_text = isinstance(shown, str)
-        self.handle.update({"text/plain": shown} if is_text else shown, raw=is_text)
+    def show(self, content: object) -> None:
+        is_text = isinstance(content, str)
+        self.handle.update({"text/plain": content} if is_text else content, raw=is_text)
 
     def clear(self) -> None:
         self.handle.update(EMPTY, raw=True)
@@ -114,8 +110,8 @@ class _Terminal:
         from rich.console import Console
         from rich.live import Live
 
-        # Of the terminal itself: by any other width (COLUMNS) lines would be erased in
-        # part.
+        # The width of the terminal itself: by another one (COLUMNS) a part of the lines
+        # would not be erased.
         size = os.terminal_size((0, 0))
         with suppress(OSError, ValueError):
             size = os.get_terminal_size(sys.stderr.fileno())
@@ -127,7 +123,7 @@ class _Terminal:
             emoji=False,
             highlight=False,
         )
-        is_shared = sys.stdout is not None and sys.stdout.isatty()
+        is_shared = files.is_terminal(sys.stdout)
         self.live = Live(
             console=console,
             auto_refresh=False,
@@ -135,9 +131,9 @@ class _Terminal:
             redirect_stdout=is_shared,  # what goes to a file does not end up here
         )
 
-    def show(self, shown: object) -> None:
+    def show(self, content: object) -> None:
         self.live.start()  # once; here, because Ctrl-C finds what is to be erased
-        self.live.update(shown, refresh=True)  # type: ignore[arg-type]
+        self.live.update(content, refresh=True)  # type: ignore[arg-type]
 
     def clear(self) -> None:
         self.live.stop()

@@ -85,7 +85,7 @@ def retreated(target: Gibbs, position: Array) -> Array:
     return np.asarray(position + RETREAT * (interior - position))
 
 
-def reflected(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array:
+def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array:
     """Point at the end of a move ``factor noise`` that the boundary reflects.
 
     If the end p of the move is outside, it goes to the boundary, and the rest v of it
@@ -95,7 +95,7 @@ def reflected(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array
     in a corner, as they are inside. <n, v> > 0, because the domain is convex. Without a
     finite projection or chord the start is where the move came to.
     """
-    domain: Any = target.problem.domain  # whose pieces are kernels
+    domain: Any = target.problem.domain  # its pieces are kernels
     point, move, rest = start, factor @ noise, 1.0
     chord, nearest = np.empty(2), np.empty_like(start)
     for _ in range(MAX_REFLECTIONS):
@@ -269,7 +269,7 @@ class PreparedChain:
         if self.scatter is None:
             return self.start.copy()
         noise = rng.standard_normal((self.scatter.shape[1],))
-        return reflected(self.target, self.start, self.scatter, noise)
+        return reflect_move(self.target, self.start, self.scatter, noise)
 
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""

@@ -120,7 +120,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     is_close = is_close and fit(target).share_inside >= MOSTLY
     if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
-        chain = mixing(FactorizedMetropolis().tuned(target, rng), rng)
+        chain = mixing(FactorizedMetropolis().tune(target, rng), rng)
         if chain is not None and reaches_tails(target, fit(target)):
             return SamplerChoice(FactorizedMetropolis(), why, chain)
     chain = proposed(target, rng) if is_likely else None
@@ -154,7 +154,7 @@ def choose(target: Gibbs) -> SamplerChoice:
 
 
 def sweeps_shortly(prepared: PreparedChain) -> bool:
-    """Whether a sweep follows its slacks, or computes few of them for each chord."""
+    """Return whether a sweep follows its slacks, or computes few for each chord."""
     body = prepared.target.numbers.body
     work = body.matrix.size * len(body.center)
     return prepared.plan.room.kind != CHORD or work <= MAX_CHORD_WORK
@@ -162,7 +162,7 @@ def sweeps_shortly(prepared: PreparedChain) -> bool:
 
 def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
     """Chain of independent proposals, if its trial passes and they reach the tails."""
-    prepared = LaplaceIndependence().tuned(target, rng)
+    prepared = LaplaceIndependence().tune(target, rng)
     chain = mixing(prepared, rng)
     return chain if chain and reaches_tails(target, prepared.plan) else None
 
@@ -219,7 +219,7 @@ def exact_chain(target: Gibbs) -> PreparedChain | None:
 
 
 def draws_exactly(target: Gibbs) -> bool:
-    """Whether exact draws exist and, tried a few times, are not refused for long."""
+    """Return whether exact draws exist and a few tries are not refused for long."""
     return exact_chain(target) is not None
 
 

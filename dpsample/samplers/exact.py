@@ -117,7 +117,7 @@ class Quadratic(NamedTuple):
     upper: Array
     middle: Array  # center of the ball
     radius: float
-    tilt: float  # of V per radius, without a strength
+    tilt: float  # rise of V along a radius, without a strength
 
 
 @kernel(counts_references=False)
@@ -219,7 +219,7 @@ def _isotropic(target: Gibbs) -> Quadratic | None:
     if strength > 0.0:
         mean = center - slope / strength
     elif kind == TILTED_BALL:
-        largest = float(np.abs(slope).max())  # whose square may be no number
+        largest = float(np.abs(slope).max())  # squares may overflow
         size = float(np.linalg.norm(slope / largest))
         mean = body.center - body.radius * (slope / largest / size)
         tilt = largest * size * body.radius

@@ -45,17 +45,22 @@ LEAST_EIGENVALUE = 1e-12  # relative, of a precision that rounding has made sing
 HALVES = np.sqrt(1.0 + np.array([-1.0, 1.0]) * np.sqrt(2.0 / 3.0))
 # Share of the way from the mode to an interior point, off the boundary.
 RETREAT = 1e-3
-# Standard deviations at which tails of the fit are looked at, and the least rise of the
-# energy there, relative to the Gaussian's. In a tail that rises less, a chain is hardly
-# ever, and then it stays for long: its draws agree, and their variance is too small.
-FAR, LEAST_RISE = 5.0, 2.0 / 3.0
-# The search for the direction of the least rise: random directions beside the axes,
-# directions from which it descends, and its steps. A step is that of a curvature that
-# is this multiple of the Gaussian's, and of twice as much where it fails. A direction
-# is left where less than this share of the rise may be gained. Nothing is searched if
-# all rises are within this share of the Gaussian's.
-NUM_DIRECTIONS, NUM_DESCENTS, NUM_DESCENT_STEPS = 4, 8, 16
-CURVATURE, SMALL_GAIN, NEARLY = 1.5, 0.01, 0.05
+FAR = 5.0  # standard deviations at which tails of the fit are looked at
+# Least rise of the energy there, relative to the Gaussian's. In a tail that rises less,
+# a chain is hardly ever, and then it stays for long: its draws agree, and their
+# variance is too small.
+LEAST_RISE = 2.0 / 3.0
+# The search for the direction of the least rise descends from some of the axes and of
+# these random directions.
+NUM_DIRECTIONS = 4
+NUM_DESCENTS = 8
+NUM_DESCENT_STEPS = 16
+# Steps are as for a curvature of this multiple of the Gaussian's; after a step that
+# fails, of twice as much.
+CURVATURE = 1.5
+SMALL_GAIN = 0.01  # share of a rise; a direction that may gain less is left
+# Nothing is searched if all rises are within this share of the Gaussian's.
+NEARLY = 0.05
 
 Found = TypeVar("Found")
 
@@ -376,10 +381,10 @@ def _from_precision(
 def reaches_tails(
     target: Gibbs, gaussian: Ellipsoidal, needed: float = LEAST_RISE * 0.5 * FAR**2
 ) -> bool:
-    """Whether the energy rises by ``needed`` far out in all directions of a Gaussian.
+    """Return whether the energy rises by ``needed`` far out in all directions.
 
     Trials cannot tell: they start from the Gaussian, and see what it proposes. Axes do
-    not suffice, for a tail may be oblique to all of them. So the search starts at the
+    not suffice, because a tail may be oblique to them. So the search starts at the
     axes and at random directions, and descends from the lowest on the sphere of `FAR`
     standard deviations. The energy is convex, but its minimum on a sphere may be
     missed: True is no proof.
@@ -418,27 +423,29 @@ class _Sphere:
 
     def slopes(self, directions: Array) -> Array:
         """Gradients along the sphere, of the rise as a function of the direction."""
-        found = FAR * slopes(self.target, self._points(directions))
-        found = found @ self.gaussian.factor
-        return np.asarray(found - (found * directions).sum(1)[:, None] * directions)
+        gradients = FAR * slopes(self.target, self._points(directions))
+        gradients = gradients @ self.gaussian.factor
+        return np.asarray(
+            gradients - (gradients * directions).sum(1)[:, None] * directions
+        )
 
     def least_rise(self, directions: Array, rises: Array, needed: float) -> float:
         """Return the least rise on paths of descent, or one below ``needed``."""
-        curvatures, least = np.full(len(rises), CURVATURE * FAR**2), math.inf
+        curvatures, lowest = np.full(len(rises), CURVATURE * FAR**2), math.inf
         for _ in range(NUM_DESCENT_STEPS):
-            found = self.slopes(directions)
-            hoped = (found**2).sum(axis=1) / curvatures
+            gradients = self.slopes(directions)
+            hoped = (gradients**2).sum(axis=1) / curvatures
             moving = hoped > SMALL_GAIN * rises
-            least = min(least, float(rises.min()))
-            if not moving.any() or least < needed:
+            lowest = min(lowest, float(rises.min()))
+            if not moving.any() or lowest < needed:
                 break
             directions, rises = directions[moving], rises[moving]
-            curvatures, found = curvatures[moving], found[moving]
-            moved = directions - found / curvatures[:, None]
-            moved /= np.linalg.norm(moved, axis=1, keepdims=True)
-            new = self.rises(moved)
+            curvatures, gradients = curvatures[moving], gradients[moving]
+            proposed = directions - gradients / curvatures[:, None]
+            proposed /= np.linalg.norm(proposed, axis=1, keepdims=True)
+            new = self.rises(proposed)
             is_lower = new < rises
-            directions = np.where(is_lower[:, None], moved, directions)
+            directions = np.where(is_lower[:, None], proposed, directions)
             rises = np.where(is_lower, new, rises)
             curvatures = np.where(is_lower, curvatures, 2.0 * curvatures)
-        return min(least, float(rises.min()))
+        return min(lowest, float(rises.min()))

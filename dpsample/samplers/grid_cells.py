@@ -42,8 +42,8 @@ SLACK = 1e-9
 MAX_TRIES = 100_000
 # Relative size of rounding errors in an energy and its tangent.
 ROUNDING = 1e-10
-# Rounding error of one energy, and the largest that an accept test may have.
-EPSILON, MAX_ERROR = 2.0**-52, 1e-3
+EPSILON = 2.0**-52  # relative rounding error of one energy
+MAX_ERROR = 1e-3  # largest rounding error that an accept test may have
 MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
 TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
 CHECK_EVERY = 50
@@ -316,11 +316,11 @@ def build(target: Gibbs, shape: GaussianFit) -> Cells:
         if other_loss < loss:
             cells = other
     raise_unless_ok(errors.UNCOVERED if cells is None else OK)
-    found = cast(Cells, cells)
-    heaviest = int(np.argmax(np.diff(found.cumulative, prepend=0.0)))
-    is_rough = bool(EPSILON * abs(found.base[heaviest]) > MAX_ERROR)
+    result = cast(Cells, cells)
+    heaviest = int(np.argmax(np.diff(result.cumulative, prepend=0.0)))
+    is_rough = bool(EPSILON * abs(result.base[heaviest]) > MAX_ERROR)
     raise_unless_ok(errors.ROUGH if is_rough else OK)
-    return found
+    return result
 
 
 def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:

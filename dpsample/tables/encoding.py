@@ -214,8 +214,8 @@ class Encoding:
         levels = self.levels
         if levels is None or len(levels) != 2:
             return None
-        place = place_of(self.positive_label, levels, self._facts.file)
-        return None if place < 0 else (levels[1 - place], levels[place])
+        index = place_of(self.positive_label, levels, self._facts.file)
+        return None if index < 0 else (levels[1 - index], levels[index])
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -315,8 +315,8 @@ class Encoding:
             codes = entries.codes(column, levels, schema.file)
             self._refuse_missing(column, codes == ABSENT)
             column.refuse(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
-            place = place_of(self.positive_label, levels, schema.file)
-            return np.where(codes == place, 1.0, -1.0)
+            positive = place_of(self.positive_label, levels, schema.file)
+            return np.where(codes == positive, 1.0, -1.0)
         if self.response_bound is not None:
             return 2.0 * self._unit(column, clipped, clip=self.clip)[0] - 1.0
         return self._complete(column)
@@ -581,16 +581,17 @@ def used_columns(
 
 
 def scales(schema: Schema, target: str | None) -> bool:
-    """Whether a schema declares more than the target, and so every feature."""
+    """Return whether a schema declares more than the target: every feature."""
     return any(name != target for name in schema.declared)
 
 
-def target_name(target: object) -> Any:
+def target_name(target: object) -> str | None:
     """Name of the response, which is a number in a frame of numbered columns."""
     name = column_name(target)
+    if name is None or isinstance(name, str):
+        return name
     remedy = "Columns have names of text, or whole numbers where they are numbered."
-    check.instance((str, type(None)), remedy=remedy, target=name)
-    return name
+    check.fail("target", "a str or NoneType", check.shown(name), remedy)
 
 
 def place_of(label: object, levels: Levels, file: TextFormat) -> int:
@@ -636,7 +637,7 @@ def check_label(schema: Schema, target: str | None, label: object) -> str | None
 
 def label_text(label: object) -> str:
     """Return the text by which bounds may declare a label."""
-    return next(iter(entries.texts(entries.decoded(label))), str(label))
+    return next(iter(entries.texts(entries.decode(label))), str(label))
 
 
 def refuse_undeclared(name: str) -> NoReturn:

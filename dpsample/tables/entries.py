@@ -270,10 +270,10 @@ class Column:
     @cached_property
     def entries(self) -> Array | Sequence[object]:
         """All entries, each of which has the meaning that it has alone."""
-        is_series = hasattr(self._given, "to_native")
-        found: Array | Sequence[Any]
-        found = entries_of(self._given) if is_series else self._given
-        return found
+        if hasattr(self._given, "to_native"):
+            return entries_of(self._given)
+        given: Array | Sequence[object] = self._given
+        return given
 
     def __len__(self) -> int:
         """Count the entries."""
@@ -326,9 +326,9 @@ def entries_of(series: Any) -> Array | list[object]:
     if isinstance(kind, pd.ArrowDtype):
         import pyarrow as pa
 
-        found = pa.array(native.array)
-        chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
-        stored = pa.chunked_array(chunks, found.type)
+        array = pa.array(native.array)
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        stored = pa.chunked_array(chunks, array.type)
         return entries_of(nw.from_native(stored, series_only=True))
     if isinstance(kind, pd.SparseDtype):
         return entries_of(nw.from_native(native.sparse.to_dense(), series_only=True))
@@ -340,7 +340,7 @@ def entries_of(series: Any) -> Array | list[object]:
     if is_short and not series.null_count():
         return np.asarray(series.to_numpy())
     if dtype in (nw.Date, nw.Datetime):
-        return np.asarray(series.to_numpy())  # of UTC
+        return np.asarray(series.to_numpy())  # in UTC
     return list(series.to_list())
 
 
@@ -360,7 +360,7 @@ def _of_categories(series: Any) -> Array | list[object]:
 
 
 def is_missing(entry: object) -> bool:
-    """Whether an entry is None, NaN, NaT, or a missing value of pandas."""
+    """Return whether an entry is None, NaN, NaT, or a missing value of pandas."""
     import pandas as pd
 
     if isinstance(entry, float | np.floating):
@@ -372,7 +372,7 @@ def is_missing(entry: object) -> bool:
     return entry is None or entry is pd.NA or entry is pd.NaT
 
 
-def decoded(entry: object) -> object:
+def decode(entry: object) -> object:
     """Return bytes as their UTF-8 text if they are one, and complex reals as reals.
 
     One complex number makes a whole column of pandas complex.
@@ -419,7 +419,7 @@ def _float(entry: Any) -> float:
 
 def number(entry: Any, file: TextFormat) -> float | None:
     """Return an entry as a number: NaN if it is missing, None if it is not one."""
-    entry = decoded(entry)
+    entry = decode(entry)
     if isinstance(entry, str):
         text = entry.strip()
         return math.nan if text in MISSING else _parsed(text, file)
@@ -435,7 +435,7 @@ def number(entry: Any, file: TextFormat) -> float | None:
 
 def day(entry: object, file: TextFormat) -> float | None:
     """Return an entry as a day counted from year 1: NaN if missing, None if no date."""
-    entry = decoded(entry)
+    entry = decode(entry)
     if isinstance(entry, str):
         text = entry.strip()
         if text in MISSING:
@@ -566,9 +566,9 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
             return ABSENT if entry.strip() in MISSING else UNKNOWN
         return ABSENT if is_missing(entry) else UNKNOWN
 
-    place = text_place if isinstance(levels[0], str) else code_place
-    found = _each(column, lambda entry: place(decoded(entry)))
-    return np.array(found, dtype=np.int64)
+    find_place = text_place if isinstance(levels[0], str) else code_place
+    result = _each(column, lambda entry: find_place(decode(entry)))
+    return np.array(result, dtype=np.int64)
 
 
 def _refuse_short_type(column: Column, levels: Levels) -> None:
@@ -578,14 +578,14 @@ def _refuse_short_type(column: Column, levels: Levels) -> None:
         return
     bits = int(np.finfo(entries.dtype).nmant) + 1
     if any(_is_long(str(level_key(level)), bits) for level in levels):
-        wanted = f"of integers or text, as it has levels from 2**{bits}"
+        condition = f"of integers or text, as it has levels from 2**{bits}"
         remedy = "Read it so, for example as Int64: missing entries make it float."
         name = f"column {check.shown(column.name)}"
-        check.fail(name, wanted, str(entries.dtype), remedy)
+        check.fail(name, condition, str(entries.dtype), remedy)
 
 
 def _is_long(text: str, bits: int) -> bool:
-    """Whether a text is a number beyond those of which the type has every integer."""
+    """Return whether a text is a number from which on a type skips integers."""
     try:
         return 2.0**bits <= abs(float(text)) < math.inf
     except ValueError:
@@ -641,7 +641,7 @@ def _texts_of_date(moment: datetime.date) -> tuple[str, ...]:
     elif moment.tzinfo is not None:
         try:
             moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
-        except OverflowError:  # of a year that is not 1 to 9999
+        except OverflowError:  # the year is not 1 to 9999
             return ()
     day, text = str(moment.date()), str(moment)
     return (day, text, text + UTC) if text == f"{day} 00:00:00" else (text, text + UTC)

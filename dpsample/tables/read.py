@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
-Label = str | float | bytes | None  # of a record; integers and booleans are floats
+# Type of a label. Integers and booleans are floats, as type checkers have it.
+Label = str | float | bytes | None
 LABEL = "label"  # what the response of a LIBSVM file is called
 RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
 SEPARATORS = ",;\t|"
@@ -80,7 +81,7 @@ def read_table(
         any form in which a record may hold it.
     bounds : Schema, str or Path, optional
         Public facts about the columns and the file, or the TOML or JSON file that has
-        them; docs/tables.md describes it. Of a LIBSVM file they declare the response
+        them; docs/tables.md describes it. For a LIBSVM file they declare the response
         only, under the name "label".
     clip : bool
         Move values and rows to their public bounds instead of refusing them.
@@ -252,9 +253,9 @@ def from_libsvm(
 
 
 def _refuse_libsvm_bounds(bounds: Schema) -> NoReturn:
-    wanted = f"about the response {LABEL!r} only for a LIBSVM file"
+    condition = f"about the response {LABEL!r} only for a LIBSVM file"
     remedy = "Its features are taken as they are: declare row_bound."
-    check.fail("bounds", wanted, check.shown(bounds.to_dict()), remedy)
+    check.fail("bounds", condition, check.shown(bounds.to_dict()), remedy)
 
 
 def parse_libsvm(
@@ -422,8 +423,8 @@ def _diagnostics(
     encoding: Encoding, rows: Rows, y: Array, clipped: Counter[str]
 ) -> tuple[str, ...]:
     """Say what was moved to public bounds, and which levels no record has."""
-    told = ", ".join(f"{count} {what}" for what, count in clipped.items())
-    lines = [f"clipped, among {rows.shape[0]} records: {told}"] if told else []
+    counts = ", ".join(f"{count} {kind}" for kind, count in clipped.items())
+    lines = [f"clipped, among {rows.shape[0]} records: {counts}"] if counts else []
     if isinstance(rows, np.ndarray) and encoding.schema is not None:
         is_used = np.any(rows != 0.0, axis=0)
         for name, places in encoding._level_places().items():

@@ -151,24 +151,25 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
     if not isinstance(value, list | tuple) or not value:
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"a non-empty list of {kind}", check.shown(value), remedy)
-    own: Any = str
+    level_type: Any = str
     if kind != "strings" and isinstance(value[0], int | np.integer | np.bool_):
-        own = bool if isinstance(value[0], bool | np.bool_) else int
-    wanted = {str: str, bool: bool | np.bool_, int: int | np.integer}[own]
+        level_type = bool if isinstance(value[0], bool | np.bool_) else int
+    wanted = {str: str, bool: bool | np.bool_, int: int | np.integer}[level_type]
     if any(
-        not isinstance(v, wanted) or (own is int and isinstance(v, bool)) for v in value
+        not isinstance(v, wanted) or (level_type is int and isinstance(v, bool))
+        for v in value
     ):
         remedy = "Quote every entry."
         check.fail(label, f"a list of {kind}", check.shown(value), remedy)
-    given = [own(v) for v in value]
+    given = [level_type(v) for v in value]
     if any(isinstance(v, int) and abs(v) >= 2**53 for v in given):
         remedy = "Quote every entry: doubles do not tell larger ones apart."
         check.fail(label, "of integers below 2**53", check.shown(value), remedy)
     keys = [level_key(v) for v in given] if kind != "strings" else given
-    for place, key in enumerate(keys):
-        if key in keys[:place]:
-            got, remedy = check.shown(given[place]), "Remove one."
-            if given[place] not in given[:place]:
+    for index, key in enumerate(keys):
+        if key in keys[:index]:
+            got, remedy = check.shown(given[index]), "Remove one."
+            if given[index] not in given[:index]:
                 remedy = "Levels are compared without blanks around them, in form NFC."
             check.fail(label, "free of repeated entries", got, remedy)
     return tuple(given)
@@ -183,7 +184,7 @@ def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     return {str(key): value for key, value in named.items()}
 
 
-def column_name(label: object) -> Any:
+def column_name(label: object) -> object:
     """Name of a column, which data frames may number."""
     is_number = isinstance(label, int | np.integer) and not isinstance(label, bool)
     return str(label) if is_number else label

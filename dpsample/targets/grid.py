@@ -28,7 +28,8 @@ DIGITS = 400  # of products of decimals and powers of two
 # Bits of a step that `holds` allows for: the logarithm may be rounded to the next whole
 # number, and linear programs of a polytope have several solutions.
 SPARE_BITS = 4
-ROUNDING = 1e-12  # of a point from coordinates of its hull, relative
+# Relative rounding error of a point that is computed from coordinates of its hull.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,19 +99,19 @@ class PublicGrid:
         return found if self.domain.contains(found) else self.domain.project(found)
 
     def holds(self, theta: Array) -> bool:
-        """Whether `rounded` can have returned ``theta``, so far as that is decidable.
+        """Return whether `rounded` can have made ``theta``, as far as is decidable.
 
         Multiples of a smaller step pass, for machines may differ in what the step
         follows from; so do, on domains without an interior, points near the boundary,
         which a projection may have moved.
         """
         fine = replace(self, step=self.step * 2.0**-SPARE_BITS)
-        again = fine.rounded(theta)
+        rounded = fine.rounded(theta)
         if self.hull is None:
-            is_same = np.array_equal(again, theta)
+            is_same = np.array_equal(rounded, theta)
             return is_same and not np.signbit(theta[theta == 0.0]).any()
         slack = ROUNDING * (1.0 + np.abs(theta).max() + np.abs(self.hull[0]).max())
-        if np.abs(again - theta).max() <= slack:
+        if np.abs(rounded - theta).max() <= slack:
             return True
         inner = self.domain.interior_point(self.dim)
         farther = theta + self.step * math.sqrt(self.dim) / self.room * (theta - inner)

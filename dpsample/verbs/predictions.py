@@ -78,7 +78,7 @@ class Predictor(ABC):
             inverse of the public scaling). Of encoded rows, and without both labels, -1
             or 1, or the margins.
         """
-        margins, is_raw = self._shifted(features, offset)
+        margins, is_raw = self._margins_with_offset(features, offset)
         is_label = self.public_facts.loss.is_classification
         if is_raw and self.encoding is not None:
             return self.encoding.raw_response(margins, is_label=is_label)
@@ -109,15 +109,15 @@ class Predictor(ABC):
         """
         loss = self.public_facts.loss
         if not isinstance(loss, LOG_ODDS):
-            names = " or ".join(each.name for each in LOG_ODDS)
+            names = " or ".join(loss_class.name for loss_class in LOG_ODDS)
             remedy = "Margins of other losses are not log-odds. Use predict or margin."
             check.fail("loss", names, loss.name, remedy)
-        return probabilities(self._shifted(features, offset)[0])
+        return probabilities(self._margins_with_offset(features, offset)[0])
 
-    def _shifted(
+    def _margins_with_offset(
         self, features: object, offset: ArrayLike | None
     ) -> tuple[Array, bool]:
-        """Margins with offsets, and whether the features were a raw table."""
+        """Return margins with offsets, and whether the features were a raw table."""
         margins, is_raw = self._margins(features)
         if offset is not None:
             margins = margins + check.array("offset", offset, shape=margins.shape)

@@ -294,8 +294,10 @@ class Answer(Predictor):
     def _check_written(self, content: Json) -> None:
         """Refuse content that `save` writes otherwise: true, 1 and 1.0 are equal."""
         for name, value in json.loads(self.to_json()).items():
-            given, own = (json.dumps(v, sort_keys=True) for v in (content[name], value))
-            if given != own:
+            stated, written = (
+                json.dumps(v, sort_keys=True) for v in (content[name], value)
+            )
+            if stated != written:
                 got = check.shown(content[name])
                 check.fail(name, "written as `save` writes it", got)
 

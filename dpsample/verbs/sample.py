@@ -367,11 +367,11 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Sampler
 
 
 def _facts(
-    target: Gibbs, chosen: Sampler, prepared: Prepared, sampler: object
+    target: Gibbs, sampler_used: Sampler, prepared: Prepared, sampler: object
 ) -> RunFacts:
     """Facts that decide which remedies make sense."""
     return RunFacts(
-        is_independent=chosen.exactness == "iid",
+        is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),
         has_loss=_has_loss(target),
         is_bounded=target.problem.domain.name != "whole_space",
@@ -381,7 +381,7 @@ def _facts(
 
 
 def _has_loss(target: Gibbs) -> bool:
-    """Whether the energy depends on the records: some feature is not zero."""
+    """Return whether the energy depends on the records: a feature is not zero."""
     if not isinstance(target.home, InMemory):
         return True
     dense, values = target.data.dense, target.data.values
@@ -425,9 +425,11 @@ def _report_limit(
     goes_on = "Call again with this checkpoint, which goes on bit for bit"
     count = run.draws.shape[1]
     if count == 0:
-        made = f"{run.num_discarded} of {num_warmup} draws of the warm-up were made."
-        kept = f" {goes_on}." if has_checkpoint and run.num_discarded else ""
-        _fail_without_draws(max_seconds, made + kept)
+        evidence = (
+            f"{run.num_discarded} of {num_warmup} draws of the warm-up were made."
+        )
+        advice = f" {goes_on}." if has_checkpoint and run.num_discarded else ""
+        _fail_without_draws(max_seconds, evidence + advice)
     instead = "Use a larger max_seconds, or a checkpoint, from which a run goes on"
     warnings.warn(
         f"max_seconds={max_seconds:g} ended the run after {count} of {num_draws} draws "
@@ -449,8 +451,8 @@ def _limit_attributes(
 def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
     """Tree that says which chains have the same start, for nested R-hat."""
     posterior = tree.children["posterior"]
-    own = posterior.to_dataset(inherit=False)
-    posterior.dataset = own.assign_coords(superchain=("chain", groups))
+    dataset = posterior.to_dataset(inherit=False)
+    posterior.dataset = dataset.assign_coords(superchain=("chain", groups))
     return tree
 
 

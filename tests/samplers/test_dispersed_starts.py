@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.samplers import chain
-from dpsample.samplers.chain import reflected
+from dpsample.samplers.chain import reflect_move
 
 D, S = dps.domains, dps.samplers
 DIM = 12
@@ -58,7 +58,7 @@ def starts_at(name, *, is_stretched, num_starts=40):
     start = mode + 1e-3 * (domain.interior_point(DIM) - mode)
     factor = np.ascontiguousarray(basis * scales)
     noise = rng.standard_normal((num_starts, rank))
-    found = np.array([reflected(target, start, factor, z) for z in noise])
+    found = np.array([reflect_move(target, start, factor, z) for z in noise])
     assert all(map(domain.contains, found))
     return start, found, (found - start) @ basis / scales, noise
 

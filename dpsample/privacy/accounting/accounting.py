@@ -30,7 +30,7 @@ package computes is rounded up by more than the difference.)
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dpsample.core import check
 from dpsample.privacy.accounting import loss_distributions
@@ -58,9 +58,9 @@ from dpsample.privacy.accounting.normal_form import (
     MOST_RHO,
     blocks_of,
     ideal,
-    idealized,
+    idealize,
     normal_parts,
-    unsampled,
+    reveal_samples,
     whole_steps,
 )
 from dpsample.privacy.accounting.renyi import sampled_delta
@@ -234,17 +234,17 @@ def _bounds(
         return
     yield _basic_delta(parts, epsilon), ""
     if any(map(has_near, parts)):
-        whole, distance = idealized(parts)
+        whole, distance = idealize(parts)
         yield _near_delta(whole, distance, epsilon, relation, used), ""
     alone = [part for part in parts if _stands_alone(part)]
     if alone:
         yield _split_delta(alone, parts, epsilon, relation, used), ""
         return
     is_within_reach = loss_distributions.is_within_reach(parts, relation)
-    told = unsampled(parts, relation)
-    is_coarse = not is_within_reach or any(map(loss_distributions.is_told, parts))
-    if told != parts and (is_coarse or len(told) == 1):
-        yield _delta(told, epsilon, relation, used), ""
+    revealed = reveal_samples(parts, relation)
+    is_coarse = not is_within_reach or any(map(loss_distributions.is_noiseless, parts))
+    if revealed != parts and (is_coarse or len(revealed) == 1):
+        yield _delta(revealed, epsilon, relation, used), ""
     if is_within_reach:
         yield loss_distributions.composed_delta(parts, epsilon, relation), ""
     elif len(parts) > 1:
@@ -280,12 +280,12 @@ def _near_delta(
         return (ideal_delta + (1.0 + math.exp(loss)) * distance) * ROUND_UP
 
     # Convex in e^loss: what falls after epsilon has fallen before.
-    least = epsilon
+    best = epsilon
     if bound(1.01 * epsilon + 1e-3) > bound(epsilon):
-        least = min(epsilon, _turning_point(parts, distance, relation))
+        best = min(epsilon, _turning_point(parts, distance, relation))
     if used is not None:
-        _delta(parts, least, relation, used)
-    return min(bound(least), 1.0)
+        _delta(parts, best, relation, used)
+    return min(bound(best), 1.0)
 
 
 @functools.lru_cache(maxsize=256)
@@ -302,7 +302,7 @@ def _turning_point(parts: tuple[Event, ...], distance: float, relation: str) -> 
 def least_point(curve: Callable[[float], float], low: float, high: float) -> float:
     """Return the least point that golden sections find between two numbers.
 
-    Each costs one value of the curve, for some take milliseconds.
+    Each costs one value of the curve, because some take milliseconds.
     """
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = curve(left), curve(right)
@@ -343,7 +343,7 @@ def _single_delta(
     if isinstance(part, ParallelEvent):
         return max(_delta(block, epsilon, relation, used) for block in blocks_of(part))
     if isinstance(part, NearEvent):
-        return _near_delta(*idealized((part,)), epsilon, relation, used)
+        return _near_delta(*idealize((part,)), epsilon, relation, used)
     return None
 
 
@@ -428,10 +428,10 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
         return 1.0
     rho, fails = math.fsum(rhos) * ROUND_UP, math.fsum(deltas)
     if steps:
-        found = sampled_delta(epsilon, tuple(steps), rho=rho, relation=relation)
+        ideal_delta = sampled_delta(epsilon, tuple(steps), rho=rho, relation=relation)
     else:
-        found = zcdp_delta(epsilon, rho)
-    return (fails + found) * ROUND_UP if fails else found
+        ideal_delta = zcdp_delta(epsilon, rho)
+    return (fails + ideal_delta) * ROUND_UP if fails else ideal_delta
 
 
 def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
@@ -454,11 +454,20 @@ def _basic_epsilon(parts: tuple[Event, ...], delta: float) -> float:
 @functools.lru_cache(maxsize=64)
 def basic_sums(parts: tuple[Event, ...]) -> tuple[Sum, Sum] | None:
     """Add epsilons and deltas of a normal form; None if a part has no such pair."""
-    pairs = [_pair(part) for part in parts]
-    known = [pair for pair in pairs if pair is not None]
-    if len(known) < len(pairs):
-        return None
-    return exact_sum(e for e, _ in known), exact_sum(d for _, d in known)
+    return sum_pairs(_pair(part) for part in parts)
+
+
+def sum_pairs(
+    pairs: Iterable[tuple[float, float] | None],
+) -> tuple[Sum, Sum] | None:
+    """Add epsilons and deltas; None if one of the pairs is not known."""
+    epsilons, deltas = list[float](), list[float]()
+    for pair in pairs:
+        if pair is None:
+            return None
+        epsilons.append(pair[0])
+        deltas.append(pair[1])
+    return exact_sum(epsilons), exact_sum(deltas)
 
 
 def _pair(part: Event) -> tuple[float, float] | None:
@@ -472,8 +481,10 @@ def _pair(part: Event) -> tuple[float, float] | None:
         return part.epsilon, part.delta
     if isinstance(part, PoissonGaussianEvent):
         return 0.0, part.sampling_rate * part.num_steps * ROUND_UP
-    if isinstance(part, NearEvent) and (inner := basic_sums(idealized((part,)).parts)):
+    if isinstance(part, NearEvent) and (inner := basic_sums(idealize((part,)).parts)):
         epsilon, delta = (total.least() for total in inner)
-        far = (1.0 + math.exp(min(epsilon, LARGEST_EPSILON))) * part.total_variation
-        return epsilon, (delta + far) * ROUND_UP
+        from_distance = (
+            1.0 + math.exp(min(epsilon, LARGEST_EPSILON))
+        ) * part.total_variation
+        return epsilon, (delta + from_distance) * ROUND_UP
     return None

@@ -424,7 +424,7 @@ class BestOfEvent(EventGroup):
 
 
 def has_near(event: Event) -> bool:
-    """Whether an event holds a `NearEvent`."""
+    """Return whether an event holds a `NearEvent`."""
     inner = event.events if isinstance(event, EventGroup) else ()
     return isinstance(event, NearEvent) or any(map(has_near, inner))
 

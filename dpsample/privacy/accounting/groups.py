@@ -28,7 +28,8 @@ from dpsample.problem.facts import RELATIONS
 # An exponent of 600 and a size are rounded by 7e-14 each: what the power loses.
 ROUND_UP_POWER = 1.0 + 2e-13
 # Epsilons at which the chain's curve is known: from 600 down to 0.04.
-LOG_STEP, NUM_POINTS = 0.4, 24
+LOG_STEP = 0.4
+NUM_POINTS = 24
 
 
 @check.plain

@@ -133,8 +133,8 @@ def is_within_reach(parts: tuple[Event, ...], relation: str) -> bool:
     return all(float(law.masses.sum()) > LEAST_FINITE for law in laws)
 
 
-def is_told(part: Event) -> bool:
-    """Whether a part's noise is so little that its curve is that of no noise."""
+def is_noiseless(part: Event) -> bool:
+    """Return whether noise is so little that the curve is that of none."""
     if not isinstance(part, PoissonGaussianEvent):
         return False
     return part.noise_multiplier < LEAST_NOISE

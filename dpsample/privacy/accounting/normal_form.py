@@ -47,7 +47,7 @@ class Ideal(NamedTuple):
 
 def ideal(event: Event, relation: str) -> Ideal:
     """Return the ideal law of ``event`` under ``relation`` and the distance to it."""
-    return idealized(normal_parts(event, relation))
+    return idealize(normal_parts(event, relation))
 
 
 def normal_parts(event: Event, relation: str) -> tuple[Event, ...]:
@@ -75,7 +75,7 @@ def _near(parts: tuple[Event, ...], distance: float) -> tuple[Event, ...]:
     return (NearEvent(whole, min(distance, FARTHEST)),)
 
 
-def idealized(parts: tuple[Event, ...]) -> Ideal:
+def idealize(parts: tuple[Event, ...]) -> Ideal:
     """Replace laws near to others by those; return the distance to them all.
 
     Distances add up in sequence, by induction over the answers; of disjoint blocks only
@@ -92,7 +92,7 @@ def _ideal_part(part: Event) -> Ideal:
     if isinstance(part, NearEvent):
         return Ideal(_merged(list(*blocks_of(part))), part.total_variation)
     if isinstance(part, ParallelEvent):
-        blocks = [idealized(block) for block in blocks_of(part)]
+        blocks = [idealize(block) for block in blocks_of(part)]
         distance = max(block.total_variation for block in blocks)
         return Ideal(_worst([block.parts for block in blocks]), distance)
     return Ideal((part,), 0.0)
@@ -134,21 +134,21 @@ def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
     return _whole(event.noise_multiplier, event.num_epochs, relation)
 
 
-def unsampled(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]:
+def reveal_samples(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]:
     """Return a bound of parts: their steps as if it were told whom they take.
 
     A divergence of mixtures is at most that of what is mixed, which is 0 or that of a
     step that takes the record: it is jointly convex.
     """
-    told: list[Event] = []
+    revealed: list[Event] = []
     for part in parts:
         if isinstance(part, PoissonGaussianEvent):
-            told.append(_whole(part.noise_multiplier, part.num_steps, relation))
+            revealed.append(_whole(part.noise_multiplier, part.num_steps, relation))
         elif isinstance(part, AllocatedGaussianEvent):
-            told.append(whole_steps(part, relation))
+            revealed.append(whole_steps(part, relation))
         else:
-            told.append(part)
-    return _merged(told)
+            revealed.append(part)
+    return _merged(revealed)
 
 
 def _whole(noise: float, times: int, relation: str) -> GaussianEvent:

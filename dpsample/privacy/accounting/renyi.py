@@ -247,8 +247,8 @@ def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
     step that takes the record, because A is jointly convex.
     """
     shift = (2.0 if relation == "replace_one" else 1.0) / noise
-    told = 0.5 * order * (order - 1.0) * shift * shift * (1.0 + 8.0 * UNIT)
-    return min(_sampled_moment(order, rate, noise, relation), told)
+    revealed = 0.5 * order * (order - 1.0) * shift * shift * (1.0 + 8.0 * UNIT)
+    return min(_sampled_moment(order, rate, noise, relation), revealed)
 
 
 def _sampled_moment(order: float, rate: float, noise: float, relation: str) -> float:

@@ -17,6 +17,7 @@ from dpsample.privacy.accounting.accounting import (
     basic_sums,
     delta_of,
     epsilon_of,
+    sum_pairs,
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
@@ -26,7 +27,7 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
 )
 from dpsample.privacy.accounting.normal_form import normal_parts
-from dpsample.privacy.budget import Budget, Sum, exact_sum
+from dpsample.privacy.budget import Budget, Sum
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.sealed import load_json, parse, round_up
@@ -76,7 +77,8 @@ class Entry(NamedTuple):
     @property
     def title(self) -> str:
         """Label, or what the entry is, on one line without control characters."""
-        return _printable(self.label or self.what)
+        text = check.printable(self.label or self.what)
+        return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
 
     @property
     def what(self) -> str:
@@ -118,8 +120,8 @@ class Remaining(NamedTuple):
         Largest further gdp that keeps the whole ledger inside the budget; 0 if the
         budget is pure.
     epsilon : float
-        Epsilon of that release alone, at the budget's delta; 0 if delta alone pays. Of
-        a pure budget, the epsilon of one more pure release.
+        Epsilon of that release alone, at the budget's delta; 0 if delta alone pays. If
+        the budget is pure, the epsilon of one more pure release.
     """
 
     gdp: float
@@ -264,7 +266,7 @@ class Ledger:
             after.add(item, label)
             if total is not None and not after.delta() <= total.delta:
                 condition = f"one with room for this release within {total}"
-                spent = _above(after.epsilon(), total.epsilon)
+                spent = _digits_above(after.epsilon(), total.epsilon)
                 got = f"a total of epsilon = {spent} at that delta"
                 check.fail("ledger", condition, got, "See ledger.remaining().")
             with _LOCK:
@@ -296,11 +298,11 @@ class Ledger:
         check.half_open(0.0, 1.0, delta=delta)
         if self.event is None:
             return math.inf
-        found = epsilon_of(self.event, delta=delta, relation=self.relation)
+        proved = epsilon_of(self.event, delta=delta, relation=self.relation)
         stated = self._stated_sums()
         if stated is not None and stated[1].is_within(delta):
-            found = min(found, stated[0].least())
-        return found
+            proved = min(proved, stated[0].least())
+        return proved
 
     def delta(self, epsilon: float | None = None) -> float:
         """Delta of all entries together.
@@ -325,11 +327,11 @@ class Ledger:
         check.non_negative(epsilon=epsilon)
         if self.event is None:
             return 1.0
-        found = delta_of(self.event, epsilon=epsilon, relation=self.relation)
+        proved = delta_of(self.event, epsilon=epsilon, relation=self.relation)
         stated = self._stated_sums()
         if stated is not None and stated[0].is_within(epsilon):
-            found = min(found, stated[1].least())
-        return found
+            proved = min(proved, stated[1].least())
+        return proved
 
     def remaining(self, budget: Budget | None = None) -> Remaining:
         """Largest further Gaussian release that keeps the total inside the budget.
@@ -452,11 +454,7 @@ class Ledger:
 
     def _stated_sums(self) -> tuple[Sum, Sum] | None:
         """Add what the entries promise; None if one of them promises no pair."""
-        pairs = [_promise(entry, self.relation) for entry in self._entries]
-        known = [pair for pair in pairs if pair is not None]
-        if len(known) < len(pairs):
-            return None
-        return exact_sum(e for e, _ in known), exact_sum(d for _, d in known)
+        return sum_pairs(_promise(entry, self.relation) for entry in self._entries)
 
     def _given(self, budget: Budget | None) -> Budget:
         """Return the budget in question, which must exist and fit."""
@@ -501,8 +499,8 @@ def _largest_pure(event: Event, budget: Budget) -> Remaining:
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
     def is_safe(epsilon: float) -> bool:
-        both = ComposedEvent((*parts, PureEvent(epsilon)))
-        return delta_of(both, epsilon=budget.epsilon, relation=relation) == 0.0
+        extended = ComposedEvent((*parts, PureEvent(epsilon)))
+        return delta_of(extended, epsilon=budget.epsilon, relation=relation) == 0.0
 
     if not is_safe(LEAST_GDP):
         return Remaining(0.0, 0.0)
@@ -556,20 +554,12 @@ def _words(rest: Remaining, budget: Budget) -> str:
     return f"one release of gdp = {rest.gdp:.4g} (epsilon = {rest.epsilon:.4g})"
 
 
-def _printable(text: str) -> str:
-    """Text on one line, without what a terminal would obey."""
-    shown = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
-    )
-    return shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 3] + "..."
-
-
-def _above(value: float, limit: float) -> str:
+def _digits_above(value: float, limit: float) -> str:
     """Value, with as many digits as it takes to see that it is above a limit."""
     if not math.isfinite(value):
         return "infinity"
-    shown = (f"{value:.{digits}g}" for digits in range(4, 17))
-    return next((text for text in shown if float(text) > limit), repr(value))
+    texts = (f"{value:.{digits}g}" for digits in range(4, 17))
+    return next((text for text in texts if float(text) > limit), repr(value))
 
 
 def _shown(epsilon: float) -> str:

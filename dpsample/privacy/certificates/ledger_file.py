@@ -142,14 +142,14 @@ class LedgerFile:
         return f"LedgerFile({self.path!r})\n{self.read()!r}"
 
 
-def read_ledger(path: Path) -> Ledger:
-    """Return the ledger that a file holds."""
+def read_ledger(path: Path, name: str = "path") -> Ledger:
+    """Return the ledger that a file holds, which its user calls ``name``."""
     try:
         return Ledger.from_json(path.read_text(encoding="utf-8-sig"))
-    except UnicodeDecodeError:
-        check.fail("path", "that of a ledger", str(path), "The file is not text.")
     except ValueError as error:
-        check.fail("path", "that of a ledger", str(path), str(error))
+        is_text = not isinstance(error, UnicodeDecodeError)
+        remedy = str(error) if is_text else "The file is not text."
+        check.fail(name, "the file of a ledger", str(path), remedy)
 
 
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:

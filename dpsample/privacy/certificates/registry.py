@@ -78,13 +78,13 @@ class Registry:
 
         They are those of an earlier ``version`` where a certificate binds it.
         """
-        known = self._sentences(self.version if version is None else version)
+        sentences = self._sentences(self.version if version is None else version)
         for index, identifier in enumerate(identifiers):
-            is_known = isinstance(identifier, str) and identifier in known
+            is_known = isinstance(identifier, str) and identifier in sentences
             if not is_known or identifier in identifiers[:index]:
                 condition = "one of the registry's, listed once"
                 check.fail(f"{field}[{index}]", condition, check.shown(identifier))
-        return tuple(known[identifier] for identifier in identifiers)
+        return tuple(sentences[identifier] for identifier in identifiers)
 
     def seal(self, identifiers: tuple[str, ...], version: int | None = None) -> str:
         """Version, and SHA-256 of the sentences that a certificate uses."""
@@ -100,10 +100,10 @@ class Registry:
 
     def _sentences(self, version: int) -> dict[str, str]:
         """Sentences of a version: what was worded anew since is put back."""
-        known = self.theorems | self.assumptions
+        sentences = self.theorems | self.assumptions
         for later in range(self.version - 1, version - 1, -1):
-            known |= self.former[str(later)]
-        return known
+            sentences |= self.former[str(later)]
+        return sentences
 
     def kind(self, name: object) -> Kind:
         """Kind of a name, which must be known."""

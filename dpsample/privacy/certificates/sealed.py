@@ -43,8 +43,11 @@ WEAK_EVIDENCE = 100.0
 # leaves fewer than one doubt in a hundred of a suspicion of 1 in 10.
 NO_SUCCESS = 0.99
 NO_EVIDENCE = 990.0
+PROTECTION = {"weak": "WEAK PROTECTION", "none": "NO USEFUL PROTECTION"}
 # Without a number of records delta is compared with one over a usual number.
 USUAL_RECORDS = 1000
+# Last assumption of a fit that may be one of many.
+SEARCH = "FIT.SEARCH"
 ADDS_UP = (
     "This certificate covers one release. Releases from the same records add up: keep "
     "their total in a ledger (dpsample.privacy.Ledger)."
@@ -111,10 +114,6 @@ def _with_infinity(content: object) -> Any:
     if not isinstance(content, dict):
         return math.inf if content == "inf" else content
     return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
-
-
-# Said of fits that may be some of many, after what the proof takes for granted.
-SEARCH = "FIT.SEARCH"
 
 
 def of_search(assumptions: tuple[str, ...]) -> tuple[str, ...]:
@@ -384,9 +383,6 @@ class Sealed(ABC):
         return table
 
 
-PROTECTION = {"weak": "WEAK PROTECTION", "none": "NO USEFUL PROTECTION"}
-
-
 def level_of(risk: AttackRisk | None) -> Level:
     """Level of protection that bounds of attacks mean; none if nothing is proved."""
     if risk is None:
@@ -418,12 +414,12 @@ def load_json(text: object, kind: str) -> Json:
                 "Formats with other numbers bind their words in other ways and are not "
                 "read: make the certificate again."
             )
-        shown = "one of another kind"  # and not its text: it may be of records
+        got = "one of another kind"  # and not its text: it may be of records
         if isinstance(found, str):
-            shown = f"one of {check.shown(found)}"
+            got = f"one of {check.shown(found)}"
         elif not isinstance(text, str):
-            shown = check.shown(text)
-        check.fail("text", f'the JSON of a "{kind}"', shown, remedy)
+            got = check.shown(text)
+        check.fail("text", f'the JSON of a "{kind}"', got, remedy)
     content: Json = given
     return content
 

@@ -267,17 +267,19 @@ def step(target, pieces, plan, state, rng):
                 keep(control, turn, last, 0.0, i, j, low, high)
             if code != OK:
                 return code
-        kept = t
+        applied = t
         if room.kind == slacks.PAIRS:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
         elif room.kind == slacks.CHORD:
-            kept = line.move_inside(target, pieces, state, t)
+            applied = line.move_inside(target, pieces, state, t)
         else:
-            kept = slacks.settle(room, theta, room_left, i, t)
+            applied = slacks.settle(room, theta, room_left, i, t)
         if plan.conditional != QUADRATIC:
-            coordinate_moves.shift(plan.columns, margins, rates, kept, state.own.moved)
-        elif kept != t:
-            follow(slopes, plan.hessian, i, kept - t)
+            coordinate_moves.shift(
+                plan.columns, margins, rates, applied, state.own.moved
+            )
+        elif applied != t:
+            follow(slopes, plan.hessian, i, applied - t)
     control[STAGE] = 0.0
     if room.kind == slacks.FACETS:
         slacks.move(room, room_left, last, t)

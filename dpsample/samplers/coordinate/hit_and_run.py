@@ -110,11 +110,11 @@ def step(target, pieces, plan, state, rng):
     state.counts[chain.RECORDS] += evaluations * target.data.num_records
     if code != OK:
         return code
-    kept = line.move_inside(target, pieces, state, t)
+    applied = line.move_inside(target, pieces, state, t)
     for i in range(margins.shape[0]):
-        margins[i] += kept * rates[i]
+        margins[i] += applied * rates[i]
     state.energy[0] = value
-    if kept != t:
+    if applied != t:
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
 

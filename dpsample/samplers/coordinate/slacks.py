@@ -161,9 +161,9 @@ def settle(room, theta, slacks, j, t):
     The slacks follow, except those of FACETS.
     """
     before, start = theta[j] - room.center[j], theta[j]
-    moved = theta[j] + t
-    theta[j] = min(max(moved, room.lower[j]), room.upper[j])
-    if theta[j] != moved:
+    end = theta[j] + t
+    theta[j] = min(max(end, room.lower[j]), room.upper[j])
+    if theta[j] != end:
         t = theta[j] - start
     if room.kind == BALL:
         after = theta[j] - room.center[j]
@@ -176,14 +176,14 @@ def settle(room, theta, slacks, j, t):
 
 
 def _may_shrink(target: Gibbs, shares: list[tuple[Array, float]]) -> bool:
-    """Whether the law on a shrunk domain is close to that on the domain itself.
+    """Return whether the law on a shrunk domain is close to that on the domain.
 
     The shrunk domain holds the images of all points under a contraction by a share s
     towards a point c. By convexity they have at least (1 - s)^d exp(-s (V(c) - min V))
     of the mass. ``shares`` has pairs of c and s, of which one must suffice.
     """
-    least = target.energy(rough_mode(target))
-    losses = [s * (target.dim + target.energy(c) - least) for c, s in shares]
+    lowest = target.energy(rough_mode(target))
+    losses = [s * (target.dim + target.energy(c) - lowest) for c, s in shares]
     return any(loss <= MAX_LOSS for loss in losses)
 
 
