@@ -382,8 +382,11 @@ def _refuse(found: bounds.Obstacle, rows: Ints) -> NoReturn:
     check.fail("A theta <= b", "a set with interior points", got, remedy)
 
 
-def _independent(rows: Array, values: Array) -> Ints:
-    """Rows of equalities that imply all others; refuse those that contradict them."""
+def _independent(rows: Array, values: Array, error: float) -> Ints:
+    """Rows of equalities that imply all others; refuse those that contradict them.
+
+    ``error`` is what inequalities that were taken for equalities may differ by.
+    """
     from scipy.linalg import qr, solve_triangular
 
     if len(rows) == 0:
@@ -397,7 +400,7 @@ def _independent(rows: Array, values: Array) -> Ints:
     heights = solve_triangular(triangle[:rank, :rank], level[first], trans="T")
     point = across[:, :rank] @ heights
     missed = float(np.abs(unit @ point - level).max())
-    if missed > TOLERANCE * (1.0 + float(np.abs(level).max())):
+    if missed > max(TOLERANCE * (1.0 + float(np.abs(level).max())), error):
         remedy = "No point satisfies all equalities."
         check.fail("A_eq theta = b_eq", "consistent", f"{missed:.3g}", remedy)
     if len(chosen) == rows.shape[1]:
@@ -562,8 +565,9 @@ class Polytope(Domain):
             equal, level = _without_zeros(equal, level)
         for name, given in (("A", rows), ("A_eq", equal)):
             _check_rows(name, given)
+        error = 0.0
         while True:
-            chosen = _independent(equal, level)
+            chosen = _independent(equal, level, error)
             body = object.__new__(cls)
             vars(body).update(A=rows[rest], b=limits[rest], A_eq=None, b_eq=None)
             if len(chosen):
@@ -576,6 +580,8 @@ class Polytope(Domain):
             forced = rest[numbers[found.rows]]
             if not found.is_rounding:
                 _refuse(found, forced)
+            # Both sides of a strip that doubles cannot tell from a plane.
+            error = max(error, 2.0 * bounds.ROUNDINGS * found.resolution)
             equal = np.vstack([equal, rows[forced]])
             level = np.append(level, limits[forced])
             rest = np.setdiff1d(rest, forced)
@@ -609,7 +615,11 @@ class Polytope(Domain):
         if self.A_eq is None:
             return bounds.find_center(self.A, self.b), np.arange(len(self.b))
         rows, limits, noise, numbers, _ = self._free_rows
-        return bounds.find_center(rows, limits, noise, self._given_chart), numbers
+        chart = self._given_chart
+        found = bounds.find_center(rows, limits, noise, chart)
+        if chart is not None and isinstance(found, bounds.Obstacle) and found.is_open:
+            found = bounds.find_center(rows, limits, noise)  # equalities of many scales
+        return found, numbers
 
     @property
     def _given_chart(self) -> bounds.Chart | None:

@@ -67,6 +67,11 @@ class Obstacle(NamedTuple):
         return self.sign == -1 and not self.is_rounding
 
     @property
+    def is_open(self) -> bool:
+        """Whether nothing is proved: other programs may find a better point."""
+        return self.sign is None and not self.is_rounding
+
+    @property
     def is_rounding(self) -> bool:
         """Whether a point satisfies all inequalities up to rounding errors."""
         return self.missed <= ROUNDINGS * self.resolution
