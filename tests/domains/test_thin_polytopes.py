@@ -293,6 +293,20 @@ def test_given_coordinates_are_a_sparse_chart_of_networks():
     assert half._given_chart is not None and not half.is_bounded
 
 
+def test_refusals_without_a_proof_are_tried_in_free_coordinates(monkeypatch):
+    find, missed = polytope_bounds.find_center, []
+
+    def blind(matrix, limits, noise=None, chart=None):
+        if chart is None:
+            return find(matrix, limits, noise)
+        missed.append(chart)
+        return polytope_bounds.Obstacle(np.arange(2), 1e-9, 0.0, None)
+
+    monkeypatch.setattr(polytope_bounds, "find_center", blind)
+    body = Polytope(*on_equalities(*network(40, dead=0)))
+    assert body.contains(body.default_center(119)) and len(missed) == 1
+
+
 def test_networks_without_fluxes_are_refused_as_contradictions():
     equal, lower, upper = network(40, dead=0)
     lower[0] = 9.0
