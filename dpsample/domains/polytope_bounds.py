@@ -171,7 +171,8 @@ def _below(rows: Rows, more: Rows) -> Rows:
 
     if isinstance(rows, np.ndarray) and isinstance(more, np.ndarray):
         return np.vstack([rows, more])
-    longer: Rows = sparse.vstack([rows, sparse.csr_array(more)], format="csr")
+    both = [sparse.csr_array(rows), sparse.csr_array(more)]
+    longer: Rows = sparse.vstack(both, format="csr")
     return longer
 
 
