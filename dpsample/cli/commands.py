@@ -15,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(studies.app, name="study")
 
@@ -34,7 +35,9 @@ Version = Annotated[
 Saved = Annotated[Path, typer.Argument(help="What dpsample release --output wrote.")]
 Predictions = Annotated[Path | None, Option("--output", help="CSV file to write.")]
 Skeleton = Annotated[Path | None, Option("--output", help="TOML file to write.")]
-Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
+Answer = Annotated[
+    Path, typer.Argument(help="JSON of a release or a certificate; - is stdin.")
+]
 Page = Annotated[Path | None, Option(help="HTML page to write, to be published.")]
 Checker = Annotated[str, Option(help="standard, or ball: a proof by balls.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]

@@ -25,7 +25,7 @@ from dpsample.core.arrays import Array
 from dpsample.losses import BUILT_IN, Loss
 from dpsample.tables import Dataset, entries, read_table
 from dpsample.tables.entries import Column
-from dpsample.tables.read import contents, to_frame
+from dpsample.tables.read import contents, refuse_record, to_frame
 from dpsample.tables.schema import Schema, TextFormat, toml_key, toml_text
 
 SEPARATORS = ",;\t|"
@@ -172,12 +172,7 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         types = {field.name: _stored_type(field.type) for field in frame.schema}
     else:
         columns = entries.columns_of(frame.head(LOOKED_AT))
-        if any(_is_value(name, file) for name in columns):
-            remedy = (
-                "Put one there: without it the first record would be printed. Or write "
-                'the bounds by hand, with all names: columns = ["first", "second"].'
-            )
-            check.fail("file", "with a line of names", "numbers or dates there", remedy)
+        refuse_record(columns, file)  # which would be printed
         candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
         file = max(candidates, key=lambda one: _num_numbers(columns, one))
         types = {name: _type(c.entries, file) for name, c in columns.items()}
@@ -212,12 +207,6 @@ def _format(content: bytes, kind: str) -> TextFormat:
     return TextFormat(
         separator="" if separator == usual else separator, encoding=encoding
     )
-
-
-def _is_value(name: str, file: TextFormat) -> bool:
-    """Whether a name is a number or a date, as an entry of a record would be."""
-    found = (entries.number(name, file), entries.day(name, file))
-    return any(value is not None and math.isfinite(value) for value in found)
 
 
 def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:

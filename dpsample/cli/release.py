@@ -20,7 +20,7 @@ from dpsample.core.sparse import Rows
 from dpsample.numerics import norms
 from dpsample.privacy import LedgerFile
 from dpsample.privacy.budget import Relation
-from dpsample.privacy.certificates.ledger_file import read_ledger
+from dpsample.privacy.certificates.ledger_file import read_ledger, removed_if_unused
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import shortened
@@ -68,11 +68,12 @@ def run(options: ReleaseOptions) -> None:
         other = evaluated(options, options.evaluate, data)
         problems.append((options.evaluate.name, other))
     budget = options.budget
+    is_new = options.ledger is not None and not options.ledger.exists()
     ledger = open_ledger(options)
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
-    with warnings.catch_warnings():
+    with removed_if_unused(ledger if is_new else None), warnings.catch_warnings():
         # Told whatever PYTHONWARNINGS says, and no error of the program.
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))

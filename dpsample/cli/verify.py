@@ -1,6 +1,7 @@
 """``dpsample verify`` and ``certificate``: what a file claims, and recomputed."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import dpsample as dps
 from dpsample.cli import FAILED, screen
 from dpsample.core import check, files
-from dpsample.core.spec import Json
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
-from dpsample.verbs.results import Fit, Release, load_answer
+from dpsample.tables import entries
+from dpsample.verbs.results import Fit, Release, answer_of
 
 AnyCertificate = Certificate | EventCertificate
 AnyAnswer = Release | Fit | AnyCertificate
@@ -58,15 +59,18 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
 
 def verified(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     """Text about the content of a file; None after saying what does not hold."""
-    content = parsed(file)
+    if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
+        check.fail("file", "an existing file", str(file))
+    written = entries.content(file)  # once: a pipe has it no second time
+    kind = format_of(written, file)
     try:
-        return report(read(file, content))
+        return report(read(written, kind, str(file)))
     # A file may hold anything: whatever fails on its content does not verify it.
     except Exception as error:
         if screen.is_interrupt(error):
             raise
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        screen.console().print(" ".join(f"NOT verified: {kind}{error}".split()))
+        name = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        screen.console().print(" ".join(f"NOT verified: {name}{error}".split()))
         return None
 
 
@@ -78,28 +82,25 @@ def certificate_of(answer: AnyAnswer) -> AnyCertificate:
     return answer
 
 
-def parsed(file: Path) -> Json:
-    """Content of a file of a known format; any other is an error of the user."""
-    if not file.is_file():
-        check.fail("file", "an existing file", str(file))
+def format_of(written: bytes, file: Path) -> str:
+    """Known format of the content of a file; any other is an error of the user."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
+        content = json.loads(written.decode("utf-8-sig"))
     except (ValueError, RecursionError):  # brackets without end
         content = None
     kind = content.get("format") if isinstance(content, dict) else None
     if not isinstance(kind, str) or kind not in (*ANSWERS, *CERTIFICATES):
         remedy = "Release.save, Fit.save and Certificate.to_json write them."
         check.fail("file", "the JSON of a release or a certificate", str(file), remedy)
-    return content  # type: ignore[no-any-return]
+    return kind
 
 
-def read(file: Path, content: Json) -> AnyAnswer:
-    """Answer or certificate of a file, by its format."""
-    if content["format"] in ANSWERS:
-        return load_answer(file)
+def read(written: bytes, kind: str, source: str) -> AnyAnswer:
+    """Answer or certificate of the content of a file, by its format."""
+    if kind in ANSWERS:
+        return answer_of(written, source)
     # Read again: a second key of a name, or odd digits, could be read in two ways.
-    kind = CERTIFICATES[content["format"]]
-    return kind.from_json(file.read_text(encoding="utf-8-sig"))
+    return CERTIFICATES[kind].from_json(written.decode("utf-8-sig"))
 
 
 def checked(answer: AnyAnswer, checker: Any = "standard") -> VerificationReport:
@@ -116,7 +117,7 @@ def state(certificate: AnyCertificate, report: VerificationReport) -> str:
     if certificate.releasable and report.warnings:
         return "May be released in form only: read the warnings above."
     if certificate.releasable:
-        return "Releasable."
+        return "Releasable, if what is not checked here was as stated."
     if certificate.seeded:
         return "NOT releasable: the random bits are seeded."
     if not certificate.is_proved:

@@ -301,6 +301,8 @@ FARTHEST_POWER = 200  # of sides
 # are multiplied as sparse ones, and how many a message lists.
 MANY = 50
 SPARSE = 0.02
+# Share of entries up to which linear programs keep the given coordinates.
+FAR_SPARSER = 0.1
 MAX_LISTED = 40
 # One linear program per direction is affordable up to here.
 MAX_PROGRAMS = 200
@@ -318,6 +320,17 @@ def _check_rows(name: str, rows: Array) -> None:
         remedy = "Multiply the row and its bound by one number."
         got = f"a largest entry of {sizes[odd[0]]:.3g} in row {odd[0]}"
         check.fail(f"every row of {name}", wanted, got, remedy)
+
+
+def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Equalities 0 = 0 left out: networks hold substances that no reaction uses."""
+    zero = ~rows.any(axis=1)
+    wrong = np.flatnonzero(zero & (values != 0.0))
+    if len(wrong):
+        got = f"zeros in row {wrong[0]}, which are never {values[wrong[0]]:.3g}"
+        remedy = "No point satisfies all equalities."
+        check.fail("A_eq theta = b_eq", "consistent", got, remedy)
+    return rows[~zero], values[~zero]
 
 
 def _listed(rows: Ints) -> str:
@@ -379,8 +392,11 @@ def _refuse(found: bounds.Obstacle, rows: Ints) -> NoReturn:
     check.fail("A theta <= b", "a set with interior points", got, remedy)
 
 
-def _independent(rows: Array, values: Array) -> Ints:
-    """Rows of equalities that imply all others; refuse those that contradict them."""
+def _independent(rows: Array, values: Array, error: float) -> Ints:
+    """Rows of equalities that imply all others; refuse those that contradict them.
+
+    ``error`` is what inequalities that were taken for equalities may differ by.
+    """
     from scipy.linalg import qr, solve_triangular
 
     if len(rows) == 0:
@@ -394,7 +410,7 @@ def _independent(rows: Array, values: Array) -> Ints:
     heights = solve_triangular(triangle[:rank, :rank], level[first], trans="T")
     point = across[:, :rank] @ heights
     missed = float(np.abs(unit @ point - level).max())
-    if missed > TOLERANCE * (1.0 + float(np.abs(level).max())):
+    if missed > max(TOLERANCE * (1.0 + float(np.abs(level).max())), error):
         remedy = "No point satisfies all equalities."
         check.fail("A_eq theta = b_eq", "consistent", f"{missed:.3g}", remedy)
     if len(chosen) == rows.shape[1]:
@@ -522,7 +538,7 @@ class Polytope(Domain):
         Parameters
         ----------
         A, b, A_eq, b_eq : array_like
-            As of `Polytope`; rows of equalities may depend on one another.
+            As of `Polytope`; rows of equalities may depend on one another or be 0 = 0.
 
         Returns
         -------
@@ -556,10 +572,12 @@ class Polytope(Domain):
         if A_eq is not None:
             equal = check.array("A_eq", A_eq, shape=(None, dim))
             level = check.array("b_eq", b_eq, shape=(len(equal),))
+            equal, level = _without_zeros(equal, level)
         for name, given in (("A", rows), ("A_eq", equal)):
             _check_rows(name, given)
+        error = 0.0
         while True:
-            chosen = _independent(equal, level)
+            chosen = _independent(equal, level, error)
             body = object.__new__(cls)
             vars(body).update(A=rows[rest], b=limits[rest], A_eq=None, b_eq=None)
             if len(chosen):
@@ -572,6 +590,8 @@ class Polytope(Domain):
             forced = rest[numbers[found.rows]]
             if not found.is_rounding:
                 _refuse(found, forced)
+            # Both sides of a strip that doubles cannot tell from a plane.
+            error = max(error, 2.0 * bounds.ROUNDINGS * found.resolution)
             equal = np.vstack([equal, rows[forced]])
             level = np.append(level, limits[forced])
             rest = np.setdiff1d(rest, forced)
@@ -604,8 +624,29 @@ class Polytope(Domain):
         """Center of the free coordinates or an obstacle, and the rows it numbers."""
         if self.A_eq is None:
             return bounds.find_center(self.A, self.b), np.arange(len(self.b))
-        rows, limits, noise, numbers = self._free_rows
-        return bounds.find_center(rows, limits, noise), numbers
+        rows, limits, noise, numbers, _ = self._free_rows
+        chart = self._given_chart
+        found = bounds.find_center(rows, limits, noise, chart)
+        if chart is not None and isinstance(found, bounds.Obstacle) and found.is_open:
+            found = bounds.find_center(rows, limits, noise)  # equalities of many scales
+        return found, numbers
+
+    @property
+    def _given_chart(self) -> bounds.Chart | None:
+        """Chart of theta's coordinates, if rows in them are far sparser than in v."""
+        rows, _, _, numbers, units = self._free_rows
+        count = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
+        if rows.shape[1] < bounds.MANY or count > FAR_SPARSER * rows.size:
+            return None
+        from scipy.sparse import csr_array
+
+        factors = (units / np.linalg.norm(rows, axis=1))[:, None]
+        sizes = np.linalg.norm(self.A_eq, axis=1)[:, None]
+        return bounds.Chart(
+            csr_array(self.A[numbers] * factors),
+            np.ascontiguousarray(self._solved[2].T),
+            csr_array(self.A_eq / sizes),
+        )
 
     @cached_property
     def _center_found(self) -> Array:
@@ -615,8 +656,8 @@ class Polytope(Domain):
         return found
 
     @cached_property
-    def _free_rows(self) -> tuple[Array, Array, Array, Ints]:
-        """Inequalities in v, the rounding errors of their bounds, and their numbers."""
+    def _free_rows(self) -> tuple[Array, Array, Array, Ints, Array]:
+        """Inequalities in v, rounding errors of their bounds, numbers, and factors."""
         _, point, basis = self._solved
         rows, limits = _product(self.A, basis), self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)
@@ -636,7 +677,7 @@ class Polytope(Domain):
         # Steps of a row's size that keep all digits.
         unit = np.ldexp(1.0, -np.frexp(np.abs(rows[kept]).max(axis=1))[1])
         rows = rows[kept] * unit[:, None]
-        return rows, limits[kept] * unit, noise[kept] * unit, kept
+        return rows, limits[kept] * unit, noise[kept] * unit, kept, unit
 
     @cached_property
     def _chebyshev(self) -> Array:
@@ -683,7 +724,8 @@ class Polytope(Domain):
     @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        return bounds.is_bounded(self.free.A)
+        chart = None if self.A_eq is None else self._given_chart
+        return bounds.is_bounded(self.free.A, chart)
 
     def affine_dim(self, dim: int) -> int:
         """Return ``dim`` less the number of equalities."""

@@ -67,6 +67,11 @@ class Obstacle(NamedTuple):
         return self.sign == -1 and not self.is_rounding
 
     @property
+    def is_open(self) -> bool:
+        """Whether nothing is proved: other programs may find a better point."""
+        return self.sign is None and not self.is_rounding
+
+    @property
     def is_rounding(self) -> bool:
         """Whether a point satisfies all inequalities up to rounding errors."""
         return self.missed <= ROUNDINGS * self.resolution
@@ -106,11 +111,13 @@ class Chart(NamedTuple):
     They are the values of independent rows, z = back w, as fluxes are combinations of
     few others, while the null space of their equalities is dense in an orthonormal
     basis. A solver's time depends on the entries that are not 0. ``back`` is empty if
-    w = z.
+    w = z. If z solves sparse equalities, w are the coordinates that it solves them
+    from, and ``held`` the equalities: held w = 0.
     """
 
     rows: Rows  # sparse, or the unit rows themselves
     back: Array
+    held: "Rows | None" = None
 
     @classmethod
     def of(cls, unit: Array) -> "Chart":
@@ -131,6 +138,14 @@ class Chart(NamedTuple):
         back = linalg.solve_triangular(triangle[:, :dim], across.T)
         return cls(sparse.csr_array(rows), np.ascontiguousarray(back.T))
 
+    def equalities(self, count: int) -> "dict[str, Rows]":
+        """Arguments of a program whose ``count`` last variables are not in them."""
+        if self.held is None:
+            return {}
+        num_held = self.held.shape[0]
+        wider = _beside(self.held, np.zeros((num_held, count)))
+        return {"A_eq": wider, "b_eq": np.zeros(num_held)}
+
     def moved(self, w: Array) -> Array:
         """Return the move z of a move w."""
         return self.back @ w if self.back.size else np.asarray(w)
@@ -150,13 +165,14 @@ def _beside(rows: Rows, columns: Array) -> Rows:
     return wider
 
 
-def _below(rows: Rows, more: Array) -> Rows:
+def _below(rows: Rows, more: Rows) -> Rows:
     """Append rows to rows, sparse if those are."""
     from scipy import sparse
 
-    if isinstance(rows, np.ndarray):
+    if isinstance(rows, np.ndarray) and isinstance(more, np.ndarray):
         return np.vstack([rows, more])
-    longer: Rows = sparse.vstack([rows, sparse.csr_array(more)], format="csr")
+    both = [sparse.csr_array(rows), sparse.csr_array(more)]
+    longer: Rows = sparse.vstack(both, format="csr")
     return longer
 
 
@@ -169,13 +185,16 @@ def _solve(cost: Array, **constraints: Any) -> Any:
 
 
 def find_center(
-    matrix: Array, bounds: Array, noise: Array | None = None
+    matrix: Array,
+    bounds: Array,
+    noise: Array | None = None,
+    chart: Chart | None = None,
 ) -> Array | Obstacle:
     """Return a point that is strictly inside in double arithmetic, or an `Obstacle`.
 
     It is the center of a largest ball inside. If that ball is smaller than 1e-9 of the
     largest offset, it is the analytic center of what is near that ball. ``noise`` is
-    the uncertainty of the bounds.
+    the uncertainty of the bounds, and ``chart`` one of the unit rows, if one is known.
     """
     sizes = np.linalg.norm(matrix, axis=1)
     noise = np.zeros(len(bounds)) if noise is None else noise
@@ -183,7 +202,7 @@ def find_center(
     # No ball in a bounded set is larger than the largest offset. Unbounded sets may
     # hold balls of any size: one of that size will do.
     unit = float(np.abs(bounds / sizes).max()) or 1.0
-    chart = Chart.of(matrix / sizes[:, None])
+    chart = Chart.of(matrix / sizes[:, None]) if chart is None else chart
     center, radius = _largest_ball(facets, chart, unit)
     if radius > SMALLEST_RADIUS and facets.are_passed(center):
         return center
@@ -195,16 +214,17 @@ def find_center(
 
 def _largest_ball(facets: Facets, chart: Chart, unit: float) -> tuple[Array, float]:
     """Center of a largest ball, and its radius in units of ``unit``."""
-    dim = facets.matrix.shape[1]
+    dim = chart.rows.shape[1]
     rows, cap = chart.with_gain(), np.zeros((1, dim + 1))
     cap[0, dim] = 1.0
     answer = _solve(
         np.append(np.zeros(dim), -1.0),
         A_ub=_below(rows, cap),
         b_ub=np.append(facets.bounds / facets.sizes / unit, 1.0),
+        **chart.equalities(1),
     )
     if answer.x is None:
-        return np.zeros(dim), -math.inf
+        return np.zeros(facets.matrix.shape[1]), -math.inf
     return unit * chart.moved(answer.x[:dim]), float(answer.x[dim])
 
 
@@ -213,8 +233,9 @@ def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
 
     A program is about the move and the gain of the least distance, so that 0 solves it.
     """
-    dim, step = len(center), max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
-    rows = chart.with_gain()
+    step = max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
+    rows, dim = chart.with_gain(), chart.rows.shape[1]
+    known = chart.equalities(1)
     sizes: Any = abs(rows)
     spans = 2.0 * REACH * np.asarray(sizes.sum(axis=1)).ravel()
     limits = np.full((dim + 1, 2), [-REACH, REACH])
@@ -225,7 +246,7 @@ def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
         rest = (distances - low) / step
         near = rest <= spans
         cost = np.append(np.zeros(dim), -1.0)
-        answer = _solve(cost, bounds=limits, A_ub=rows[near], b_ub=rest[near])
+        answer = _solve(cost, bounds=limits, A_ub=rows[near], b_ub=rest[near], **known)
         if answer.x is None:
             break
         moved = center + step * chart.moved(answer.x[:dim])
@@ -327,16 +348,21 @@ def _contradiction(
 ) -> tuple[Ints, Array]:
     """Few inequalities of which a combination is below 0, and the combination."""
     # min <y, distances> over A'y = 0, sum y = 1, y >= 0: the dual of `_largest_ball`.
+    whole, num_held = chart.with_gain(), 0
+    if chart.held is not None:
+        whole = _below(whole, chart.equalities(1)["A_eq"])
+        num_held = chart.held.shape[0]
+    cost = np.minimum(distances / abs(distances.min()), REACH)
     answer = _solve(
-        np.minimum(distances / abs(distances.min()), REACH),
-        bounds=(0.0, None),
-        A_eq=chart.with_gain().T,
-        b_eq=np.append(np.zeros(facets.matrix.shape[1]), 1.0),
+        np.append(cost, np.zeros(num_held)),
+        bounds=[(0.0, np.inf)] * len(cost) + [(-np.inf, np.inf)] * num_held,
+        A_eq=whole.T,
+        b_eq=np.append(np.zeros(chart.rows.shape[1]), 1.0),
     )
     if answer.x is None:
         rows = np.flatnonzero(distances <= 0.5 * distances.min())
         return rows, np.ones(len(rows))
-    rows = np.flatnonzero(answer.x > SOLVER_ERROR)
+    rows = np.flatnonzero(answer.x[: len(distances)] > SOLVER_ERROR)
     return rows, answer.x[rows] / facets.sizes[rows]
 
 
@@ -346,15 +372,17 @@ def _equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
     In the program max sum u over <a_i, z> + u_i <= 0, 0 <= u_i <= 1, a solution has
     u_i = 0 or 1, and its dual solution is at least 1 where u_i = 0.
     """
-    count, dim = len(rows), facets.matrix.shape[1]
-    units = facets.matrix[rows] / facets.sizes[rows, None]
+    count = len(rows)
+    flat = Chart(facets.matrix / facets.sizes[:, None], np.zeros((0, 0)))
     # Where the usual method finds no answer, plain simplex steps may.
-    for unit, options in ((chart.rows[rows], {}), (units, {}), (units, PLAIN_SIMPLEX)):
+    for units, options in ((chart, {}), (flat, {}), (flat, PLAIN_SIMPLEX)):
+        dim = units.rows.shape[1]
         answer = _solve(
             np.concatenate([np.zeros(dim), -np.ones(count)]),
             bounds=[(None, None)] * dim + [(0.0, 1.0)] * count,
-            A_ub=_beside(unit, np.eye(count)),
+            A_ub=_beside(units.rows[rows], np.eye(count)),
             b_ub=np.zeros(count),
+            **units.equalities(count),
             **options,
         )
         if answer.x is not None:
@@ -418,14 +446,14 @@ def _combination(matrix: Array, weights: Array) -> list[Fraction] | None:
     return y if all(a > 0 for a in y) else None
 
 
-def is_bounded(matrix: Array) -> bool:
+def is_bounded(matrix: Array, chart: Chart | None = None) -> bool:
     """Whether ``A d <= 0`` forces d = 0: the rows positively span the space."""
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
-    chart = Chart.of(unit)
+    chart = Chart.of(unit) if chart is None else chart
     if chart.back.size:
-        return _is_spanned(chart.rows)
+        return _is_spanned(chart.rows, chart.held)
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
     # 1e-9, so a coordinate's unit is between its smallest and its largest entry.
     entries = np.where(unit == 0.0, np.nan, np.abs(unit))
@@ -435,10 +463,15 @@ def is_bounded(matrix: Array) -> bool:
     return _is_spanned(unit)
 
 
-def _is_spanned(rows: Rows) -> bool:
-    """Whether a combination of the rows, all with weights of at least 1, is 0."""
+def _is_spanned(rows: Rows, held: "Rows | None" = None) -> bool:
+    """Whether a combination is 0 of all rows, at least once, and equalities."""
     level = -np.asarray(rows.sum(axis=0)).ravel()
-    answer = _solve(np.ones(rows.shape[0]), bounds=(0.0, None), A_eq=rows.T, b_eq=level)
+    cost, signs = np.ones(rows.shape[0]), [(0.0, np.inf)] * rows.shape[0]
+    if held is not None:
+        num_held = held.shape[0]
+        rows, signs = _below(rows, held), signs + [(-np.inf, np.inf)] * num_held
+        cost = np.append(cost, np.zeros(num_held))
+    answer = _solve(cost, bounds=signs, A_eq=rows.T, b_eq=level)
     return bool(answer.status == 0)
 
 

@@ -126,6 +126,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     method: Method = "auto"
     ledger: Ledger | LedgerFile | None = None
     random_state: Any = None
+    progress: bool = True
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -335,6 +336,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         if seed is not None:
             seed = int(check_random_state(seed).randint(2**31))
         options: dict[str, Any] = {"ledger": self.ledger, "seed": seed}
+        options["progress"] = self.progress
         if method == "release":
             answer: Any = release(problem, budget, p=self.p, **options)
         elif method == "intervals":

@@ -383,6 +383,9 @@ class PrivateLogisticRegression(PrivateClassifier):
     random_state : int or RandomState, optional
         Reproduces a study's fit, which is then not releasable. By default the operating
         system's entropy is used.
+    progress : bool
+        Show a live line in a terminal or notebook if a fit takes long, as everywhere in
+        the package; False is what ``verbose=0`` is elsewhere.
     classes : pair, optional
         The two public labels; by default those that ``bounds`` declare for the name of
         y, and else 0 and 1. With a ``random_state``, which is for studies, they are

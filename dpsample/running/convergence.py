@@ -45,8 +45,8 @@ SHORTEST, LONGEST, RESERVE = 1.2, 3.0, 1.25
 SHORTEST_RUN = 4  # draws per chain, or nothing can be said of them
 # Effective size from which a trial run tells its autocorrelation within some 10 %.
 ENOUGH = 400.0
-# Draws per chain after a trial run of as much time that knew no effective size, in
-# units of its own: more will not be made.
+# Draws per chain after a trial run of as much time that was cut, in units of its own:
+# more will not be made, unless the trial run's time went by for something else.
 CUT_GROWTH = 4
 MANY_CHAINS = 128  # chains from which a run has superchains
 NUM_SUPERCHAINS = 8
@@ -336,7 +336,7 @@ class TrialRun:
 
     def __init__(self, wanted: float, first: int) -> None:
         self.wanted, self.found, self.count = wanted, 0.0, first
-        self.longest, self.is_cut = MAX_GROWTH * first, False
+        self.first, self.longest, self.is_cut = first, MAX_GROWTH * first, False
 
     def __call__(self, draws: Array) -> int:
         """Return the number of draws per chain at which to ask again, or to stop."""
@@ -356,8 +356,9 @@ class TrialRun:
         if made:
             self(draws)
         self.is_cut = self.found < min(self.wanted, ENOUGH)
-        if self.found == 0.0:  # nothing tells how many are needed: keep memory free
-            self.longest = min(self.longest, max(CUT_GROWTH * made, self.count))
+        if self.is_cut:  # a size of few draws tells little: keep memory and time free
+            least = self.first if made == 0 or self.found > 0.0 else made
+            self.longest = min(self.longest, max(CUT_GROWTH * made, least))
 
     @property
     def length(self) -> int:

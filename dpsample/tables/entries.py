@@ -84,12 +84,14 @@ def content(path: Path) -> bytes:
     Raises
     ------
     ValueError
-        If there is no such file, or it does not decompress to at most `LARGEST_FILE`
-        bytes.
+        If there is no such file, stdin is closed, or the file does not decompress to at
+        most `LARGEST_FILE` bytes.
     ImportError
         If it is compressed by Zstandard and pyarrow is not installed.
     """
     if str(path) == STDIN:
+        if sys.stdin is None or sys.stdin.closed:  # as by <&- in a shell
+            check.fail("stdin", "open", "none")
         return sys.stdin.buffer.read()
     require(path)
     if path.suffix.lower() not in COMPRESSED:
@@ -460,6 +462,12 @@ def day(entry: object, file: TextFormat) -> float | None:
         return float(entry.toordinal())
     except (OverflowError, NotImplementedError):  # of a year that is not 1 to 9999
         return None
+
+
+def is_value(name: str, file: TextFormat) -> bool:
+    """Whether a name is a number or a date, as an entry of a record would be."""
+    found = (number(name, file), day(name, file))
+    return any(value is not None and math.isfinite(value) for value in found)
 
 
 def _days_of(moments: Array) -> Array:

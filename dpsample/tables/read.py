@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,13 @@ from dpsample.tables import entries
 from dpsample.tables.encoding import (
     Encoding,
     check_label,
+    scales,
     shortened,
     target_name,
     used_columns,
 )
 from dpsample.tables.rules import of_libsvm
-from dpsample.tables.schema import Schema, level_text
+from dpsample.tables.schema import Schema, TextFormat, level_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +43,16 @@ Label = str | float | bytes | None
 LABEL = "label"  # what the response of a LIBSVM file is called
 RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
 SEPARATORS = ",;\t|"
+# First bytes of files that are no text, whatever they are called, and the remedy.
+NO_TEXT = {
+    b"PK\x03\x04": "Save the sheet as CSV, or unpack the archive.",
+    b"\xd0\xcf\x11\xe0": "Save the sheet as CSV.",
+    b"PAR1": "Name its format (format='parquet', --format parquet).",
+    b"\x1f\x8b": "It is compressed: let its name end with .gz.",
+    b"BZh": "It is compressed: let its name end with .bz2.",
+    b"\xfd7zXZ": "It is compressed: let its name end with .xz.",
+    b"\x28\xb5\x2f\xfd": "It is compressed: let its name end with .zst.",
+}
 UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
 
 
@@ -169,6 +180,8 @@ def read_table(
     if num_features is not None:
         check.fail("num_features", "absent except for LIBSVM", num_features)
     frame = to_frame(content, kind, schema, file.name)
+    if kind != "parquet":
+        _check_names([*frame.columns], schema or Schema(), target)
     for label in columns_module.labels_of(frame) or () if schema is None else ():
         if str(label).startswith(UNNAMED):
             remedy = "Is it an index? Name it, or ignore it in bounds."
@@ -287,6 +300,9 @@ def to_frame(
             raise ImportError(message) from error
         except Exception as error:  # of Arrow's own kinds, on damaged files
             _refuse(source, "Parquet", error)
+    for start, remedy in NO_TEXT.items():
+        if content.startswith(start):
+            check.fail("path", f"a {kind.upper()} table", f"no text: {source}", remedy)
     schema = schema or Schema()
     separator = schema.file.separator or ("," if kind == "csv" else "\t")
     try:
@@ -327,6 +343,8 @@ def _text_frame(
         num_blank = num_blank + 1 if is_blank else 0
         if not columns:
             columns = [name or _unnamed(j, row) for j, name in enumerate(row)]
+            if len(set(columns)) < len(columns):
+                refuse_record(columns, schema.file)
             columns_module.distinct("the table", columns)
             _check_separator(columns, schema)
             continue
@@ -350,8 +368,28 @@ def _check_separator(columns: list[str], schema: Schema) -> None:
     """Refuse a header of one name that another separator cuts into several."""
     others = [x for x in SEPARATORS if x in columns[0]]
     if len(columns) == 1 and others and not schema.file.separator:
-        got = f"the name {check.shown(columns[0])}"
+        got = f"a single one, with {check.shown(others[0])} in it"
         check.fail("header", "of several names", got, _declare(others[0]))
+
+
+def _check_names(names: Sequence[str], schema: Schema, target: str | None) -> None:
+    """Refuse a record in place of names: errors about names would publish it."""
+    others = [n for n in names if n != target and schema.kind(n) is None]
+    if target not in names or (others and scales(schema, target)):
+        refuse_record(others, schema.file)
+
+
+def refuse_record(names: Iterable[str], file: TextFormat) -> None:
+    """Refuse names of which one is a number or a date, as in a file without a header.
+
+    The message shows none of them.
+    """
+    if any(entries.is_value(name, file) for name in names):
+        remedy = (
+            "If the file has no line of names, list them in columns of the bounds: "
+            'columns = ["first", "second"]. Else declare or ignore such columns.'
+        )
+        check.fail("file", "with a line of names", "numbers or dates there", remedy)
 
 
 def _declare(separator: str) -> str:
@@ -500,7 +538,7 @@ def from_frame(
     positive_label = check_label(schema or Schema(), target, positive_label)
     if columns is not None:
         check.members(str, columns=columns)
-    if target not in table:
+    if target is None or target not in table:
         remedy = "Pass the response column (target=..., --target ...)."
         condition = f"one of the columns {columns_module.listed(table)}"
         check.fail("target", condition, target, remedy)

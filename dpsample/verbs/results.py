@@ -260,12 +260,16 @@ class Answer(Predictor):
             answer.
         """
         check.path("path", path, exists=True)
+        return cls._of(Path(path).read_bytes(), str(path))
+
+    @classmethod
+    def _of(cls, written: bytes, source: str) -> Self:
+        """Answer of the content of a file, which errors call ``source``."""
         try:
-            content = load_json(Path(path).read_text(encoding="utf-8-sig"), cls.FORMAT)
+            content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
         except ValueError as error:
-            check.fail(
-                "path", f"a file written by {cls.__name__}.save", str(path), str(error)
-            )
+            wanted = f"a file written by {cls.__name__}.save"
+            check.fail("path", wanted, source, str(error))
         keys = set("format theta feature_names encoding certificate digest".split())
         if set(content) != keys:
             check.fail("path", f"a file of {', '.join(sorted(keys))}", [*content])
@@ -407,9 +411,13 @@ class Release(Answer):
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
     """Read what `Release.save` or `Fit.save` wrote, told by its format."""
     check.path("path", path, exists=True)
-    text = Path(path).read_text(encoding="utf-8", errors="replace")
-    kind: type[Release | Fit] = Fit if Fit.FORMAT in text[:100] else Release
-    return kind.load(path)
+    return answer_of(Path(path).read_bytes(), str(path))
+
+
+def answer_of(written: bytes, source: str) -> Release | Fit:
+    """Read the content of such a file, which errors call ``source``."""
+    kind: type[Release | Fit] = Fit if Fit.FORMAT.encode() in written[:100] else Release
+    return kind._of(written, source)
 
 
 def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:

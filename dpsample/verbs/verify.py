@@ -107,6 +107,13 @@ def verify(
     check.one_of(("standard", "ball"), checker=checker)
     if checker == "ball":
         return _proved_by_balls(certificate)
+    report = _recomputed(certificate)
+    object.__setattr__(certificate, "is_unverified", False)
+    return report
+
+
+def _recomputed(certificate: Certificate | EventCertificate) -> VerificationReport:
+    """Make the certificate again, and the mechanism or the sampler that it names."""
     report = verification.recomputed(certificate)
     if isinstance(certificate, Certificate):
         lines = _sampler_checks(certificate)

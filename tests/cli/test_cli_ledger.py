@@ -6,6 +6,7 @@ import pytest
 
 from dpsample import cli
 from dpsample.privacy import Budget, Ledger, LedgerFile
+from dpsample.privacy.accounting.events import PureEvent
 
 TABLE = "x,y\n" + "\n".join(f"{i % 7 / 7},{(-1) ** i}" for i in range(60))
 
@@ -74,6 +75,23 @@ def test_a_ledger_that_cannot_be_kept_is_refused_before_the_draw(
     assert run(folder, *more) == 2
     out, err = capsys.readouterr()
     assert words in err and "Private parameters" not in out
+
+
+def test_a_new_ledger_is_left_behind_with_an_entry_only(folder, monkeypatch):
+    file = folder / "spent.json"
+    total = ("--ledger", str(file), "--ledger-epsilon", "1", "--ledger-delta", "2e-6")
+    assert run(folder, *total, epsilon="2") == 2 and not file.exists()
+    LedgerFile(file, budget=Budget(epsilon=1.0, delta=2e-6))
+    assert run(folder, *total, epsilon="2") == 2 and file.exists()
+    file.unlink()
+
+    def spent(_problem, _budget, *, ledger, **_):
+        ledger.spend(PureEvent(0.1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpsample.release", spent)
+    assert run(folder, *total) == 130
+    assert len(Ledger.from_json(file.read_text()).entries) == 1
 
 
 def test_another_total_than_the_ledgers_is_refused(folder, capsys):  # F9

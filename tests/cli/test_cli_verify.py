@@ -1,7 +1,11 @@
 """`dpsample verify`, `--version` and completion."""
 
 import contextlib
+import io
 import json
+import os
+import sys
+import threading
 
 import pytest
 
@@ -9,6 +13,7 @@ import dpsample as dps
 from dpsample import cli
 from dpsample.privacy import ball_checker, verification
 
+RELEASABLE = "Releasable, if what is not checked here was as stated."
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
 
@@ -42,7 +47,7 @@ def test_a_release_is_verified(answer, file, capsys):  # U8
     assert answer.certificate.digest in out and "Verified" not in out
     assert "\nNot checked: that the program was run as stated" in out
     assert "(1+e^epsilon)*gamma<=delta-delta_0" in out and "digest" in out
-    assert "theta" in out and out.splitlines()[-1] == "Releasable."
+    assert "theta" in out and out.splitlines()[-1] == RELEASABLE
     assert err == ""
 
 
@@ -66,6 +71,45 @@ def test_a_release_is_verified_by_balls(file, capsys):
     assert "checker must be one of 'standard', 'ball'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["verify", "certificate"])
+def test_an_answer_is_read_from_a_pipe(file, capsys, monkeypatch, command):
+    assert cli.main([command, str(file)]) == 0
+    expected, written = capsys.readouterr(), file.read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written)))
+    assert cli.main([command, "-"]) == 0
+    assert capsys.readouterr() == expected
+    pipe = file.with_name("pipe")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(written,))
+    writer.start()
+    assert cli.main([command, str(pipe)]) == 0
+    writer.join()
+    assert capsys.readouterr() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("{}", 2, "file must be the JSON of a release or a certificate, got -. Rel"),
+        ('{"format": "dpsample-release-3"}', 1, "NOT verified: path must be a file of"),
+        (None, 2, "dpsample: error: stdin must be open, got none."),
+    ],
+)
+def test_stdin_without_an_answer_is_refused(capsys, monkeypatch, given, code, words):
+    stdin = None if given is None else io.TextIOWrapper(io.BytesIO(given.encode()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert cli.main(["verify", "-"]) == code
+    assert words in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("command", [[], ["verify"], ["study"], ["study", "run"]])
+def test_help_has_a_short_name(capsys, command):
+    assert cli.main([*command, "--help"]) == 0
+    expected = capsys.readouterr().out
+    assert cli.main([*command, "-h"]) == 0
+    assert capsys.readouterr().out == expected and "-h, --help" in expected
+
+
 def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, capsys):
     # U8
     method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3)
@@ -73,8 +117,8 @@ def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, caps
     seeded = dps.minimize(problem, method, BUDGET, seed=1)
     paper = dps.calibrate(problem, BUDGET, calibration="paper")
     for certificate, last in (
-        (answer.certificate, "Releasable."),
-        (fit.certificate, "Releasable."),
+        (answer.certificate, RELEASABLE),
+        (fit.certificate, RELEASABLE),
         (seeded.certificate, "NOT releasable: the random bits are seeded."),
         (paper.certificate, "NOT releasable: the printed constants are not a proof."),
         (dps.calibrate(problem, BUDGET).certificate, "NOT releasable: it describes a"),
@@ -123,14 +167,14 @@ def test_ctrl_c_in_the_import_of_a_compiled_module_is_no_verdict(
     file, capsys, monkeypatch, command
 ):
     # As pybind11 has it; found by signals to the command at random moments.
-    def interrupted(path):
+    def interrupted(*_):
         try:
             raise KeyboardInterrupt
         except KeyboardInterrupt as error:
             raise ImportError("initialization failed") from error
 
-    for module in ("release", "verify"):
-        monkeypatch.setattr(f"dpsample.cli.{module}.load_answer", interrupted)
+    monkeypatch.setattr("dpsample.cli.release.load_answer", interrupted)
+    monkeypatch.setattr("dpsample.cli.verify.answer_of", interrupted)
     records = [str(file)] if command == "predict" else []
     assert cli.main([command, str(file), *records]) == 130
     assert capsys.readouterr() == ("", "")

@@ -8,6 +8,7 @@ import io
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 import typer
 
 import dpsample as dps
-from dpsample import cli
+from dpsample import __main__, cli
 from dpsample.cli import claims, commands, demo, screen, verify
 from dpsample.privacy import usefulness
 from dpsample.privacy.printed import Claim
@@ -330,6 +331,23 @@ def test_the_package_is_a_program():  # F5
     done = process(["--version"], environment={}, stdout=subprocess.PIPE)
     out, _ = done.communicate(timeout=600)
     assert (done.returncode, out.decode()) == (0, f"dpsample {dps.__version__}\n")
+
+
+def test_ctrl_c_while_modules_are_loaded_has_no_traceback(monkeypatch):
+    class Pressed:
+        def find_spec(name, *_):
+            if name == "dpsample.cli":
+                signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.delitem(sys.modules, "dpsample.cli")
+    monkeypatch.setattr(sys, "meta_path", [Pressed, *sys.meta_path])
+    try:
+        assert __main__.run() == 130
+        # What ends Python is heard, too.
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 PROCESSES = [

@@ -273,6 +273,66 @@ def test_charts_are_sparse_and_the_same_rows():
     np.testing.assert_allclose(chart.rows @ w, unit @ chart.moved(w), atol=1e-10)
 
 
+def on_equalities(equal, lower, upper):
+    """Arguments of a polytope of fluxes that obey their equalities."""
+    sides = np.vstack([np.eye(len(upper)), -np.eye(len(upper))])
+    return sides, np.append(upper, -lower), equal, np.zeros(len(equal))
+
+
+def test_given_coordinates_are_a_sparse_chart_of_networks():
+    body = Polytope(*on_equalities(*network(40, dead=0)))
+    chart, free = body._given_chart, body.free
+    unit = free.A / np.linalg.norm(free.A, axis=1)[:, None]
+    z = np.random.default_rng(3).standard_normal(79)
+    w = body.hull(119)[1] @ z
+    assert chart.rows.nnz == 238 and chart.held.nnz == np.count_nonzero(body.A_eq)
+    np.testing.assert_allclose(chart.rows @ w, unit @ z, atol=1e-12)
+    np.testing.assert_allclose(chart.moved(w), z, atol=1e-12)
+    assert body.contains(body.default_center(119)) and body.is_bounded
+    half = Polytope(body.A[:119], body.b[:119], body.A_eq, body.b_eq)
+    assert half._given_chart is not None and not half.is_bounded
+
+
+def test_refusals_without_a_proof_are_tried_in_free_coordinates(monkeypatch):
+    find, missed = polytope_bounds.find_center, []
+
+    def blind(matrix, limits, noise=None, chart=None):
+        if chart is None:
+            return find(matrix, limits, noise)
+        missed.append(chart)
+        return polytope_bounds.Obstacle(np.arange(2), 1e-9, 0.0, None)
+
+    monkeypatch.setattr(polytope_bounds, "find_center", blind)
+    body = Polytope(*on_equalities(*network(40, dead=0)))
+    assert body.contains(body.default_center(119)) and len(missed) == 1
+
+
+def test_networks_without_fluxes_are_refused_as_contradictions():
+    equal, lower, upper = network(40, dead=0)
+    lower[0] = 9.0
+    upper[3::3] = upper[-1] = 0.1  # more flows in than all exits let out
+    with pytest.raises(ValueError, match="contradict one another"):
+        Polytope(*on_equalities(equal, lower, upper))
+
+
+def test_far_strips_that_doubles_take_for_planes_are_reduced_to_one():
+    rows = np.vstack([[[1.0, 1.0], [-1.0, -1.0]], np.eye(2), -np.eye(2)])
+    limits = np.array([5e-8, 0.0, 1e8 + 1, 1 - 1e8, 1 - 1e8, 1e8 + 1])
+    with pytest.raises(ValueError, match="doubles cannot tell"):
+        Polytope(rows, limits)
+    body = Polytope.reduced(rows, limits)
+    assert body.affine_dim(2) == 1 and body.contains(body.default_center(2))
+
+
+def test_equalities_of_zeros_alone_are_left_out_on_request():
+    rows, limits = rows_of([1.0] * 3)
+    equal = [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    assert Polytope.reduced(rows, limits, equal, [0.5, 0.0]).affine_dim(3) == 2
+    with pytest.raises(ValueError, match="got zeros in row 1, which are never 0.1"):
+        Polytope.reduced(rows, limits, equal, [0.5, 0.1])
+    assert Polytope.reduced(rows, limits, [equal[1]], [0.0]).A_eq is None
+
+
 def test_fluxes_into_dead_ends_are_named_and_solved():
     equal, lower, upper = network(30, dead=25)
     rows, limits = in_free_coordinates(equal, lower, upper)

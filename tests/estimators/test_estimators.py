@@ -26,6 +26,7 @@ from dpsample.estimators import (
     PrivateSVC,
 )
 from dpsample.privacy.certificates.sealed import SEARCH
+from dpsample.running import progress
 from tests.support.tiers import usual
 
 pytestmark = pytest.mark.filterwarnings(
@@ -407,6 +408,22 @@ def test_a_refused_fit_leaves_no_answer_of_other_settings(people):
         model.fit(people[COLUMNS], people["ill"])
     with pytest.raises(NotFittedError):
         model.predict(people[COLUMNS])
+
+
+@usual("auto")
+@pytest.mark.filterwarnings("ignore:If the declared levels:UserWarning")
+@pytest.mark.parametrize("method", ["release", "auto", "intervals"])
+def test_a_fit_shows_a_line_unless_it_is_told_not_to(people, monkeypatch, method):
+    opened = []
+    monkeypatch.setattr(progress, "is_shown", lambda: bool(opened.append(1)))
+    model = classifier(method=method)
+    model.fit(people[COLUMNS], people["ill"])
+    assert opened
+    opened.clear()
+    model.set_params(progress=False).fit(people[COLUMNS], people["ill"])
+    assert not opened
+    with pytest.raises(ValueError, match="progress must be"):
+        model.set_params(progress=0).fit(people[COLUMNS], people["ill"])
 
 
 def test_columns_of_any_numbers_are_matched_by_number():

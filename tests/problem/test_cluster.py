@@ -2,7 +2,7 @@
 
 import os
 import signal
-import threading
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import dpsample as dps
 from dpsample.problem.cluster import OnCluster
 
 pytestmark = pytest.mark.slow
+KILL = "kill"  # file that tells a worker to end in the middle of its task
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 FACTS = {"loss": dps.losses.Logistic(), "domain": dps.domains.Ball(1.0)}
 
@@ -32,6 +33,9 @@ def client():
 
 
 def some(path, start, stop):
+    with suppress(FileNotFoundError):
+        path.with_name(KILL).unlink()  # by one task only
+        os.kill(os.getpid(), signal.SIGKILL)
     return np.load(path, mmap_mode="r")[start:stop]
 
 
@@ -51,42 +55,47 @@ def on_cluster(folder, **arrays):
     return dps.Problem(*given, row_bound=1.0, **FACTS)
 
 
+@contextmanager
+def killed_in_pass(number, name, client, monkeypatch, folder):
+    """Of two workers one is killed in a task of a pass, whenever that is."""
+    calls, run = [], getattr(OnCluster, name)
+    before = set(client.run(os.getpid).values())
+
+    def counted(self, *args):
+        calls.append(0)
+        if len(calls) == number:
+            (folder / KILL).touch()
+        return run(self, *args)
+
+    monkeypatch.setattr(OnCluster, name, counted)
+    yield
+    assert len(calls) > number and not (folder / KILL).exists()
+    assert len(before & set(client.run(os.getpid).values())) == 1
+
+
 def test_a_killed_worker_changes_no_bit(client, monkeypatch, tmp_path):
     rows, labels = records()
     kept = dps.Problem(rows, labels, row_bound=1.0, **FACTS)
     wanted = dps.release(kept, BUDGET, seed=5)
     assert wanted.nonprivate_diagnostics["method"] == "rejection"
-    made, folds, killed = on_cluster(tmp_path, rows=rows, labels=labels), [], []
+    made = on_cluster(tmp_path, rows=rows, labels=labels)
     assert isinstance(made.home, OnCluster)
-    fold = OnCluster.fold
-
-    def kill():
-        pids = client.run(os.getpid)
-        killed.append(next(iter(pids.values())))
-        os.kill(killed[0], signal.SIGKILL)
-
-    def counted(self, *args):
-        folds.append(0)
-        if len(folds) == 4:  # while the tasks of this pass are out
-            threading.Timer(0.05, kill).start()
-        return fold(self, *args)
-
-    monkeypatch.setattr(OnCluster, "fold", counted)
-    answer = dps.release(made, BUDGET, seed=5)
-    assert killed and killed[0] not in client.run(os.getpid).values()
+    with killed_in_pass(4, "fold", client, monkeypatch, tmp_path):
+        answer = dps.release(made, BUDGET, seed=5)
     np.testing.assert_array_equal(answer.theta, wanted.theta)
     for name in ("non_private_theta", "risk"):
         mine, memory = (a.nonprivate_diagnostics[name] for a in (answer, wanted))
         np.testing.assert_array_equal(mine, memory)
 
 
-def test_a_killed_worker_changes_no_bit_of_gradient_steps(client, tmp_path):
+def test_a_killed_worker_changes_no_bit_of_gradient_steps(
+    client, monkeypatch, tmp_path
+):
     rows, labels = records(num=60_000)
     method = dps.optimizers.NoisyGD(num_steps=3)
     kept = dps.Problem(rows, labels, row_bound=1.0, **FACTS)
     wanted = dps.minimize(kept, method, BUDGET, seed=5).theta
     made = on_cluster(tmp_path, rows=rows, labels=labels)
-    pids = client.run(os.getpid)
-    threading.Timer(0.1, os.kill, (next(iter(pids.values())), signal.SIGKILL)).start()
-    fit = dps.minimize(made, method, BUDGET, seed=5)
+    with killed_in_pass(2, "windows", client, monkeypatch, tmp_path):
+        fit = dps.minimize(made, method, BUDGET, seed=5)
     np.testing.assert_array_equal(fit.theta, wanted)

@@ -1,9 +1,11 @@
 """The suite itself: levels are counted, tiers are chosen, seeds are drawn anew."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,32 +109,173 @@ def test_a_command_runs_beside_busy_processes_that_end_with_it():
     assert done.returncode == 7 and int(done.stdout) == 4
 
 
-# Looks at the clock of the machine, and what counts a time as a result.
-CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time"}
-# Tests outside of the default tier, or a clock of which no second is compared.
+# Looks at the clock of the machine, what counts a time as a result, and waits; each of
+# them with and without "_ns". `time.time` has a name that much else has, too.
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "default_timer"}
+CLOCKS |= {f"{name}_ns" for name in CLOCKS} | {"time_ns", "sleep", "Timer"}
+IN_TEXT = re.compile(rf"\btime\.time\b|\.({'|'.join(CLOCKS)})\b")  # code of a process
+# Options that end a call after seconds; more than these pass on no machine.
+LIMITS, PATIENT_SECONDS = {"deadline", "timeout", "max_seconds"}, 300.0
+HINTS = re.compile(rf"\b({'|'.join(CLOCKS | LIMITS)}|(import|from) time|time\.time)\b")
+# What looks at a clock in the default tier, and why that harms nothing: functions of
+# files, "" for what is outside of any.
 TIMED = {
-    "experiments/test_study_store.py": "ends a wait that would last for ever",
-    "experiments/test_studies.py": "compares seconds of the slow tier only",
-    "verbs/test_sample_samplers.py": "is alone",
-    "core/test_compile.py": "is alone",
-    "verbs/test_release_time.py": "is alone, or has a clock of its own",
-    "running/test_progress.py": "has a clock of its own",
-    "running/test_descent.py": "has a clock of its own",
-    "experiments/test_study_runs.py": "has a clock of its own",
+    "sleeps so that threads meet, without which it passes": {
+        "core/test_cache.py": ["test_two_writers_of_one_index_lose_nothing"],
+        "core/test_jit.py": [
+            "test_threads_that_decorate_at_once_use_our_cache_and_leave_the_users"
+        ],
+    },
+    "is alone": {
+        "core/test_compile.py": [""],
+        "verbs/test_sample_samplers.py": [""],
+    },
+    "compares days": {
+        "core/test_jit.py": ["test_only_stale_caches_of_this_package_are_removed"],
+    },
+    "asks again after each sleep, however often": {
+        "core/test_pauses.py": [
+            "test_ctrl_c_and_failures_end_all_threads_at_their_next_pause",
+            "spin",
+            "test_asyncio_counts_a_ctrl_c_that_waited_once",
+        ],
+        "verbs/test_release_time.py": ["lasting"],
+    },
+    "looks for the text": {
+        "experiments/test_study_runs.py": [
+            "test_a_failing_cell_is_named_and_the_rows_before_it_are_kept"
+        ],
+    },
+    "is for the slow tier": {
+        "experiments/test_study_store.py": [
+            "kill_at_random",
+            "",
+        ],
+        "support/toy_study.py": [""],
+    },
+    "has a clock of its own": {
+        "running/test_progress.py": [
+            "test_a_release_shows_nothing_of_the_records_in_a_notebook"
+        ],
+        "verbs/test_release_time.py": [
+            "FakeClock",
+            "test_an_answer_comes_at_the_deadline_and_not_before",
+            "late",
+            "test_what_fails_or_is_late_fails_at_the_deadline_with_one_message",
+            "test_real_draws_stop_at_the_first_pause_after_a_deadline",
+            "test_nothing_is_shown_while_the_time_is_public",
+            "test_a_ledger_is_charged_whether_there_is_an_answer_or_not",
+            "test_a_late_answer_is_in_no_traceback",
+        ],
+        "verbs/test_sample.py": [
+            "test_a_time_limit_before_the_first_draw_is_an_error_that_keeps_the_warmup",
+            "test_a_time_limit_while_the_sampler_is_chosen_is_an_error",
+        ],
+    },
+    "ends before the wait": {
+        "verbs/test_release_time.py": [
+            "test_ctrl_c_ends_the_wait",
+            "test_ctrl_c_between_the_draw_and_the_wait_leaves_no_answer",
+        ],
+    },
+    "is refused": {
+        "verbs/test_sample.py": ["test_replicates_have_no_time_limit"],
+    },
 }
 
 
-def clocks_in(path):
-    """Names of clocks in a file of tests."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        name = getattr(node, "attr", getattr(node, "id", None))
-        names |= {name} & CLOCKS
-    return names
+def clocks_in(source):
+    """Clocks and limits in a file of tests that are not of another tier, by function.
+
+    They are found by their names, those that an import gives them, and in code that is
+    text.
+    """
+    if not HINTS.search(source):  # most files
+        return {}
+    tree, found = ast.parse(source), {}
+    if any(is_deferred(node) for node in tree.body if isinstance(node, ast.Assign)):
+        return found
+    aliases = {"time.time"}
+    for node in ast.walk(tree):
+        for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            module = getattr(node, "module", None)
+            if one.name in CLOCKS or (module, one.name) == ("time", "time"):
+                aliases.add(one.asname or one.name)
+            elif one.name == "time" and one.asname:
+                aliases.add(f"{one.asname}.time")
+    for node in tree.body:
+        is_test = isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if not (is_test and any(map(is_deferred, node.decorator_list))):
+            names = set().union(*(seconds_of(x, aliases) for x in ast.walk(node)))
+            if names:
+                found.setdefault(getattr(node, "name", ""), set()).update(names)
+    return found
+
+
+def is_deferred(node):
+    return bool(re.search(r"\bmark\.(slow|alone)\b", ast.unparse(node)))
+
+
+def seconds_of(node, aliases):
+    """Names of clocks and limits in one node."""
+    if isinstance(node, ast.Name) and (node.id in aliases or node.id in CLOCKS):
+        return {node.id}
+    if isinstance(node, ast.Attribute) and node.attr in {"time", *CLOCKS}:
+        whole = ast.unparse(node)
+        is_time = any(f".{whole}".endswith(f".{x}") for x in aliases if "." in x)
+        return {whole} if node.attr in CLOCKS or is_time else set()
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return {found[0].strip(".") for found in IN_TEXT.finditer(node.value)}
+    if isinstance(node, ast.keyword) and node.arg in LIMITS:
+        value = getattr(node.value, "value", None)
+        is_short = isinstance(value, int | float) and 0 < value < PATIENT_SECONDS
+        return {node.arg} if is_short and value is not True else set()
+    return set()
 
 
 def test_no_test_by_default_looks_at_the_clock():
     """On a busy machine it would fail: count steps, or pass a clock."""
-    tests = ROOT / "tests"
-    found = {str(p.relative_to(tests)) for p in tests.rglob("*.py") if clocks_in(p)}
-    assert found <= set(TIMED), found - set(TIMED)
+    tests, found = ROOT / "tests", {}
+    for path in set(tests.rglob("*.py")) - {Path(__file__)}:
+        for name, clocks in clocks_in(path.read_text(encoding="utf-8")).items():
+            found[path.relative_to(tests).as_posix(), name] = clocks
+    known = {
+        (file, name)
+        for files in TIMED.values()
+        for file, names in files.items()
+        for name in names
+    }
+    new = {place: found[place] for place in found.keys() - known}
+    assert not new and not known - found.keys(), new
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "time.time() < 3.0",
+        "clock() < 3.0",
+        "other.time() < 3.0",
+        "rooms.time.monotonic() < 3.0",
+        "time.perf_counter_ns() < 3",
+        "nap(0.1)",
+        "threading.Timer(0.05, kill).start()",
+        "later(0.05, kill).start()",
+        "dps.release(problem, budget, deadline=0.5)",
+        "process.communicate(timeout=5)",
+        "run_python('import time; time.sleep(1)')",
+        "run_python('import time; time.time()')",
+    ],
+)
+def test_a_clock_is_seen_whatever_it_is_called(line):
+    imports = "from time import time as clock, sleep as nap\nimport time as other\n"
+    imports += "from threading import Timer as later\n"
+    test = f"def test_x():\n    assert {line}\n"
+    for head in ("", "@pytest.mark.parametrize('x', [0])\n"):
+        assert list(clocks_in(imports + head + test)) == ["test_x"]
+    for head in ("@pytest.mark.slow\n", "pytestmark = pytest.mark.alone\n"):
+        assert not clocks_in(imports + head + test)
+
+
+def test_what_only_sounds_like_a_clock_is_none():
+    text = "timezone.time(); dps.release(p, deadline=True, timeout=600); 'no time.'"
+    assert not clocks_in(f"import time\ndef test_x():\n    {text}\n")

@@ -63,6 +63,20 @@ def test_rounds_grow_until_the_trial_run_knows_and_stop_at_the_limit():
     assert TrialRun(1e9, 100).length == 100 * convergence.MAX_GROWTH
 
 
+def test_a_trial_run_that_is_cut_asks_for_no_more_than_time_allows():
+    draws = autoregression(0.99, length=50)
+    cut = TrialRun(1e9, 20)
+    cut.cut(draws)
+    assert 0.0 < cut.found < convergence.ENOUGH and cut.is_cut
+    assert cut.length == convergence.CUT_GROWTH * 50
+    early = TrialRun(1e9, 1_000)  # the compiler had the time
+    early.cut(draws)
+    assert early.length == 1_000
+    whole = TrialRun(300.0, 1_000)
+    whole.cut(autoregression(0.5))
+    assert not whole.is_cut and whole.length < 1_000
+
+
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
 
 

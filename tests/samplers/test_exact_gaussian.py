@@ -117,3 +117,12 @@ def test_without_weight_a_ball_gives_an_exponential_law(dim, k):
     squares = (across**2).sum(axis=1)
     shares = (squares / (depths * (4.0 - depths))) ** power
     assert_law(shares, lambda x: np.clip(x, 0.0, 1.0))
+
+
+def test_a_matrix_of_one_entry_is_drawn_from_its_interval():
+    domain, row = D.SchattenBall(2.0, p=2.0, shape=(1, 1)), {"row_bound": 1.0}
+    problem = dps.Problem([[1.0]], [-1.0], loss=L.Linear(), domain=domain, **row)
+    target = dps.Gibbs(problem, k=0.7, mu=0.0)
+    draws = run(prepare(target), 2, 4_000)[0][:, 0]
+    slope = target.energy(np.ones(1)) - target.energy(np.zeros(1))
+    assert_law(draws, lambda x: np.expm1(-slope * (x + 2.0)) / np.expm1(-4.0 * slope))

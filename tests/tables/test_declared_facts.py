@@ -4,6 +4,7 @@ import bz2
 import io
 import lzma
 import os
+import re
 import sys
 import threading
 import unicodedata
@@ -17,7 +18,7 @@ from pyarrow import parquet
 
 import dpsample as dps
 from dpsample.cli import main
-from dpsample.tables import Encoding, Schema, entries, from_frame, read_table
+from dpsample.tables import Encoding, Schema, entries, from_frame, read, read_table
 
 RANGES = {"a": (0, 1)}
 BOUNDS = Schema(numeric=RANGES, categorical={"y": ("no", "yes")})
@@ -200,6 +201,39 @@ def test_a_file_without_header_says_what_to_declare(tmp_path, capsys):  # F5
     assert read_table(path, target="y", bounds=declared).response.tolist() == [-1, 1]
     assert main(["bounds", str(path)]) == 2
     assert 'columns = ["first", "second"]' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["7.5,ann,7.5\n1,bob,2\n", "7.5;ann;x\n1;bob;2\n", "7.5,ann,x\n1,bob,2\n"],
+)
+@pytest.mark.parametrize("bounds", [None, Schema(numeric={"a": (0, 1), "y": (0, 1)})])
+def test_errors_about_names_show_no_record(tmp_path, text, bounds):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"columns = \[|separator = ") as told:
+        read_table(path, target="y", bounds=bounds, row_bound=1.0)
+    assert "7.5" not in str(told.value) and "ann" not in str(told.value)
+
+
+def test_numbers_may_be_names(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("2019,2020.5,y\n1,0.5,1\n")
+    data = read_table(path, target="y", row_bound=2.0)
+    assert data.columns == ("2019", "2020.5")
+    kept = Schema(numeric={"2019": (0, 1), "y": (0, 1)}, ignore=("2020.5",))
+    assert read_table(path, target="y", bounds=kept).columns == ("2019",)
+
+
+@pytest.mark.parametrize("start", read.NO_TEXT)
+def test_what_is_no_text_is_refused_with_a_remedy(tmp_path, start, capsys):
+    path = tmp_path / "t.csv"
+    path.write_bytes(start + b"\x00\xff,\n" * 3)
+    remedy = re.escape(read.NO_TEXT[start])
+    with pytest.raises(ValueError, match=f"a CSV table, got no text: t.csv. {remedy}"):
+        read_table(path, target="y", row_bound=1.0)
+    assert main(["bounds", str(path)]) == 2
+    assert capsys.readouterr().err.endswith(f"{read.NO_TEXT[start]}\n")
 
 
 PLAIN = b"a,y\n1,0\n0,1\n"

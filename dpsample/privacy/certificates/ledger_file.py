@@ -152,6 +152,23 @@ def read_ledger(path: Path, name: str = "path") -> Ledger:
         check.fail(name, "the file of a ledger", str(path), remedy)
 
 
+@contextmanager
+def removed_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
+    """Remove a file that is new if the block fails before its first entry.
+
+    The lock file stays, as others may wait for it.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, ValueError):  # of a file that has changed or is gone
+            if ledger is not None:
+                with ledger._locked():
+                    if not ledger.read().entries:
+                        Path(ledger.path).unlink()
+        raise
+
+
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
     """Enter what a verb is about to do in the ledger that it was given, if any."""
     check.instance((Ledger, LedgerFile, type(None)), ledger=ledger)

@@ -35,6 +35,10 @@ SAID = {
     "weak": "but so little of it that the answer may say much about a single record",
     "none": "but the answer may say nearly everything about a single record",
 }
+UNVERIFIED = (
+    "Not verified: the numbers are as a file states them. Recompute them before you "
+    "rely on them or publish them."
+)
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
 STYLE = """
 :root { color-scheme: light; }
@@ -377,6 +381,8 @@ def state(certificate: Sealed) -> Html:
     elif not certificate.releasable:
         reasons = dict(certificate._rows())["releasable"].removeprefix("NO: ")
         words = " ".join([f"{words}{reasons}.", *certificate.warnings])
+    elif certificate.is_unverified:
+        kind, words = "weak", " ".join([UNVERIFIED, *certificate.warnings])
     elif certificate.warnings:
         kind, words = "weak", " ".join(certificate.warnings)
     else:

@@ -126,6 +126,8 @@ class Sealed(ABC):
 
     FORMAT: ClassVar[str]
     DERIVED: ClassVar[tuple[str, ...]] = ("format", "registry", "releasable")
+    # Of what is read, until `dpsample.verify` has passed: its author may be anybody.
+    is_unverified: ClassVar[bool] = False
     budget: Budget
     epsilon_proved: float
     theorems: tuple[str, ...]
@@ -278,6 +280,7 @@ class Sealed(ABC):
             if _canonical(given[name]) != _canonical(value):
                 condition = f"{value!r}, as the fields imply"
                 check.fail(name, condition, given[name])
+        object.__setattr__(certificate, "is_unverified", True)
         return certificate
 
     def computed_digest(self) -> str:
@@ -352,8 +355,8 @@ class Sealed(ABC):
             One HTML document without scripts that loads nothing from elsewhere: what is
             promised, what an attacker can learn, the privacy curve, assumptions in
             plain words, and the certificate itself, as a link, with how to verify it.
-            It shows what is stated: `dpsample.verify` first what others made, as the
-            page of an answer and the command line do.
+            Of what is read from JSON it says "Not verified", unless `dpsample.verify`
+            has passed before, as in the page of an answer and on the command line.
 
         Raises
         ------

@@ -146,12 +146,15 @@ class TiltedOrthant:
 
 def _hazard(x: Array) -> tuple[Array, Array]:
     """Hazard h of the normal law, which is -f', and h - x without cancellation."""
+    is_deep = x > DEEP_BOUND
+    near = np.asarray(np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0)))
+    if not is_deep.any():
+        return near, near - x
     far = base = np.maximum(x, DEEP_BOUND)
     for n in range(NUM_FRACTIONS, 1, -1):
         far = base + n / far
-    near = np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0))
-    excess = np.where(x > DEEP_BOUND, 1.0 / far, near - x)
-    return np.where(x > DEEP_BOUND, x + excess, near), excess
+    excess = np.where(is_deep, 1.0 / far, near - x)
+    return np.where(is_deep, x + excess, near), excess
 
 
 def _log_mills(x: Array) -> Array:

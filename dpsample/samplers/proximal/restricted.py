@@ -402,9 +402,11 @@ def tilted_in_ball(rng, strength, lowest, center, radius, out):
     if not is_drawn:
         out[:] = np.nan
         return np.nan
+    length, along = _length(lowest, center), radius * (1.0 - depth)
+    if dim == 1:  # a matrix of one entry
+        out[0] = center[0] + along * ((lowest[0] - center[0]) / length)
+        return _scaled_into_ball(center, radius, out)
     across = math.sqrt(depth * (2.0 - depth)) * rng.random() ** (1.0 / (dim - 1.0))
-    length = _length(lowest, center)
-    along = radius * (1.0 - depth)
     _place(rng, along, radius * across, lowest, center, length, out)
     return _scaled_into_ball(center, radius, out)
 
