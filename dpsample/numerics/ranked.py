@@ -163,10 +163,9 @@ def geyer_size(chains, between, sums, rho):
 
 
 @kernel(counts_references=False)
-def judge(values, order, quantiles, room, out):
+def judge(values, order, quantiles, room, chains, out):
     """R-hat and effective size of one column, whose order is known."""
     scores, folded = room.scores, room.folded
-    chains = scores.reshape(room.means.shape[0], -1)
     score(values, order, quantiles, scores)
     is_constant = scores[order[-1]] - scores[order[0]] < CONSTANT
     out[0] = split_r_hat(chains, room.means)
@@ -185,9 +184,7 @@ def judge(values, order, quantiles, room, out):
 @kernel
 def judge_both(values, order, mean, quantiles, room, out):
     """Judge a column and its squared deviations from the mean."""
-    judge(values, order, quantiles, room, out[0])
     fold(values, order, mean, 2, room.squares, room.square_order)
-    judge(room.squares, room.square_order, quantiles, room, out[1])
 
 
 class RankRoom(NamedTuple):
@@ -258,7 +255,10 @@ def _of_halves(chains: Array, mean: float) -> Array:
     room = RankRoom.of(num, length, num_lags)
     quantiles, out = rank_quantiles(values.size), np.empty((2, 2))
     order = np.argsort(values)
+    chains = room.scores.reshape(num, -1)
+    call(judge, values, order, quantiles, room, chains, out[0])
     call(judge_both, values, order, mean, quantiles, room, out)
+    call(judge, room.squares, room.square_order, quantiles, room, chains, out[1])
     if num_lags < length and np.isnan(out[:, 1]).any():
         for row, column in zip(out, (values, (values - mean) ** 2), strict=True):
             row[1] = transformed_size(column, num)

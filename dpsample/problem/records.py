@@ -176,7 +176,7 @@ def add_transposed(data, slopes, start, stop, scratch, out):
                     out[data.columns[j]] += s * data.values[j]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def four_columns(tile, count, j):
     """Columns j to j + 3 of a tile of so many records."""
     first = j * count

@@ -155,7 +155,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     The step counts no references to arrays, which would take longer than the rest of a
     short one. What makes arrays is for a kernel of its own: "NRT required" says Numba.
     """
-    move = kernel(counts_references=False, forceinline=True)(step)
+    move = kernel(counts_references=False)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control
@@ -196,12 +196,17 @@ def filler(
     Its arguments must always have the same types.
     """
     code: Callable[..., tuple[int, int]] | None = None
+    own: Any = None
 
     def fill(
         state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
     ) -> int:
-        nonlocal code
-        fixed = numbers, pieces, plan, state, rng, num_steps
+        nonlocal code, own
+        if own is None:
+            own = pieces
+            if hasattr(run, "wrap_pieces"):
+                own = run.wrap_pieces(numbers, pieces, plan, state)
+        fixed = numbers, own, plan, state, rng, num_steps
         if code is None:
             code = entry(run, *fixed, draws, stats)
         machine_code = code

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import typeof, types
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check, jit
@@ -118,6 +119,16 @@ def chord(target, pieces, theta, direction, out):
     """Fill out[:2] with the t for which theta + t direction is in the domain."""
     out[:] = np.nan
     pieces.chord(target.body, theta, direction, out)
+
+
+@kernel(counts_references=False)
+def by_value(target, pieces, theta, work, energy):
+    return energy(target, pieces, theta, work)
+
+
+@kernel(counts_references=False)
+def by_slope(target, pieces, theta, work, gradient, energy_gradient):
+    return energy_gradient(target, pieces, theta, work, gradient)
 
 
 class Calls(NamedTuple):
@@ -347,9 +358,16 @@ class Gibbs:
         """Kernels for loops in Python; points must be contiguous, of 64-bit floats."""
         numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)
         at = numbers, pieces, point, self.new_work()
+        kinds = [typeof(each) for each in at]
+        value = pointer(energy, types.float64(*kinds))
+        slope = pointer(energy_gradient, types.float64(*kinds, kinds[2]))
+        value_entry, slope_entry = (
+            entry(by_value, *at, value),
+            entry(by_slope, *at, point, slope),
+        )
         return Calls(
-            energy=entry(energy, *at),
-            energy_gradient=entry(energy_gradient, *at, point),
+            energy=lambda *given: value_entry(*given, value),
+            energy_gradient=lambda *given: slope_entry(*given, slope),
             inside=entry(inside, *at),
             project=entry(project, numbers, pieces, point, point),
         )

@@ -18,6 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.spec import lazy_property
 from dpsample.domains import CONTAINS, PROJECT, Body, Domain
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.targets.gibbs import Gibbs
 
@@ -166,7 +167,8 @@ def go_inside(
     contains: Any, project: Any, grid: GridNumbers, first: Array, out: Array
 ) -> None:
     """Fill out with a point of the domain near ``first``, see `PublicGrid.rounded`."""
-    out[:], share, status = first, 2.0**-52, np.empty(1)
+    copy_into(first, out)
+    share, status = 2.0**-52, np.empty(1)
     while True:
         status[0] = np.nan
         contains(grid.body, out, status)

@@ -52,6 +52,7 @@ from dpsample.samplers.adaptive.mass_matrix import (
     velocity,
 )
 from dpsample.samplers.chain import (
+    GRADIENTS,
     PROPOSALS,
     RECORDS,
     VALUES,
@@ -60,7 +61,6 @@ from dpsample.samplers.chain import (
     new_state,
     retreated,
     settle_slope,
-    slope,
 )
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.targets import gibbs
@@ -281,7 +281,9 @@ def launch(target, pieces, plan, state, rng):
     if plan.has_kicks == 0 and is_rescue:
         size *= rng.random()
         length = KICKED_LEAPS * size
-        slope(target, pieces, state, state.position, state.scratch[2])
+        state.counts[GRADIENTS] += 1
+        state.counts[RECORDS] += target.data.num_records
+        pieces.slope(target, pieces.base, state.position, state.work, state.scratch[2])
     control[STEP] = size
     # Rounded up, a long step would mostly be made twice, which leads back.
     leaps = math.floor(length / size + 0.5)
@@ -341,7 +343,7 @@ def turn_axes(target, plan, state):
         turned[0, j] += center[j]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def meet(target, plan, state, duration):
     """Return the time of the next exit, infinity if it is later, and the face."""
     own = state.own
@@ -434,7 +436,7 @@ def begin_flight(target, plan, state):
             own.rates[i] = -own.rates[i]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def fly(target, plan, state):
     """Fly for the remaining time; return OK, PAUSED or REFUSED."""
     control = state.work.control
@@ -468,7 +470,7 @@ def fly(target, plan, state):
             return PAUSED
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
@@ -486,26 +488,27 @@ def leap(target, pieces, plan, state):
         rotate(plan.pull, theta, state.scratch[1], cosine, sine)
         control[REMAINING] = 0.0
     else:
-        code = fly(target, plan, state)
+        code = pieces.fly(target, plan, state)
         if code != OK:
             return code
+    state.counts[RECORDS] += target.data.num_records
     if control[IS_UNKICKED] == 0.0:
-        energy = slope(target, pieces, state, theta, state.scratch[2])
+        state.counts[GRADIENTS] += 1
+        energy = pieces.slope(target, pieces.base, theta, state.work, state.scratch[2])
     else:
         state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
-        energy = gibbs.energy(target, pieces, theta, state.work)
+        energy = pieces.energy(target, pieces.base, theta, state.work)
     control[ENERGY], control[TOP] = energy, max(control[TOP], energy)
     control[DONE] += 1.0
     # From here it ends below the hill and is refused, or so high that the test fails.
     if energy - state.energy[0] < plan.hill + HOPELESS + control[KINETIC]:
         return OK
-    if np.isnan(energy) and gibbs.inside(target, pieces, theta, state.work) != 0.0:
+    if np.isnan(energy) and gibbs.inside(target, pieces.base, theta, state.work) != 0.0:
         return PIECE_FAILED
     return REFUSED
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def land(target, pieces, plan, state, rng):
     """Last half kick and accept test; return a code and the probability."""
     control, theta = state.work.control, state.scratch[0]
@@ -513,7 +516,7 @@ def land(target, pieces, plan, state, rng):
     # Refuse on grounds that the way back shares, or it would be no reversible refusal.
     if control[TOP] > max(state.energy[0], energy) + plan.hill:
         return OK, 0.0
-    status = gibbs.inside(target, pieces, theta, state.work)
+    status = gibbs.inside(target, pieces.base, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else PIECE_FAILED), 0.0
     if control[IS_UNKICKED] == 0.0:
@@ -577,7 +580,40 @@ def step(target, pieces, plan, state, rng):
     return code
 
 
+class FlightPieces(NamedTuple):
+    base: Any  # of the target
+    fly: Any
+    energy: Any
+    slope: Any
+
+
+_flights = {}
+
+
+def flight_pieces(numbers, pieces, plan, state):
+    key = id(pieces), plan.exit, plan.mass.covariance.flags.c_contiguous
+    if key not in _flights:  # with what it is the number of
+        _flights[key] = pieces, _flight_pieces(numbers, pieces, plan, state)
+    return _flights[key][1]
+
+
+def _flight_pieces(numbers, pieces, plan, state):
+    from numba import typeof
+
+    from dpsample.core.jit import f8, i8, vector
+
+    kinds = [typeof(each) for each in (numbers, plan, state)]
+    at = kinds[0], typeof(pieces), vector, typeof(state.work)
+    return FlightPieces(
+        base=pieces,
+        fly=pointer(fly, i8(*kinds)),
+        energy=pointer(gibbs.energy, f8(*at)),
+        slope=pointer(gibbs.energy_gradient, f8(*at, vector)),
+    )
+
+
 run = compile_run(step)
+run.wrap_pieces = flight_pieces
 
 
 def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
@@ -616,7 +652,7 @@ def new_tuning(step: float, *, rate: float) -> Array:
 
 
 @kernel
-def glide(target, plan, state):
+def glide(target, plan, state, fly):
     """Fly without kicks; return a code as `fly`, for `pauses.fill`."""
     control = state.work.control
     if control[STAGE] == 0.0:
@@ -647,9 +683,11 @@ def flight(
     state.scratch[0], state.scratch[1] = position, velocity
     state.work.control[REMAINING] = duration
 
+    piece = flight_pieces(target.numbers, target.pieces, free, state).fly
+
     def rows(first: int) -> tuple[int, int]:
         del first  # there is one flight
-        code, made = call(glide, target.numbers, free, state)
+        code, made = call(glide, target.numbers, free, state, piece)
         return code, made
 
     pauses.fill(state.work.control, rows)

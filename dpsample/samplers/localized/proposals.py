@@ -30,7 +30,7 @@ from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.stable import tail_excess
-from dpsample.numerics.vectors import solve_lower, solve_upper
+from dpsample.numerics.vectors import multiply, solve_lower, solve_upper
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tilting import (
@@ -96,13 +96,15 @@ def propose(proposal, rng, vectors, costs):
 @kernel
 def on_sphere(free, multiplier, shortfall, share):
     """Return the proposal of x0 on a sphere, of which ``free.mean`` is - e."""
-    precision, rank = np.dot(free.root, free.root.T), free.mean.shape[0]
+    precision, rank = np.empty(free.root.shape), free.mean.shape[0]
+    np.dot(free.root, free.root.T, precision)
     for j in range(rank):
         precision[j, j] += share * multiplier
     root, mean, inward = np.linalg.cholesky(precision), free.mean.copy(), np.empty(rank)
     solve_lower(root, mean)
     solve_upper(root, mean)
-    inward[:] = -multiplier * free.outward
+    for j in range(rank):
+        inward[j] = -multiplier * free.outward[j]
     solve_lower(root, inward)
     solve_upper(root, inward)
     square, along = 0.0, 0.0
@@ -112,12 +114,14 @@ def on_sphere(free, multiplier, shortfall, share):
     for j in range(rank):
         inward[j] /= size
         along -= free.mean[j] * inward[j]
+    dual = np.empty(rank)
+    multiply(precision, inward, dual)
     return Proposal(
         root,
         mean,
         True,
         inward,
-        np.dot(precision, inward),
+        dual,
         (1.0 - share) * size + along,
         shortfall / size,  # of the halfspace, which holds the ball
         0.5 * share * multiplier,
@@ -209,11 +213,15 @@ def _on_sphere(
     free = _made(region.root, -np.asarray(mode.residual), ball)
     held, control = (mode.multiplier, mode.shortfall), pauses.new_control()
     state = np.array([0.0, 0.0, -1.0])  # next share, best one, its count
-    while state[0] < len(SHARES):
-        now = free, *held, np.array(SHARES), rng, state, control
-        pauses.call(control, jit.call, choose_share, *now)
+    vectors, costs = np.empty((NUM_TRIALS, len(free.mean))), np.empty(NUM_TRIALS)
+    best = None
+    for share in SHARES:
+        tried = jit.call(on_sphere, free, *held, share)
+        jit.call(propose, tried, rng, vectors, costs)
+        count = np.count_nonzero(costs <= rng.standard_exponential(NUM_TRIALS))
+        if count > state[2]:
+            best, state[2] = tried, count
         pauses.heard()
-    best: Proposal = jit.call(on_sphere, free, *held, SHARES[int(state[1])])
     return best
 
 

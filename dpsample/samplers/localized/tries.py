@@ -16,6 +16,7 @@ from dpsample.core.jit import Kernel, kernel
 from dpsample.core.streams import start
 from dpsample.domains import Body
 from dpsample.losses.loss import total
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import products_of
 from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.errors import (
@@ -192,7 +193,7 @@ def keep(frame, pieces, rng, vectors, costs, size, tries):
         tries.out[0] = np.nan
         pieces.contains(frame.body, tries.point, tries.out)
         if tries.out[0] == 1.0:
-            tries.vectors[kept] = vectors[i]
+            copy_into(vectors[i], tries.vectors[kept])
             tries.budgets[kept] = tries.budgets[i]
             kept += 1
     progress[NEXT], progress[KEPT] = 0.0, kept
@@ -272,7 +273,7 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, tries):
     if data.dense.shape[0] > 0:
         moves = np.empty((alive, data.dim))
         for a in range(alive):
-            moves[a] = tries.moves[tries.alive[a]]
+            copy_into(tries.moves[tries.alive[a]], moves[a])
         np.dot(moves, data.dense[start:stop].T, moved)
     else:
         for a in range(alive):
