@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
@@ -26,6 +27,7 @@ MOST_TILED = 2**18  # features of a copy in tiles, 2 MB: more wait for memory an
 GRAM_NUMBERS = 10**7  # multiply-adds of one call that makes a curvature matrix
 
 
+@by_address
 class Data(NamedTuple):
     """Records as kernels see them; ``dense`` or ``values`` is empty."""
 
@@ -43,6 +45,7 @@ class Data(NamedTuple):
     tile: int  # records of a tile, 0 without a copy in tiles
 
 
+@by_address
 class Work(NamedTuple):
     """Scratch memory of one chain."""
 
