@@ -15,6 +15,7 @@ import numpy as np
 from scipy import special
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import call, kernel
 
 # Products for the lags of one column that are summed directly; then a transform pays.
@@ -181,12 +182,7 @@ def judge(values, order, quantiles, room, chains, out):
     out[0] = max(out[0], split_r_hat(chains, room.means))
 
 
-@kernel
-def judge_both(values, order, mean, quantiles, room, out):
-    """Judge a column and its squared deviations from the mean."""
-    fold(values, order, mean, 2, room.squares, room.square_order)
-
-
+@by_address
 class RankRoom(NamedTuple):
     """Scratch memory for columns of one length."""
 
@@ -257,7 +253,7 @@ def _of_halves(chains: Array, mean: float) -> Array:
     order = np.argsort(values)
     chains = room.scores.reshape(num, -1)
     call(judge, values, order, quantiles, room, chains, out[0])
-    call(judge_both, values, order, mean, quantiles, room, out)
+    call(fold, values, order, mean, 2, room.squares, room.square_order)
     call(judge, room.squares, room.square_order, quantiles, room, chains, out[1])
     if num_lags < length and np.isnan(out[:, 1]).any():
         for row, column in zip(out, (values, (values - mean) ** 2), strict=True):

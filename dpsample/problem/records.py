@@ -11,11 +11,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.frames import by_address
-from dpsample.core.jit import kernel
+from dpsample.core.frames import by_address, frame_type
+from dpsample.core.jit import i8, kernel, matrix, vector
 from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
 from dpsample.numerics.vectors import multiply, multiply_rows
@@ -54,6 +55,16 @@ class Work(NamedTuple):
     vector: Array  # (dim,)
     out: Array  # (2,)
     control: Array  # when to return to Python, see `core.pauses`
+
+
+DATA = frame_type(
+    (
+        *(matrix, vector, types.uint32[::1], types.int64[::1], vector, vector, vector),
+        *(i8, i8, i8, vector, i8),
+    ),
+    Data,
+)
+WORK = frame_type((vector, vector, vector, vector, vector), Work)
 
 
 def make_data(
@@ -267,9 +278,20 @@ def mean_loss(data, loss_value, theta, work):
 
 @kernel(counts_references=False)
 def fill_risks(data, loss_value, points, work, out):
-    """Fill out with the empirical risk at each row of points."""
+    """Fill out with the empirical risk at each row of points, without tiles.
+
+    It does not call `mean_loss`, whose tiles take long to compile.
+    """
     for i in range(points.shape[0]):
-        out[i] = mean_loss(data, loss_value, points[i], work)
+        total = 0.0
+        for start in range(0, data.num_records, data.block):
+            stop = min(start + data.block, data.num_records)
+            margins = work.margins[: stop - start]
+            margins_of(data, points[i], start, stop, margins)
+            work.out[0] = np.nan
+            loss_value(data.loss_params, margins, data.response[start:stop], work.out)
+            total += work.out[0]
+        out[i] = total / data.num_records
 
 
 @kernel(counts_references=False)

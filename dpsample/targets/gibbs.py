@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import typeof, types
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check, jit
 from dpsample.core.arrays import Array
-from dpsample.core.jit import entry, kernel, pointer
+from dpsample.core.frames import by_address, frame_type
+from dpsample.core.jit import PieceType, entry, f8, kernel, pointer, vector
 from dpsample.core.spec import lazy_property
 from dpsample.domains import (
+    BODY,
     CHORD,
     CONTAINS,
     PROJECT,
@@ -28,13 +29,15 @@ from dpsample.domains import (
     Simplex,
 )
 from dpsample.losses import Loss
+from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
 from dpsample.problem import records
 from dpsample.problem.homes import Fold, Home, InMemory, Result
 from dpsample.problem.problem import Problem
-from dpsample.problem.records import Data, Work
+from dpsample.problem.records import DATA, WORK, Data, Work
 from dpsample.regularizers import (
     REG_GRADIENT,
     REG_VALUE,
+    REGULARIZER,
     Regularizer,
     RegularizerParams,
     SquaredNorm,
@@ -46,6 +49,7 @@ OF_RECORDS = ("data", "home", "numbers", "calls")
 MARGIN_SLACK = 1e-9
 
 
+@by_address
 class Target(NamedTuple):
     """Numbers of a target, one Numba type for all targets."""
 
@@ -56,6 +60,19 @@ class Target(NamedTuple):
     mu: float
 
 
+TARGET = frame_type((DATA, BODY, REGULARIZER, f8, f8), Target)
+# C functions of `compute_energy` and `compute_gradient`.
+ENERGY = f8(TARGET, PieceType(LOSS_VALUE), PieceType(REG_VALUE), vector, WORK)
+ENERGY_GRADIENT = f8(
+    TARGET,
+    PieceType(LOSS_SLOPE),
+    PieceType(REG_VALUE),
+    PieceType(REG_GRADIENT),
+    *(vector, WORK, vector),
+)
+
+
+@by_address
 class Pieces(NamedTuple):
     """C functions of a target, one Numba type for all targets."""
 
@@ -67,36 +84,68 @@ class Pieces(NamedTuple):
     contains: Any
     project: Any
     chord: Any
+    energy: Any
+    energy_gradient: Any
+
+
+@kernel(counts_references=False)
+def penalty_at(target, regularizer_value, theta, work):
+    """Return r(theta)."""
+    work.out[0] = np.nan
+    regularizer_value(target.regularizer, theta, work.out)
+    return work.out[0]
 
 
 @kernel(counts_references=False)
 def regularizer(target, pieces, theta, work):
     """Return r(theta)."""
-    work.out[0] = np.nan
-    pieces.regularizer_value(target.regularizer, theta, work.out)
-    return work.out[0]
+    return penalty_at(target, pieces.regularizer_value, theta, work)
+
+
+@kernel(counts_references=False)
+def compute_energy(target, loss_value, regularizer_value, theta, work):
+    """Return V = k (F + mu r); NaN if a piece failed."""
+    risk = records.mean_loss(target.data, loss_value, theta, work)
+    penalty = penalty_at(target, regularizer_value, theta, work)
+    return target.k * (risk + target.mu * penalty)
+
+
+@kernel(counts_references=False)
+def compute_gradient(
+    target, loss_slope, regularizer_value, regularizer_gradient, theta, work, gradient
+):
+    """Return V and fill its (sub)gradient."""
+    risk = records.mean_loss_gradient(target.data, loss_slope, theta, work, gradient)
+    work.vector[:] = 0.0
+    if target.mu > 0.0:  # or an infinite slope would count
+        work.vector[:] = np.nan
+        regularizer_gradient(target.regularizer, theta, work.vector)
+    for j in range(gradient.shape[0]):
+        gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
+    penalty = penalty_at(target, regularizer_value, theta, work)
+    return target.k * (risk + target.mu * penalty)
 
 
 @kernel(counts_references=False)
 def energy(target, pieces, theta, work):
-    """Return V = k (F + mu r); NaN if a piece failed."""
-    risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
-    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
+    """Return V; NaN if a piece failed."""
+    return pieces.energy(
+        target, pieces.loss_value, pieces.regularizer_value, theta, work
+    )
 
 
 @kernel(counts_references=False)
 def energy_gradient(target, pieces, theta, work, gradient):
     """Return V and fill its (sub)gradient."""
-    risk = records.mean_loss_gradient(
-        target.data, pieces.loss_slope, theta, work, gradient
+    return pieces.energy_gradient(
+        target,
+        pieces.loss_slope,
+        pieces.regularizer_value,
+        pieces.regularizer_gradient,
+        theta,
+        work,
+        gradient,
     )
-    work.vector[:] = 0.0
-    if target.mu > 0.0:  # or an infinite slope would count
-        work.vector[:] = np.nan
-        pieces.regularizer_gradient(target.regularizer, theta, work.vector)
-    for j in range(gradient.shape[0]):
-        gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
-    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
 @kernel(counts_references=False)
@@ -121,22 +170,11 @@ def chord(target, pieces, theta, direction, out):
     pieces.chord(target.body, theta, direction, out)
 
 
-@kernel(counts_references=False)
-def by_value(target, pieces, theta, work, energy):
-    return energy(target, pieces, theta, work)
-
-
-@kernel(counts_references=False)
-def by_slope(target, pieces, theta, work, gradient, energy_gradient):
-    return energy_gradient(target, pieces, theta, work, gradient)
-
-
 class Calls(NamedTuple):
     """Machine code of the kernels above, for arguments of a target's types."""
 
     energy: Callable[..., float]
     energy_gradient: Callable[..., float]
-    inside: Callable[..., float]
     project: Callable[..., None]
 
 
@@ -351,6 +389,8 @@ class Gibbs:
             pointer(domain.contains_piece, CONTAINS),
             pointer(domain.project_piece, PROJECT),
             pointer(domain.chord_piece, CHORD),
+            pointer(compute_energy, ENERGY),
+            pointer(compute_gradient, ENERGY_GRADIENT),
         )
 
     @lazy_property
@@ -358,17 +398,9 @@ class Gibbs:
         """Kernels for loops in Python; points must be contiguous, of 64-bit floats."""
         numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)
         at = numbers, pieces, point, self.new_work()
-        kinds = [typeof(each) for each in at]
-        value = pointer(energy, types.float64(*kinds))
-        slope = pointer(energy_gradient, types.float64(*kinds, kinds[2]))
-        value_entry, slope_entry = (
-            entry(by_value, *at, value),
-            entry(by_slope, *at, point, slope),
-        )
         return Calls(
-            energy=lambda *given: value_entry(*given, value),
-            energy_gradient=lambda *given: slope_entry(*given, slope),
-            inside=entry(inside, *at),
+            energy=entry(energy, *at),
+            energy_gradient=entry(energy_gradient, *at, point),
             project=entry(project, numbers, pieces, point, point),
         )
 

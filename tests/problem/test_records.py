@@ -43,6 +43,16 @@ def results(data, theta):
     return margins, risk, again, gradient, gram
 
 
+def test_risks_at_points_are_those_of_a_pass():
+    rows, response, offset, _ = example(200, 40)
+    for data in layouts(rows, response, offset, block=64).values():
+        value, work, points = LOSS.pointers[0], records.make_work(data), np.eye(40)[:3]
+        risks = np.empty(3)
+        records.fill_risks(data, value, points, work, risks)
+        again = [records.mean_loss(data, value, point, work) for point in points]
+        assert risks.tolist() == again
+
+
 def expected(rows, response, offset, theta):
     margins = rows @ theta + (0.0 if offset is None else offset)
     risk = np.mean(0.5 * (margins - response) ** 2)

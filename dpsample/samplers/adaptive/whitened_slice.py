@@ -27,6 +27,7 @@ import numpy as np
 
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.mixing import (
@@ -95,6 +96,7 @@ LEFT_END, RIGHT_END, INSIDE = range(3)
 AGE, TOTAL, MARGINS = range(3)  # of a chain's memory
 
 
+@by_address
 class WhitenedSlicePlan(NamedTuple):
     """Directions, the features along them, and what is special about the target."""
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
@@ -123,6 +124,7 @@ def shift(columns, margins, rates, t, moved):
             margins[moved.rows[m]] += t * rates[m]
 
 
+@by_address
 class CoordinatePlan(NamedTuple):
     """Domain and energy along coordinates, and a Gaussian fit for first guesses."""
 
@@ -147,6 +149,7 @@ class CoordinatePlan(NamedTuple):
     jump: float
 
 
+@by_address
 class CoordinateWork(NamedTuple):
     """What a move needs; ``memory`` is an age, slacks, margins and a gradient."""
 

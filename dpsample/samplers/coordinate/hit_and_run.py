@@ -15,6 +15,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
 from dpsample.numerics.vectors import multiply
@@ -39,6 +40,7 @@ RESYNCHRONIZE = 1000.0
 WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
 
 
+@by_address
 class HitAndRunPlan(NamedTuple):
     """Gaussian fit, and what is special about the target."""
 
@@ -49,6 +51,7 @@ class HitAndRunPlan(NamedTuple):
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
 
 
+@by_address
 class LineWork(NamedTuple):
     """What a chain needs on its line; its ``memory`` is an age, and the margins."""
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
 from dpsample.losses.loss import total
@@ -61,6 +62,7 @@ class Screen(NamedTuple):
     norms: Array  # (num_records,): Euclidean, of the rows
 
 
+@by_address
 class ScreenedWork(NamedTuple):
     """As the proximal sampler's, and what every level knows; level 0 is all records."""
 
