@@ -14,7 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check, jit
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
-from dpsample.core.jit import PieceType, entry, f8, kernel, pointer, vector
+from dpsample.core.jit import (
+    PieceType,
+    Pointer,
+    entry,
+    f8,
+    kernel,
+    pointer,
+    vector,
+)
 from dpsample.core.spec import lazy_property
 from dpsample.domains import (
     BODY,
@@ -83,7 +91,6 @@ class Pieces(NamedTuple):
     regularizer_gradient: Any
     contains: Any
     project: Any
-    chord: Any
     energy: Any
     energy_gradient: Any
 
@@ -164,10 +171,15 @@ def project(target, pieces, theta, out):
 
 
 @kernel(counts_references=False)
-def chord(target, pieces, theta, direction, out):
+def chord(target, piece, theta, direction, out):
     """Fill out[:2] with the t for which theta + t direction is in the domain."""
     out[:] = np.nan
-    pieces.chord(target.body, theta, direction, out)
+    piece(target.body, theta, direction, out)
+
+
+def chord_of(target: "Gibbs") -> Pointer:
+    """C function of the domain's chords, for the few that need it."""
+    return pointer(target.problem.domain.chord_piece, CHORD)
 
 
 class Calls(NamedTuple):
@@ -388,7 +400,6 @@ class Gibbs:
             pointer(self.regularizer.gradient_piece, REG_GRADIENT),
             pointer(domain.contains_piece, CONTAINS),
             pointer(domain.project_piece, PROJECT),
-            pointer(domain.chord_piece, CHORD),
             pointer(compute_energy, ENERGY),
             pointer(compute_gradient, ENERGY_GRADIENT),
         )
@@ -535,10 +546,10 @@ def fill_slopes(target, pieces, points, work, out):
 
 
 @kernel(counts_references=False)
-def fill_chords(target, pieces, points, directions, out):
+def fill_chords(target, piece, points, directions, out):
     """Fill the rows of out with both ends of the chords through the points."""
     for i in range(points.shape[0]):
-        chord(target, pieces, points[i], directions[i], out[i])
+        chord(target, piece, points[i], directions[i], out[i])
 
 
 def as_seen(array: Array) -> Array:
@@ -595,7 +606,7 @@ def chords(target: Gibbs, points: Array, directions: Array) -> Array:
     """
     rows = as_seen(points)
     along = as_seen(np.broadcast_to(directions, rows.shape))
-    out = np.empty((len(rows), 2))
+    piece, out = chord_of(target), np.empty((len(rows), 2))
     for part in _parts(len(rows), _size_of_domain(target.body)):
-        fill_chords(target.numbers, target.pieces, rows[part], along[part], out[part])
+        fill_chords(target.numbers, piece, rows[part], along[part], out[part])
     return out

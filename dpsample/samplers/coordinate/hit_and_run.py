@@ -16,7 +16,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
-from dpsample.core.jit import kernel
+from dpsample.core.jit import Pointer, kernel
 from dpsample.core.pauses import STAGE
 from dpsample.numerics.vectors import multiply
 from dpsample.samplers import chain, line, sampler
@@ -49,6 +49,7 @@ class HitAndRunPlan(NamedTuple):
     whiten: Array
     is_zero_sum: int  # directions must stay on the simplex
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
+    chord: Pointer
 
 
 @by_address
@@ -93,7 +94,7 @@ def step(target, pieces, plan, state, rng):
         penalty = line.quadratic_along(target.regularizer, theta, direction)
     rates, y, is_quadratic = state.own.rates, target.data.response, plan.is_quadratic
     path = line.line_of(target, state, margins, rates, y, is_quadratic, penalty)
-    gibbs.chord(target, pieces, theta, direction, state.own.ends)
+    gibbs.chord(target, plan.chord, theta, direction, state.own.ends)
     low, high = state.own.ends
     if not low <= high:
         return PIECE_FAILED
@@ -134,6 +135,7 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> HitAndRunPlan:
         whiten=gaussian.whiten,
         is_zero_sum=int(is_zero_sum),
         is_quadratic=int(has_quadratic_regularizer(target)),
+        chord=gibbs.chord_of(target),
     )
 
 

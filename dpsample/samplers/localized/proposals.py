@@ -194,7 +194,7 @@ def _on_sphere(
     for share in SHARES:
         tried = _held(free, mode.multiplier, mode.shortfall, share)
         costs = costs_fn(tried)
-        count = np.count_nonzero(costs <= rng.standard_exponential(len(costs)))
+        count = int(np.count_nonzero(costs <= rng.standard_exponential(len(costs))))
         if count > most:
             best, most = tried, count
         pauses.heard()
