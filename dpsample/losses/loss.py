@@ -189,6 +189,12 @@ class Loss:
         return type(self)._exact(params, margin, Decimal(response))  # type: ignore[misc]
 
     @property
+    def value_pointer(self) -> Pointer:
+        """C function of the value alone."""
+        cached = self.is_cached and self.is_ours
+        return pointer(self.pieces[0], LOSS_VALUE, cached=cached)
+
+    @property
     def slope_pointer(self) -> Pointer:
         """C function of the slope alone."""
         cached = self.is_cached and self.is_ours

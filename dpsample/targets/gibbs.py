@@ -15,6 +15,7 @@ from dpsample.core import check, jit
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import (
+    Kernel,
     PieceType,
     Pointer,
     entry,
@@ -52,7 +53,7 @@ from dpsample.regularizers import (
 )
 
 # Attributes of a target that are made from its records.
-OF_RECORDS = ("data", "home", "numbers", "calls")
+OF_RECORDS = ("data", "home", "numbers", "pieces", "calls")
 # Relative widening of margin intervals: it covers their rounding errors.
 MARGIN_SLACK = 1e-9
 
@@ -69,7 +70,7 @@ class Target(NamedTuple):
 
 
 TARGET = frame_type((DATA, BODY, REGULARIZER, f8, f8), Target)
-# C functions of `compute_energy` and `compute_gradient`.
+# C functions that `energy` and `energy_gradient` call.
 ENERGY = f8(TARGET, PieceType(LOSS_VALUE), PieceType(REG_VALUE), vector, WORK)
 ENERGY_GRADIENT = f8(
     TARGET,
@@ -109,28 +110,40 @@ def regularizer(target, pieces, theta, work):
     return penalty_at(target, pieces.regularizer_value, theta, work)
 
 
-@kernel(counts_references=False)
-def compute_energy(target, loss_value, regularizer_value, theta, work):
-    """Return V = k (F + mu r); NaN if a piece failed."""
-    risk = records.mean_loss(target.data, loss_value, theta, work)
-    penalty = penalty_at(target, regularizer_value, theta, work)
-    return target.k * (risk + target.mu * penalty)
+def compile_energy(mean_loss: Kernel[..., float]) -> Kernel[..., float]:
+    """Return a kernel of the signature `ENERGY`, with passes of one kind."""
+
+    def compute_energy(target, loss_value, regularizer_value, theta, work):
+        risk = mean_loss(target.data, loss_value, theta, work)
+        penalty = penalty_at(target, regularizer_value, theta, work)
+        return target.k * (risk + target.mu * penalty)
+
+    return kernel(counts_references=False)(compute_energy)
 
 
-@kernel(counts_references=False)
-def compute_gradient(
-    target, loss_slope, regularizer_value, regularizer_gradient, theta, work, gradient
-):
-    """Return V and fill its (sub)gradient."""
-    risk = records.mean_loss_gradient(target.data, loss_slope, theta, work, gradient)
-    work.vector[:] = 0.0
-    if target.mu > 0.0:  # or an infinite slope would count
-        work.vector[:] = np.nan
-        regularizer_gradient(target.regularizer, theta, work.vector)
-    for j in range(gradient.shape[0]):
-        gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
-    penalty = penalty_at(target, regularizer_value, theta, work)
-    return target.k * (risk + target.mu * penalty)
+def compile_gradient(mean_gradient: Kernel[..., float]) -> Kernel[..., float]:
+    """Return a kernel of the signature `ENERGY_GRADIENT`."""
+
+    def compute_gradient(target, loss_slope, value, slope, theta, work, gradient):
+        risk = mean_gradient(target.data, loss_slope, theta, work, gradient)
+        work.vector[:] = 0.0
+        if target.mu > 0.0:  # or an infinite slope would count
+            work.vector[:] = np.nan
+            slope(target.regularizer, theta, work.vector)
+        for j in range(gradient.shape[0]):
+            gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
+        penalty = penalty_at(target, value, theta, work)
+        return target.k * (risk + target.mu * penalty)
+
+    return kernel(counts_references=False)(compute_gradient)
+
+
+# For records with a copy in tiles, and for any others.
+OF_TILES = (
+    compile_energy(records.mean_loss_of_tiles),
+    compile_gradient(records.mean_gradient_of_tiles),
+)
+OF_ROWS = compile_energy(records.mean_loss), compile_gradient(records.mean_gradient)
 
 
 @kernel(counts_references=False)
@@ -303,12 +316,12 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = (*OF_RECORDS, "pieces", "body", "geometry")
+        cached = (*OF_RECORDS, "body", "geometry")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
     def _on(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
-        _ = self.pieces, self.regularizer_params, self.curvature  # made once for all
+        _ = self.regularizer_params, self.curvature  # made once for all
         made = object.__new__(Gibbs)
         shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
         vars(made).update(shared | {"problem": problem})
@@ -391,7 +404,9 @@ class Gibbs:
     def pieces(self) -> Pieces:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
-        domain = self.problem.domain
+        domain, home = self.problem.domain, self.problem.home
+        is_tiled = isinstance(home, InMemory) and self.numbers.data.tile > 0
+        energy, gradient = OF_TILES if is_tiled else OF_ROWS
         return Pieces(
             value,
             slope,
@@ -400,8 +415,8 @@ class Gibbs:
             pointer(self.regularizer.gradient_piece, REG_GRADIENT),
             pointer(domain.contains_piece, CONTAINS),
             pointer(domain.project_piece, PROJECT),
-            pointer(compute_energy, ENERGY),
-            pointer(compute_gradient, ENERGY_GRADIENT),
+            pointer(energy, ENERGY),
+            pointer(gradient, ENERGY_GRADIENT),
         )
 
     @lazy_property

@@ -36,8 +36,14 @@ def results(data, theta):
     margins = np.empty(data.num_records)
     records.margins_of(data, theta, 0, data.num_records, margins)
     gradient = np.full(data.dim, np.nan)
-    risk = records.mean_loss(data, value, theta, work)
-    again = records.mean_loss_gradient(data, slope, theta, work, gradient)
+    mean_loss, mean_gradient = records.mean_loss, records.mean_gradient
+    if data.tile > 0:
+        mean_loss, mean_gradient = (
+            records.mean_loss_of_tiles,
+            records.mean_gradient_of_tiles,
+        )
+    risk = mean_loss(data, value, theta, work)
+    again = mean_gradient(data, slope, theta, work, gradient)
     weights = np.linspace(0.5, 2.0, data.num_records)
     gram = records.curvature_matrix(data, weights)
     return margins, risk, again, gradient, gram

@@ -16,7 +16,7 @@ from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, kernel, pointer
 from dpsample.core.streams import start
 from dpsample.domains import CONTAINS, Body
-from dpsample.losses.loss import LOSS_VALUE, total
+from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import products_of
 from dpsample.regularizers import REG_VALUE, RegularizerParams
@@ -381,7 +381,7 @@ def _asked(
     """Excess of tries, and sums of their progress, after a chunk of records."""
     copied = {n: getattr(tries, n).copy() for n in ("excess", "alive", "progress")}
     own = tries._replace(**copied, out=np.empty(2), control=pauses.new_control())
-    given = frame, part.scene.loss.pointers[0], part.chunk(region), is_checked, own
+    given = frame, part.scene.loss.value_pointer, part.chunk(region), is_checked, own
     while (code := call(ask, *given)) == pauses.PAUSED:
         pauses.heard()
     raise_unless_ok(code)
@@ -399,10 +399,8 @@ class TryPieces(NamedTuple):
     @classmethod
     def of(cls, target: Gibbs) -> "TryPieces":
         """C functions of a target, compiled or loaded at first use."""
-        loss = target.problem.loss
-        is_cached = loss.is_cached and loss.is_ours
         return cls(
-            pointer(loss.pieces[0], LOSS_VALUE, cached=is_cached),
+            target.problem.loss.value_pointer,
             pointer(target.regularizer.value_piece, REG_VALUE),
             pointer(target.problem.domain.contains_piece, CONTAINS),
         )

@@ -103,6 +103,7 @@ PLAN = frame_type(
 )
 
 
+@by_address
 class TangentPlan(NamedTuple):
     """All that a chain reads."""
 
@@ -112,6 +113,7 @@ class TangentPlan(NamedTuple):
     bounds: tuple[Any, ...] = ()  # what the thinned or screened oracle reads
 
 
+@by_address
 class ProximalWork(NamedTuple):
     """What a chain needs beside the rest of its state."""
 
