@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check, spec
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Piece, f8, i8, kernel, vector
 from dpsample.core.public import dir_of
 from dpsample.core.spec import Spec, frozen
@@ -39,6 +40,7 @@ __dir__ = dir_of(__all__)
 VARIANTS = ("optimized", "printed")
 
 
+@by_address
 class RegularizerParams(NamedTuple):
     """``r(x) = scale/2 ||x - center||_exponent^2``; the sides are those of a matrix.
 
@@ -56,7 +58,7 @@ class RegularizerParams(NamedTuple):
     num_columns: int
 
 
-REGULARIZER = types.NamedTuple((vector, f8, f8, i8, i8), RegularizerParams)
+REGULARIZER = frame_type((vector, f8, f8, i8, i8), RegularizerParams)
 REG_VALUE = types.void(REGULARIZER, vector, vector)  # out[0]: r(x)
 REG_GRADIENT = types.void(REGULARIZER, vector, vector)  # out: gradient of r at x
 

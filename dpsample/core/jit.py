@@ -23,6 +23,7 @@ from numba.extending import NativeValue, register_model, typeof_impl, unbox
 
 from dpsample.core import check
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
+from dpsample.core.frames import ADDRESS
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
@@ -56,8 +57,6 @@ class Kernel(Protocol[Parameters, Returned]):
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         """Run the compiled function."""
 
-
-ADDRESS = "dpsample_address"  # attribute of a pointer that this module has made
 
 # Compiled function that writes into its last argument.
 Piece = Callable[..., None]

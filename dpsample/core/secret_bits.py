@@ -60,12 +60,12 @@ POISON = (
 SECRET = "The state of secret bits is not shown, written, copied or set."
 
 
-@kernel(forceinline=True)
+@kernel
 def _rotated(x, count):
     return np.uint32((x << np.uint32(count)) | (x >> np.uint32(32 - count)))
 
 
-@kernel(forceinline=True)
+@kernel
 def _quarter_round(state, a, b, c, d):
     """RFC 8439, section 2.1, on four rows of all blocks."""
     a, b, c, d = (
@@ -89,7 +89,7 @@ def _quarter_round(state, a, b, c, d):
         state[c + lane], state[d + lane] = y, z
 
 
-@kernel(forceinline=True)
+@kernel
 def _add_start(state, counter, nonce):
     """Add to the rows what the rounds begin with: constants, key, counter and nonce."""
     for lane in range(LANES):

@@ -17,7 +17,15 @@ from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
 from dpsample.core.spec import frozen
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_norm
-from dpsample.numerics.norms import conversion, distance, dual, norm, norm_along
+from dpsample.numerics.norms import (
+    HUGE_SQUARE,
+    TINY_SQUARE,
+    conversion,
+    distance,
+    dual,
+    norm,
+    norm_along,
+)
 from dpsample.numerics.vectors import copy_into
 
 EPSILON = 2.0**-52
@@ -291,6 +299,60 @@ def ball_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     out[1] = settle(theta, direction, max(out[1], 0.0), center, radius, p)
 
 
+@kernel(counts_references=False)
+def euclidean_project(body: Body, theta: Array, out: Array) -> None:
+    """As `ball_project`, for p = 2, to the last bit."""
+    dim = len(theta)
+    length = distance(theta, body.center, body.p)
+    if length != length:
+        return
+    if length <= body.radius:
+        copy_into(theta, out)
+        return
+    for i in range(dim):
+        size = abs(theta[i] - body.center[i]) * (body.radius / length)
+        out[i] = body.center[i] + math.copysign(size, theta[i] - body.center[i])
+    pull = EPSILON
+    while distance(out, body.center, body.p) > body.radius:
+        for i in range(dim):
+            out[i] = body.center[i] + (out[i] - body.center[i]) * (1.0 - pull)
+        pull = min(2.0 * pull, 1.0)
+
+
+@kernel(counts_references=False)
+def euclidean_length(x: Array) -> float:
+    """Return what `distance` from 0 gives for p = 2, to the last bit."""
+    total, largest = 0.0, 0.0
+    for i in range(len(x)):
+        size = abs(float(x[i]) + 0.0 * float(x[i]))
+        if size != size:
+            return np.nan
+        largest = max(largest, size)
+        total += size * size
+    if largest == 0.0 or TINY_SQUARE < total < HUGE_SQUARE:
+        return math.sqrt(total)
+    total = 0.0
+    for i in range(len(x)):
+        total += (abs(x[i]) / largest) ** 2.0
+    return float(largest * total**0.5)
+
+
+@kernel(counts_references=False)
+def euclidean_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
+    """As `ball_chord`, for p = 2, to the last bit."""
+    center, radius, p = body.center, body.radius, body.p
+    size = euclidean_length(direction)
+    if not distance(theta, center, p) + size < np.inf:
+        return
+    if size == 0.0:
+        out[0] = -np.inf
+        out[1] = np.inf
+        return
+    quadratic_ends(theta, direction, size, body, out)
+    out[0] = settle(theta, direction, min(out[0], 0.0), center, radius, p)
+    out[1] = settle(theta, direction, max(out[1], 0.0), center, radius, p)
+
+
 @dataclass(frozen=True, eq=False)
 class Ball(Domain):
     """Ball ``||theta - center||_p <= radius``.
@@ -320,8 +382,14 @@ class Ball(Domain):
 
     name: ClassVar[str] = "ball"
     contains_piece: ClassVar[Piece] = staticmethod(ball_contains)
-    project_piece: ClassVar[Piece] = staticmethod(ball_project)
-    chord_piece: ClassVar[Piece] = staticmethod(ball_chord)
+
+    @property
+    def project_piece(self) -> Piece:
+        return euclidean_project if self.p == 2.0 else ball_project
+
+    @property
+    def chord_piece(self) -> Piece:
+        return euclidean_chord if self.p == 2.0 else ball_chord
 
     radius: float
     _: KW_ONLY

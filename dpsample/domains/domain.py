@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
+from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Piece, f8, i8, kernel, matrix, vector
 from dpsample.core.sparse import CSR, Directions, Rows, as_csr, is_sparse
 from dpsample.core.spec import Spec
@@ -116,6 +117,7 @@ def simulated_width(
     return Width(length * float(heights.mean()), length * error)
 
 
+@by_address
 class Body(NamedTuple):
     """Parameters of every domain, one compiled type for all of them.
 
@@ -139,9 +141,7 @@ class Body(NamedTuple):
     tolerance: float
 
 
-BODY = types.NamedTuple(
-    (vector, vector, vector, matrix, vector, f8, f8, i8, i8, f8), Body
-)
+BODY = frame_type((vector, vector, vector, matrix, vector, f8, f8, i8, i8, f8), Body)
 CONTAINS = types.void(BODY, vector, vector)  # out[0]: 1 inside, 0 outside
 PROJECT = types.void(BODY, vector, vector)  # out: Euclidean projection
 CHORD = types.void(BODY, vector, vector, vector)  # point, direction, out of length 2

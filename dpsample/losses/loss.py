@@ -189,6 +189,18 @@ class Loss:
         return type(self)._exact(params, margin, Decimal(response))  # type: ignore[misc]
 
     @property
+    def value_pointer(self) -> Pointer:
+        """C function of the value alone."""
+        cached = self.is_cached and self.is_ours
+        return pointer(self.pieces[0], LOSS_VALUE, cached=cached)
+
+    @property
+    def slope_pointer(self) -> Pointer:
+        """C function of the slope alone."""
+        cached = self.is_cached and self.is_ours
+        return pointer(self.pieces[1], LOSS_SLOPE, cached=cached)
+
+    @property
     def pointers(self) -> tuple[Pointer, Pointer, Pointer]:
         """C functions of the value, slope and record pieces."""
         value, slope, record = self.pieces

@@ -118,7 +118,7 @@ def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer, int]:
     """C functions of slopes and of single gradients, and which of them the loss has."""
     if isinstance(loss, RecordGradient):
         return pointer(no_slope, LOSS_SLOPE), loss.gradient_pointer, 1
-    return loss.pointers[1], pointer(no_gradient, RECORD_GRADIENT), 0
+    return loss.slope_pointer, pointer(no_gradient, RECORD_GRADIENT), 0
 
 
 def _compiled(name: str, function: Piece, signature: Signature) -> Piece:

@@ -61,9 +61,11 @@ def _transformed_shares(series: Array) -> Array:
 def share_of_column(chains):
     """Effective draws per draw of centered rows; lags are summed while they count."""
     count = chains.shape[1]
-    square, time, least = lagged_sum(chains, 0), -1.0, np.inf
+    square, time, least = np.nan, -1.0, np.inf
     for lag in range(0, count, 2):
-        even = square if lag == 0 else lagged_sum(chains, lag)
+        even = lagged_sum(chains, lag)
+        if lag == 0:
+            square = even
         pair = (even + lagged_sum(chains, lag + 1)) / square
         if not pair > 0.0:
             break

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import special
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import call, kernel
 
 # Products for the lags of one column that are summed directly; then a transform pays.
@@ -86,15 +87,6 @@ def fold(values, order, center, power, folded, folded_order):
             right += 1
 
 
-@kernel(counts_references=False)
-def median(values, order):
-    """Median of sorted values."""
-    half = order.shape[0] // 2
-    if order.shape[0] % 2 == 1:
-        return values[order[half]]
-    return 0.5 * (values[order[half - 1]] + values[order[half]])
-
-
 @kernel(counts_references=False, fastmath={"reassoc", "contract"})
 def split_r_hat(chains, means):
     """R-hat of rows, whose means are filled in."""
@@ -163,11 +155,17 @@ def geyer_size(chains, between, sums, rho):
 
 
 @kernel(counts_references=False)
-def judge(values, order, quantiles, room, out):
-    """R-hat and effective size of one column, whose order is known."""
-    scores, folded = room.scores, room.folded
-    chains = scores.reshape(room.means.shape[0], -1)
+def judge(values, order, quantiles, room, chains, is_folded, out):
+    """R-hat and effective size of one column, whose order is known.
+
+    Then R-hat of the column that ``is_folded``, if it is larger. The chains are a view
+    of the room's scores.
+    """
+    scores = room.scores
     score(values, order, quantiles, scores)
+    if is_folded:
+        out[0] = max(out[0], split_r_hat(chains, room.means))
+        return
     is_constant = scores[order[-1]] - scores[order[0]] < CONSTANT
     out[0] = split_r_hat(chains, room.means)
     for c in range(chains.shape[0]):
@@ -177,19 +175,9 @@ def judge(values, order, quantiles, room, out):
     out[1] = scores.shape[0]
     if not is_constant:
         out[1] = geyer_size(chains, spread(room.means), room.sums, room.rho)
-    fold(values, order, median(values, order), 1, folded, room.folded_order)
-    score(folded, room.folded_order, quantiles, scores)
-    out[0] = max(out[0], split_r_hat(chains, room.means))
 
 
-@kernel
-def judge_both(values, order, mean, quantiles, room, out):
-    """Judge a column and its squared deviations from the mean."""
-    judge(values, order, quantiles, room, out[0])
-    fold(values, order, mean, 2, room.squares, room.square_order)
-    judge(room.squares, room.square_order, quantiles, room, out[1])
-
-
+@by_address
 class RankRoom(NamedTuple):
     """Scratch memory for columns of one length."""
 
@@ -258,11 +246,26 @@ def _of_halves(chains: Array, mean: float) -> Array:
     room = RankRoom.of(num, length, num_lags)
     quantiles, out = rank_quantiles(values.size), np.empty((2, 2))
     order = np.argsort(values)
-    call(judge_both, values, order, mean, quantiles, room, out)
+    chains = room.scores.reshape(num, -1)
+    call(fold, values, order, mean, 2, room.squares, room.square_order)
+    columns = (values, order), (room.squares, room.square_order)
+    for (column, ranks), row in zip(columns, out, strict=True):
+        call(judge, column, ranks, quantiles, room, chains, False, row)
+        middle, folded = median(column, ranks), (room.folded, room.folded_order)
+        call(fold, column, ranks, middle, 1, *folded)
+        call(judge, *folded, quantiles, room, chains, True, row)
     if num_lags < length and np.isnan(out[:, 1]).any():
         for row, column in zip(out, (values, (values - mean) ** 2), strict=True):
             row[1] = transformed_size(column, num)
     return out
+
+
+def median(values: Array, order: Ints) -> float:
+    """Median of values whose order is known."""
+    half = len(order) // 2
+    if len(order) % 2 == 1:
+        return float(values[order[half]])
+    return float(0.5 * (values[order[half - 1]] + values[order[half]]))
 
 
 def transformed_size(values: Array, num_chains: int) -> float:

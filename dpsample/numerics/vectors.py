@@ -7,7 +7,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def copy_into(source, out):
     """Copy a vector into another one of its length.
 

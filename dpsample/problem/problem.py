@@ -386,7 +386,7 @@ def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
     """Shares of a part in the empirical risks at points."""
     risks, work = np.empty(len(points)), records.make_work(part)
-    value = loss.pointers[0]
+    value = loss.value_pointer
     size = part.dense.size + part.values.size + part.num_records
     count = max(1, records.GRAM_NUMBERS // size)
     for start in range(0, len(points), count):  # Ctrl-C is heard in between

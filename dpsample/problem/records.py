@@ -11,10 +11,12 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.jit import kernel
+from dpsample.core.frames import by_address, frame_type
+from dpsample.core.jit import Kernel, i8, kernel, matrix, vector
 from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
 from dpsample.numerics.vectors import multiply, multiply_rows
@@ -26,6 +28,7 @@ MOST_TILED = 2**18  # features of a copy in tiles, 2 MB: more wait for memory an
 GRAM_NUMBERS = 10**7  # multiply-adds of one call that makes a curvature matrix
 
 
+@by_address
 class Data(NamedTuple):
     """Records as kernels see them; ``dense`` or ``values`` is empty."""
 
@@ -43,6 +46,7 @@ class Data(NamedTuple):
     tile: int  # records of a tile, 0 without a copy in tiles
 
 
+@by_address
 class Work(NamedTuple):
     """Scratch memory of one chain."""
 
@@ -51,6 +55,16 @@ class Work(NamedTuple):
     vector: Array  # (dim,)
     out: Array  # (2,)
     control: Array  # when to return to Python, see `core.pauses`
+
+
+DATA = frame_type(
+    (
+        *(matrix, vector, types.uint32[::1], types.int64[::1], vector, vector, vector),
+        *(i8, i8, i8, vector, i8),
+    ),
+    Data,
+)
+WORK = frame_type((vector, vector, vector, vector, vector), Work)
 
 
 def make_data(
@@ -176,7 +190,7 @@ def add_transposed(data, slopes, start, stop, scratch, out):
                     out[data.columns[j]] += s * data.values[j]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def four_columns(tile, count, j):
     """Columns j to j + 3 of a tile of so many records."""
     first = j * count
@@ -228,11 +242,8 @@ def add_tile(tile, slopes, out):
 
 
 @kernel(counts_references=False)
-def block_margins(data, theta, start, stop, margins):
-    """Margins of a tile if there are tiles, else of any records."""
-    if data.tile == 0:
-        margins_of(data, theta, start, stop, margins)
-        return
+def margins_in_tile(data, theta, start, stop, margins):
+    """As `margins_of`, of the records of a tile."""
     tile_margins(data.tiles[start * data.dim : stop * data.dim], theta, margins)
     if data.offset.shape[0] > 0:
         for i in range(start, stop):
@@ -240,26 +251,64 @@ def block_margins(data, theta, start, stop, margins):
 
 
 @kernel(counts_references=False)
-def add_block(data, slopes, start, stop, scratch, out):
-    """Add the sum of slopes[i - start] a_i over the same records to out."""
-    if data.tile == 0:
-        add_transposed(data, slopes, start, stop, scratch, out)
-    else:
-        add_tile(data.tiles[start * data.dim : stop * data.dim], slopes, out)
+def add_transposed_tile(data, slopes, start, stop, scratch, out):
+    """As `add_transposed`, of the records of a tile."""
+    add_tile(data.tiles[start * data.dim : stop * data.dim], slopes, out)
 
 
-@kernel(counts_references=False)
-def mean_loss(data, loss_value, theta, work):
-    """Empirical risk at theta; NaN if a piece failed."""
-    result, size = 0.0, data.tile if data.tile > 0 else data.block
-    for start in range(0, data.num_records, size):
-        stop = min(start + size, data.num_records)
-        margins = work.margins[: stop - start]
-        block_margins(data, theta, start, stop, margins)
-        work.out[0] = np.nan
-        loss_value(data.loss_params, margins, data.response[start:stop], work.out)
-        result += work.out[0]
-    return result / data.num_records
+def compile_mean_loss(
+    margins_fn: Kernel[..., None], *, is_tiled: bool
+) -> Kernel[..., float]:
+    """Pass over records that are in tiles or not: each compiles its own loops only."""
+
+    def mean_loss(data, loss_value, theta, work):
+        result, size = 0.0, data.tile if is_tiled else data.block
+        for start in range(0, data.num_records, size):
+            stop = min(start + size, data.num_records)
+            margins = work.margins[: stop - start]
+            margins_fn(data, theta, start, stop, margins)
+            work.out[0] = np.nan
+            loss_value(data.loss_params, margins, data.response[start:stop], work.out)
+            result += work.out[0]
+        return result / data.num_records
+
+    return kernel(counts_references=False)(mean_loss)
+
+
+def compile_mean_gradient(
+    margins_fn: Kernel[..., None], add_fn: Kernel[..., None], *, is_tiled: bool
+) -> Kernel[..., float]:
+    """As `compile_mean_loss`, with the gradient."""
+
+    def mean_gradient(data, loss_slope, theta, work, gradient):
+        result, size = 0.0, data.tile if is_tiled else data.block
+        gradient[:] = 0.0
+        for start in range(0, data.num_records, size):
+            stop = min(start + size, data.num_records)
+            margins, slopes = work.margins[: stop - start], work.slopes[: stop - start]
+            margins_fn(data, theta, start, stop, margins)
+            work.out[0] = np.nan
+            loss_slope(
+                data.loss_params, margins, data.response[start:stop], slopes, work.out
+            )
+            result += work.out[0]
+            add_fn(data, slopes, start, stop, work.vector, gradient)
+        for j in range(gradient.shape[0]):
+            # A piece that stops halfway leaves slopes of an earlier block behind.
+            gradient[j] = np.nan if np.isnan(result) else gradient[j] / data.num_records
+        return result / data.num_records
+
+    return kernel(counts_references=False)(mean_gradient)
+
+
+# Empirical risk at theta, NaN if a piece failed; and with it the (sub)gradient, all NaN
+# if a piece failed. The second pair is for records with a copy in tiles.
+mean_loss = compile_mean_loss(margins_of, is_tiled=False)
+mean_gradient = compile_mean_gradient(margins_of, add_transposed, is_tiled=False)
+mean_loss_of_tiles = compile_mean_loss(margins_in_tile, is_tiled=True)
+mean_gradient_of_tiles = compile_mean_gradient(
+    margins_in_tile, add_transposed_tile, is_tiled=True
+)
 
 
 @kernel(counts_references=False)
@@ -267,27 +316,6 @@ def fill_risks(data, loss_value, points, work, out):
     """Fill out with the empirical risk at each row of points."""
     for i in range(points.shape[0]):
         out[i] = mean_loss(data, loss_value, points[i], work)
-
-
-@kernel(counts_references=False)
-def mean_loss_gradient(data, loss_slope, theta, work, gradient):
-    """Empirical risk at theta and its (sub)gradient; all NaN if a piece failed."""
-    result, size = 0.0, data.tile if data.tile > 0 else data.block
-    gradient[:] = 0.0
-    for start in range(0, data.num_records, size):
-        stop = min(start + size, data.num_records)
-        margins, slopes = work.margins[: stop - start], work.slopes[: stop - start]
-        block_margins(data, theta, start, stop, margins)
-        work.out[0] = np.nan
-        loss_slope(
-            data.loss_params, margins, data.response[start:stop], slopes, work.out
-        )
-        result += work.out[0]
-        add_block(data, slopes, start, stop, work.vector, gradient)
-    for j in range(gradient.shape[0]):
-        # A piece that stops halfway leaves slopes of an earlier block behind.
-        gradient[j] = np.nan if np.isnan(result) else gradient[j] / data.num_records
-    return result / data.num_records
 
 
 @kernel(counts_references=False)

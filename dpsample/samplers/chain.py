@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, call, entry, kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.numerics.vectors import copy_into, multiply
@@ -28,6 +29,7 @@ STAT_NAMES = ("energy", "acceptance_rate", "num_values", "num_gradients", "num_r
 NUM_STATS = len(STAT_NAMES)
 
 
+@by_address
 class ChainState(NamedTuple):
     """Position, scratch memory and counts of one chain of any sampler.
 
@@ -155,7 +157,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     The step counts no references to arrays, which would take longer than the rest of a
     short one. What makes arrays is for a kernel of its own: "NRT required" says Numba.
     """
-    move = kernel(counts_references=False, forceinline=True)(step)
+    move = kernel(counts_references=False)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control
@@ -187,7 +189,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
 def filler(
     run: Kernel[..., tuple[int, int]],
     numbers: Target,
-    pieces: Pieces,
+    pieces: tuple[Any, ...],
     plan: object,
     num_steps: int = 1,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
@@ -242,6 +244,12 @@ class Prepared(Protocol):
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
 
 
+def target_pieces(target: Gibbs, plan: object) -> Pieces:
+    """C functions of a sampler that needs no more than those of its target."""
+    del plan  # samplers with C functions of their own choose them by it
+    return target.pieces
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedChain:
     """A chain ready to run: plan and start are fixed, and may depend on the records."""
@@ -251,6 +259,7 @@ class PreparedChain:
     run: Kernel[..., tuple[int, int]]  # what `compile_run` returned
     init_fn: Callable[[Gibbs, Any, Array], ChainState]
     start: Array  # (dim,): a point of the domain near the mode
+    pieces_fn: Callable[[Gibbs, Any], tuple[Any, ...]] = target_pieces
     num_steps: int = 1  # of the kernel, per draw
     num_warmup: int = 500  # draws that are discarded by default
     settings: Settings = field(default_factory=dict)
@@ -273,7 +282,7 @@ class PreparedChain:
 
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""
-        numbers, pieces = self.target.numbers, self.target.pieces
+        numbers, pieces = self.target.numbers, self.pieces_fn(self.target, self.plan)
         fill = filler(self.run, numbers, pieces, self.plan, self.num_steps)
         return lambda *chain: raise_unless_ok(fill(*chain))
 
@@ -299,6 +308,7 @@ def identity(target: Gibbs, start: Array) -> list[object]:
     return [*flat(target.numbers), start, energy, slope, *words]
 
 
+@by_address
 class MetropolisPlan(NamedTuple):
     """Numbers of a sampler whose proposals are shaped by a Gaussian.
 

@@ -130,6 +130,7 @@ class _Kernels:
 
     def __init__(self, target: Gibbs, mu: float) -> None:
         self.calls, self.work = target.calls, target.new_work()
+        self.is_inside = target._is_inside
         self.given = target.numbers._replace(mu=mu), target.pieces
 
     def value(self, theta: Array) -> float:
@@ -140,9 +141,6 @@ class _Kernels:
 
     def project(self, point: Array, out: Array) -> None:
         self.calls.project(*self.given, point, out)
-
-    def is_inside(self, point: Array) -> bool:
-        return self.calls.inside(*self.given, point, self.work) == 1.0
 
 
 class _Passes:
@@ -365,11 +363,7 @@ def _from_precision(
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
     factor = np.ascontiguousarray(spanned(basis, vectors / root))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
-    numbers, pieces, work = target.numbers, target.pieces, target.new_work()
-    inside = [
-        target.calls.inside(numbers, pieces, point, work) == 1.0
-        for point in center + probes @ factor.T
-    ]
+    inside = [target._is_inside(point) for point in center + probes @ factor.T]
     return GaussianFit(
         center=center,
         factor=factor,

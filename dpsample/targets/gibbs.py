@@ -13,9 +13,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check, jit
 from dpsample.core.arrays import Array
-from dpsample.core.jit import entry, kernel, pointer
+from dpsample.core.frames import by_address, frame_type
+from dpsample.core.jit import (
+    Kernel,
+    PieceType,
+    Pointer,
+    entry,
+    f8,
+    kernel,
+    pointer,
+    vector,
+)
 from dpsample.core.spec import lazy_property
 from dpsample.domains import (
+    BODY,
     CHORD,
     CONTAINS,
     PROJECT,
@@ -27,24 +38,27 @@ from dpsample.domains import (
     Simplex,
 )
 from dpsample.losses import Loss
+from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
 from dpsample.problem import records
 from dpsample.problem.homes import Fold, Home, InMemory, Result
 from dpsample.problem.problem import Problem
-from dpsample.problem.records import Data, Work
+from dpsample.problem.records import DATA, WORK, Data, Work
 from dpsample.regularizers import (
     REG_GRADIENT,
     REG_VALUE,
+    REGULARIZER,
     Regularizer,
     RegularizerParams,
     SquaredNorm,
 )
 
 # Attributes of a target that are made from its records.
-OF_RECORDS = ("data", "home", "numbers", "calls")
+OF_RECORDS = ("data", "home", "numbers", "pieces", "calls")
 # Relative widening of margin intervals: it covers their rounding errors.
 MARGIN_SLACK = 1e-9
 
 
+@by_address
 class Target(NamedTuple):
     """Numbers of a target, one Numba type for all targets."""
 
@@ -55,6 +69,19 @@ class Target(NamedTuple):
     mu: float
 
 
+TARGET = frame_type((DATA, BODY, REGULARIZER, f8, f8), Target)
+# C functions that `energy` and `energy_gradient` call.
+ENERGY = f8(TARGET, PieceType(LOSS_VALUE), PieceType(REG_VALUE), vector, WORK)
+ENERGY_GRADIENT = f8(
+    TARGET,
+    PieceType(LOSS_SLOPE),
+    PieceType(REG_VALUE),
+    PieceType(REG_GRADIENT),
+    *(vector, WORK, vector),
+)
+
+
+@by_address
 class Pieces(NamedTuple):
     """C functions of a target, one Numba type for all targets."""
 
@@ -65,37 +92,80 @@ class Pieces(NamedTuple):
     regularizer_gradient: Any
     contains: Any
     project: Any
-    chord: Any
+    energy: Any
+    energy_gradient: Any
+
+
+@kernel(counts_references=False)
+def penalty_at(target, regularizer_value, theta, work):
+    """Return r(theta)."""
+    work.out[0] = np.nan
+    regularizer_value(target.regularizer, theta, work.out)
+    return work.out[0]
 
 
 @kernel(counts_references=False)
 def regularizer(target, pieces, theta, work):
     """Return r(theta)."""
-    work.out[0] = np.nan
-    pieces.regularizer_value(target.regularizer, theta, work.out)
-    return work.out[0]
+    return penalty_at(target, pieces.regularizer_value, theta, work)
+
+
+def compile_energy(mean_loss: Kernel[..., float]) -> Kernel[..., float]:
+    """Return a kernel of the signature `ENERGY`, with passes of one kind."""
+
+    def compute_energy(target, loss_value, regularizer_value, theta, work):
+        risk = mean_loss(target.data, loss_value, theta, work)
+        penalty = penalty_at(target, regularizer_value, theta, work)
+        return target.k * (risk + target.mu * penalty)
+
+    return kernel(counts_references=False)(compute_energy)
+
+
+def compile_gradient(mean_gradient: Kernel[..., float]) -> Kernel[..., float]:
+    """Return a kernel of the signature `ENERGY_GRADIENT`."""
+
+    def compute_gradient(target, loss_slope, value, slope, theta, work, gradient):
+        risk = mean_gradient(target.data, loss_slope, theta, work, gradient)
+        work.vector[:] = 0.0
+        if target.mu > 0.0:  # or an infinite slope would count
+            work.vector[:] = np.nan
+            slope(target.regularizer, theta, work.vector)
+        for j in range(gradient.shape[0]):
+            gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
+        penalty = penalty_at(target, value, theta, work)
+        return target.k * (risk + target.mu * penalty)
+
+    return kernel(counts_references=False)(compute_gradient)
+
+
+# For records with a copy in tiles, and for any others.
+OF_TILES = (
+    compile_energy(records.mean_loss_of_tiles),
+    compile_gradient(records.mean_gradient_of_tiles),
+)
+OF_ROWS = compile_energy(records.mean_loss), compile_gradient(records.mean_gradient)
 
 
 @kernel(counts_references=False)
 def energy(target, pieces, theta, work):
-    """Return V = k (F + mu r); NaN if a piece failed."""
-    risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
-    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
+    """Return V; NaN if a piece failed."""
+    return pieces.energy(
+        target, pieces.loss_value, pieces.regularizer_value, theta, work
+    )
 
 
 @kernel(counts_references=False)
 def energy_gradient(target, pieces, theta, work, gradient):
     """Return V and fill its (sub)gradient."""
-    risk = records.mean_loss_gradient(
-        target.data, pieces.loss_slope, theta, work, gradient
+    return pieces.energy_gradient(
+        target,
+        pieces.loss_slope,
+        pieces.regularizer_value,
+        pieces.regularizer_gradient,
+        theta,
+        work,
+        gradient,
     )
-    work.vector[:] = 0.0
-    if target.mu > 0.0:  # or an infinite slope would count
-        work.vector[:] = np.nan
-        pieces.regularizer_gradient(target.regularizer, theta, work.vector)
-    for j in range(gradient.shape[0]):
-        gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
-    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
 @kernel(counts_references=False)
@@ -114,10 +184,15 @@ def project(target, pieces, theta, out):
 
 
 @kernel(counts_references=False)
-def chord(target, pieces, theta, direction, out):
+def chord(target, piece, theta, direction, out):
     """Fill out[:2] with the t for which theta + t direction is in the domain."""
     out[:] = np.nan
-    pieces.chord(target.body, theta, direction, out)
+    piece(target.body, theta, direction, out)
+
+
+def chord_of(target: "Gibbs") -> Pointer:
+    """C function of the domain's chords, for the few that need it."""
+    return pointer(target.problem.domain.chord_piece, CHORD)
 
 
 class Calls(NamedTuple):
@@ -125,7 +200,6 @@ class Calls(NamedTuple):
 
     energy: Callable[..., float]
     energy_gradient: Callable[..., float]
-    inside: Callable[..., float]
     project: Callable[..., None]
 
 
@@ -242,12 +316,12 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = (*OF_RECORDS, "pieces", "body", "geometry")
+        cached = (*OF_RECORDS, "body", "geometry")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
     def _on(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
-        _ = self.pieces, self.regularizer_params, self.curvature  # made once for all
+        _ = self.regularizer_params, self.curvature  # made once for all
         made = object.__new__(Gibbs)
         shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
         vars(made).update(shared | {"problem": problem})
@@ -330,7 +404,9 @@ class Gibbs:
     def pieces(self) -> Pieces:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
-        domain = self.problem.domain
+        domain, home = self.problem.domain, self.problem.home
+        is_tiled = isinstance(home, InMemory) and self.numbers.data.tile > 0
+        energy, gradient = OF_TILES if is_tiled else OF_ROWS
         return Pieces(
             value,
             slope,
@@ -339,7 +415,8 @@ class Gibbs:
             pointer(self.regularizer.gradient_piece, REG_GRADIENT),
             pointer(domain.contains_piece, CONTAINS),
             pointer(domain.project_piece, PROJECT),
-            pointer(domain.chord_piece, CHORD),
+            pointer(energy, ENERGY),
+            pointer(gradient, ENERGY_GRADIENT),
         )
 
     @lazy_property
@@ -350,7 +427,6 @@ class Gibbs:
         return Calls(
             energy=entry(energy, *at),
             energy_gradient=entry(energy_gradient, *at, point),
-            inside=entry(inside, *at),
             project=entry(project, numbers, pieces, point, point),
         )
 
@@ -485,10 +561,10 @@ def fill_slopes(target, pieces, points, work, out):
 
 
 @kernel(counts_references=False)
-def fill_chords(target, pieces, points, directions, out):
+def fill_chords(target, piece, points, directions, out):
     """Fill the rows of out with both ends of the chords through the points."""
     for i in range(points.shape[0]):
-        chord(target, pieces, points[i], directions[i], out[i])
+        chord(target, piece, points[i], directions[i], out[i])
 
 
 def as_seen(array: Array) -> Array:
@@ -545,7 +621,7 @@ def chords(target: Gibbs, points: Array, directions: Array) -> Array:
     """
     rows = as_seen(points)
     along = as_seen(np.broadcast_to(directions, rows.shape))
-    out = np.empty((len(rows), 2))
+    piece, out = chord_of(target), np.empty((len(rows), 2))
     for part in _parts(len(rows), _size_of_domain(target.body)):
-        fill_chords(target.numbers, target.pieces, rows[part], along[part], out[part])
+        fill_chords(target.numbers, piece, rows[part], along[part], out[part])
     return out

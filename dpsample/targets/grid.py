@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel, pointer
+from dpsample.core.frames import by_address
+from dpsample.core.jit import call, kernel, pointer
 from dpsample.core.spec import lazy_property
 from dpsample.domains import CONTAINS, PROJECT, Body, Domain
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.targets.gibbs import Gibbs
 
@@ -125,14 +127,18 @@ class PublicGrid:
 
     def _nearest(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
         if isinstance(point, np.ndarray):
-            return nearest(point, self.step)
+            return nearest.py_func(point, self.step)
         per_step = Decimal(1.0 / self.step)
         with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_EVEN)):
             cells = [int((Decimal(x) * per_step).to_integral_value()) for x in point]
         return self.step * np.array([float(cell) for cell in cells])
 
     def _within(self, nearest: Array) -> Array:
-        out, domain = np.empty(self.dim), self.domain
+        domain: Any = self.domain  # whose pieces are kernels
+        out, status = np.empty(self.dim), np.full(1, np.nan)
+        call(domain.contains_piece, self.numbers.body, nearest, status)
+        if status[0] == 1.0:  # usually: the rest need not be compiled
+            return nearest
         contains = pointer(domain.contains_piece, CONTAINS)
         project = pointer(domain.project_piece, PROJECT)
         go_inside(contains, project, self.numbers, nearest, out)
@@ -145,6 +151,7 @@ class PublicGrid:
         return GridNumbers(self.domain.body(self.dim), inner, self.step)
 
 
+@by_address
 class GridNumbers(NamedTuple):
     """Domain and grid as kernels see them."""
 
@@ -167,7 +174,8 @@ def go_inside(
     contains: Any, project: Any, grid: GridNumbers, first: Array, out: Array
 ) -> None:
     """Fill out with a point of the domain near ``first``, see `PublicGrid.rounded`."""
-    out[:], share, status = first, 2.0**-52, np.empty(1)
+    copy_into(first, out)
+    share, status = 2.0**-52, np.empty(1)
     while True:
         status[0] = np.nan
         contains(grid.body, out, status)

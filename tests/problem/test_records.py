@@ -36,11 +36,27 @@ def results(data, theta):
     margins = np.empty(data.num_records)
     records.margins_of(data, theta, 0, data.num_records, margins)
     gradient = np.full(data.dim, np.nan)
-    risk = records.mean_loss(data, value, theta, work)
-    again = records.mean_loss_gradient(data, slope, theta, work, gradient)
+    mean_loss, mean_gradient = records.mean_loss, records.mean_gradient
+    if data.tile > 0:
+        mean_loss, mean_gradient = (
+            records.mean_loss_of_tiles,
+            records.mean_gradient_of_tiles,
+        )
+    risk = mean_loss(data, value, theta, work)
+    again = mean_gradient(data, slope, theta, work, gradient)
     weights = np.linspace(0.5, 2.0, data.num_records)
     gram = records.curvature_matrix(data, weights)
     return margins, risk, again, gradient, gram
+
+
+def test_risks_at_points_are_those_of_a_pass():
+    rows, response, offset, _ = example(200, 40)
+    for data in layouts(rows, response, offset, block=64).values():
+        value, work, points = LOSS.pointers[0], records.make_work(data), np.eye(40)[:3]
+        risks = np.empty(3)
+        records.fill_risks(data, value, points, work, risks)
+        again = [records.mean_loss(data, value, point, work) for point in points]
+        assert risks.tolist() == again
 
 
 def expected(rows, response, offset, theta):

@@ -135,7 +135,8 @@ def fly(target, plan, state, duration):
     """Flight under the plan's force; the number of bounces."""
     control = state.work.control
     control[billiard.REMAINING] = duration
-    assert billiard.glide(target.numbers, plan, state) == (OK, 0)
+    pieces = billiard.step_pieces(target, plan)
+    assert billiard.glide(target.numbers, pieces, plan, state) == (OK, 0)
     return control[billiard.BOUNCES]
 
 
@@ -216,14 +217,14 @@ def rotated(target, plan, start, *, pauses=False):
     """Log of density times acceptance of a rotation, the way back, and its parts."""
     theta, velocity, angle = start
     state, parts = billiard.init(target, plan, theta), 1
-    control = state.work.control
+    pieces, control = billiard.step_pieces(target, plan), state.work.control
     state.scratch[0], state.scratch[1] = theta, velocity
     control[billiard.REMAINING] = np.tan(0.5 * angle)
     before = target.energy(theta) + 0.5 * velocity @ velocity
     while True:
         if pauses:
             control[LEFT] = 1.0
-        code, _ = billiard.glide(target.numbers, plan, state)
+        code, _ = billiard.glide(target.numbers, pieces, plan, state)
         if code != PAUSED:
             break
         parts += 1
@@ -304,7 +305,7 @@ def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
 def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     """Largest error of place and velocity after a trajectory there and back."""
     start, velocity = state.scratch[0].copy(), state.scratch[1].copy()
-    head = target.numbers, target.pieces, plan, state, size, leaps
+    head = target.numbers, billiard.step_pieces(target, plan), plan, state, size, leaps
     # The first kick of a leap after none is a half kick, which a bug may add to.
     for _ in range(2):
         assert travel(*head, opening - 0.5) == OK
@@ -341,7 +342,7 @@ def determinant(target, plan, seed, damping=1.0):
     origin = launched(target, plan, seed)
     start = np.concatenate((origin.scratch[0], origin.scratch[1]))
     state, columns = billiard.init(target, plan, origin.position), []
-    head = target.numbers, target.pieces, plan, state, 0.25, 5
+    head = target.numbers, billiard.step_pieces(target, plan), plan, state, 0.25, 5
     directions = np.kron(np.eye(2), basis).T
     for direction in directions:
         ends = []
@@ -413,6 +414,7 @@ def chain_of(
         plan=plan,
         run=billiard.run,
         init_fn=billiard.init,
+        pieces_fn=billiard.step_pieces,
         start=start,
         scatter=plan.mass.spread(np.eye(plan.mass.num_white)).T,
     )
@@ -541,7 +543,8 @@ def test_errors_off_the_hull_do_not_add_up(name):
         state = billiard.init(target, option, start + 2e-10 * normal)
         assert domain.contains(state.position)
         rng, rows = np.random.default_rng(9), (np.empty((5, 3)), np.empty((5, 5)))
-        given = target.numbers, target.pieces, option, state, rng, 1, *rows
+        pieces = billiard.step_pieces(target, option)
+        given = target.numbers, pieces, option, state, rng, 1, *rows
         assert billiard.run(*given) == (OK, 5)
         assert state.counts[ACCEPTED] > 0
         errors.append(abs(normal @ (state.position - start)))
@@ -571,7 +574,8 @@ def test_a_gaussian_in_its_own_metric_is_always_accepted():
         case.target, mass, center=mode, force=np.zeros(2), step=1.4
     )
     state = billiard.init(case.target, plan, mode)
-    arguments = case.target.numbers, case.target.pieces, plan, state
+    pieces = billiard.step_pieces(case.target, plan)
+    arguments = case.target.numbers, pieces, plan, state
     rows = np.empty((50, 2)), np.empty((50, 5))
     billiard.run(*arguments, np.random.default_rng(6), 1, *rows)
     report = state.own.report
@@ -618,5 +622,5 @@ def test_many_sparse_columns_move_in_a_low_rank_metric():
     end = billiard.flight(target, plan, position=start, velocity=velocity, duration=1.0)
     assert problem.domain.contains(end) and not np.array_equal(end, start)
     draws = np.empty((5, dim))
-    arguments = target.numbers, target.pieces, plan, state, rng, 1
+    arguments = target.numbers, billiard.step_pieces(target, plan), plan, state, rng, 1
     assert billiard.run(*arguments, draws, np.empty((5, 5)))[0] in (OK, 100)

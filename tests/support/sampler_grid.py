@@ -254,16 +254,17 @@ def fast_draws(prepared, starts, rng, num_draws, *, run=None, numbers=None):
     stats, slope = np.empty((num_draws, NUM_STATS)), np.empty(starts.shape[1])
     run = prepared.run if run is None else run
     numbers = prepared.target.numbers if numbers is None else numbers
-    state, pieces = prepared.init(), prepared.target.pieces
+    state, pieces = prepared.init(), prepared.pieces_fn(prepared.target, prepared.plan)
+    given = numbers, prepared.target.pieces
     memory, knows_energy = state.memory.copy(), not np.isnan(state.energy[0])
     is_slope = restart_rule(prepared, starts) == 1
-    weigh = entry(gibbs.energy_gradient, numbers, pieces, slope, state.work, slope)
+    weigh = entry(gibbs.energy_gradient, *given, slope, state.work, slope)
     head, tail = (numbers, pieces, prepared.plan, state, rng), prepared.num_steps
     advance = entry(run, *head, tail, draws[0], stats)
     for start, out in zip(starts, draws, strict=True):
         state.position[:], state.memory[:] = start, memory
         if knows_energy or is_slope:
-            energy = weigh(numbers, pieces, start, state.work, slope)
+            energy = weigh(*given, start, state.work, slope)
             if knows_energy:
                 state.energy[0] = energy
             if is_slope:

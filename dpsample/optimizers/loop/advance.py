@@ -28,9 +28,10 @@ from dpsample.optimizers.loop.scaled import (
     LAST,
     OUTSIDE,
     factor_of,
+    observe,
     scaled_size,
 )
-from dpsample.optimizers.loop.steps import ACCELERATED, GRADIENT, MIRROR, PROX, SCALED
+from dpsample.optimizers.loop.steps import ACCELERATED
 
 MAX_DOUBLINGS = 60
 MAX_ROUNDS = 200
@@ -140,13 +141,13 @@ def into_lp_ball(step, dual, w, logs):
     return True
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def size_of(step, t):
     """Size of step ``t``: one for all, or one for each."""
     return step.sizes[t] if len(step.sizes) > 1 else step.sizes[0]
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def into_domain(body, pieces, step, memory, point):
     """Project ``point`` on the domain in place.
 
@@ -163,7 +164,7 @@ def into_domain(body, pieces, step, memory, point):
         copy_into(memory.scratch, point)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def into_both(body, pieces, step, memory, point):
     """Project on the domain cut by the local ball, whose center lies in the domain.
 
@@ -194,7 +195,7 @@ def into_both(body, pieces, step, memory, point):
     copy_into(inside, point)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def gradient_step(body, pieces, step, t, memory):
     """Projected gradient step with a ridge about the anchor."""
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
@@ -203,7 +204,7 @@ def gradient_step(body, pieces, step, t, memory):
     into_both(body, pieces, step, memory, w)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def scaled_step(body, pieces, step, memory):
     """Projected gradient step of a scaled descent."""
     w, g, size = memory.theta, memory.gradient, scaled_size(step, memory)
@@ -239,7 +240,7 @@ def end_stage(body, pieces, step, weight, memory):
             memory.average[j] = total * point[j]
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def shrink(step, size, w, group_norms, group_sizes):
     """Proximal point of size * (penalty) in place."""
     if len(step.groups) == 0:
@@ -259,7 +260,7 @@ def shrink(step, size, w, group_norms, group_sizes):
         w[j] *= factor / (1.0 + size * step.l2)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def proximal_step(body, pieces, step, t, memory):
     """Gradient step, shrinkage, projection."""
     w, size = memory.theta, size_of(step, t)
@@ -269,7 +270,7 @@ def proximal_step(body, pieces, step, t, memory):
     into_domain(body, pieces, step, memory, w)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def dual_point(w, exponent, kappa, out):
     """Gradient of kappa/2 |w|_s^2; 0 at 0."""
     largest = 0.0
@@ -287,7 +288,7 @@ def dual_point(w, exponent, kappa, out):
         out[j] = math.copysign(factor * (abs(w[j]) / largest) ** (exponent - 1.0), w[j])
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def mirror_step(step, t, memory):
     """Mirror step on the whole space or on an l_p ball, radial on the l_s ball."""
     w, g, dual = memory.theta, memory.gradient, memory.low_dim
@@ -311,7 +312,7 @@ def mirror_step(step, t, memory):
         w[j] *= step.radius / far
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def accelerated_step(body, pieces, step, t, memory):
     """One step of AC-SA; the gradient was taken at `query_point`."""
     w, aggregate = memory.theta, memory.aggregate
@@ -324,7 +325,7 @@ def accelerated_step(body, pieces, step, t, memory):
         aggregate[j] = alpha * w[j] + (1.0 - alpha) * aggregate[j]
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def frank_wolfe_step(step, t, memory, rng):
     """Move towards a vertex of the l1 ball, chosen by the exponential mechanism."""
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
@@ -341,7 +342,7 @@ def frank_wolfe_step(step, t, memory, rng):
     w[vertex] -= size * sign * step.radius
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def query_point(step, t, theta, aggregate, middle):
     """Where the gradient of step ``t`` is taken: theta itself, or middle."""
     if step.kind != ACCELERATED:
@@ -352,18 +353,48 @@ def query_point(step, t, theta, aggregate, middle):
     return middle
 
 
-@kernel(forceinline=True, counts_references=False)
-def advance(body, pieces, step, t, memory, rng):
-    """Move memory.theta by step ``t`` along memory.gradient."""
-    if step.kind == GRADIENT:
-        gradient_step(body, pieces, step, t, memory)
-    elif step.kind == PROX:
-        proximal_step(body, pieces, step, t, memory)
-    elif step.kind == MIRROR:
-        mirror_step(step, t, memory)
-    elif step.kind == ACCELERATED:
-        accelerated_step(body, pieces, step, t, memory)
-    elif step.kind == SCALED:
-        scaled_step(body, pieces, step, memory)
-    else:
-        frank_wolfe_step(step, t, memory, rng)
+@kernel(counts_references=False)
+def move_gradient(body, project, step, t, num_steps, memory, rng):
+    gradient_step(body, project, step, t, memory)
+
+
+@kernel(counts_references=False)
+def move_proximal(body, project, step, t, num_steps, memory, rng):
+    proximal_step(body, project, step, t, memory)
+
+
+@kernel(counts_references=False)
+def move_mirror(body, project, step, t, num_steps, memory, rng):
+    mirror_step(step, t, memory)
+
+
+@kernel(counts_references=False)
+def move_accelerated(body, project, step, t, num_steps, memory, rng):
+    accelerated_step(body, project, step, t, memory)
+
+
+@kernel(counts_references=False)
+def move_scaled(body, project, step, t, num_steps, memory, rng):
+    observe(step, t, num_steps, memory)
+    scaled_step(body, project, step, memory)
+
+
+@kernel(counts_references=False)
+def move_frank_wolfe(body, project, step, t, num_steps, memory, rng):
+    frank_wolfe_step(step, t, memory, rng)
+
+
+@kernel(counts_references=False)
+def no_end(body, project, step, weight, memory):
+    """Only scaled steps end a stage."""
+
+
+# By the kind of a step.
+MOVES = (
+    move_gradient,
+    move_proximal,
+    move_mirror,
+    move_accelerated,
+    move_frank_wolfe,
+    move_scaled,
+)

@@ -195,25 +195,29 @@ class WithReplacement(Batches):
         return int(self.size)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def below(rng, count):
     """Uniform among 0, ..., count - 1, up to a part count/2^53 of each probability."""
     return min(int(rng.random() * count), count - 1)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def first_cursor(batches, rng, t):
-    """Where the enumeration of step ``t`` starts."""
+    """Where the enumeration of step ``t`` starts, but of a Poisson sample."""
     if batches.scheme == SLICES:
         return t * batches.size
     if batches.scheme == ALLOCATED:
         return batches.ends[t - 1] if t > 0 else 0
-    if batches.scheme == POISSON:
-        return batches.first + _gap(rng, batches)
     return batches.first if batches.scheme == FULL else 0
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
+def first_of_sample(batches, rng, t):
+    """Where the enumeration of a Poisson sample starts."""
+    return batches.first + _gap(rng, batches)
+
+
+@kernel(counts_references=False)
 def _gap(rng, batches):
     """Failures before the first success of a coin."""
     if batches.gap_scale == 0.0:
@@ -269,7 +273,29 @@ def _product(a, a_low, b, b_low):
     return two_sum(product, error + (a * b_low + a_low * b))
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
+def next_of_sample(batches, rng, t, cursor, rows):
+    """As `next_block`, of a Poisson sample."""
+    count = 0
+    while count < len(rows) and 0 <= cursor < batches.last:
+        rows[count] = cursor
+        count += 1
+        cursor += 1 + _gap(rng, batches)
+    return count, cursor
+
+
+@kernel(counts_references=False)
+def next_of_all(batches, rng, t, cursor, rows):
+    """As `next_block`, of all records."""
+    count = 0
+    while count < len(rows) and cursor < batches.last:
+        rows[count] = cursor
+        count += 1
+        cursor += 1
+    return count, cursor
+
+
+@kernel(counts_references=False)
 def next_block(batches, rng, t, cursor, rows):
     """Write the next record numbers of step ``t``; return how many, and the cursor."""
     count = 0
@@ -278,11 +304,6 @@ def next_block(batches, rng, t, cursor, rows):
             rows[count] = cursor
             count += 1
             cursor += 1
-    elif batches.scheme == POISSON:
-        while count < len(rows) and 0 <= cursor < batches.last:
-            rows[count] = cursor
-            count += 1
-            cursor += 1 + _gap(rng, batches)
     elif batches.scheme == SLICES or batches.scheme == ALLOCATED:
         end = min((t + 1) * batches.size, batches.last - batches.first)
         if batches.scheme == ALLOCATED:

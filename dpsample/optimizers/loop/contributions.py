@@ -98,7 +98,7 @@ def _fill(precision, sizes, out):
         out[i] = smoothed_psi(sizes[i], sizes[i] / root)
 
 
-@kernel(forceinline=True)
+@kernel
 def cubic_part(precision):
     """Return the size up to which the truncation is a - c a^3, and c."""
     # The cubic is exact while the argument stays on |t| <= sqrt(2).
@@ -129,7 +129,7 @@ def truncation_table(precision: float) -> Array:
     return np.ascontiguousarray(table)
 
 
-@kernel(forceinline=True)
+@kernel
 def soft_truncation(table, head, cubic, a):
     """Return psi_bar(a, |a|/sqrt(nu)) for the table of nu, never above its bound."""
     size = abs(a)
@@ -170,7 +170,7 @@ def slope_limits(norms: Array, threshold: float, width: int) -> Array:
     return np.where(norms == 0.0, LARGEST, limits)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def within(x, bound):
     """Return the number of [-bound, bound] nearest to x, and 0 for NaN."""
     x = x if x == x else 0.0
@@ -178,7 +178,7 @@ def within(x, bound):
     return -bound if x < -bound else x
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def saturate(point, bound):
     """Move every coordinate into [-bound, bound]; an infinite bound moves none."""
     if bound < np.inf:
@@ -186,7 +186,7 @@ def saturate(point, bound):
             point[j] = within(point[j], bound)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def are_finite(values, count):
     """Whether the first values are finite."""
     for i in range(count):
@@ -195,7 +195,7 @@ def are_finite(values, count):
     return True
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def limit_slopes(estimator, rows, count, slopes):
     """Make slopes finite, then clip or truncate slope * a_i through its limit."""
     bound = estimator.slope_bound
@@ -210,7 +210,7 @@ def limit_slopes(estimator, rows, count, slopes):
                 slopes[i] = 0.0
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def add_limited(estimator, g, bucket, out):
     """Add what the estimator takes of one gradient, to ``bucket`` or to ``out``.
 

@@ -17,12 +17,9 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.batches import (
     REPLACEMENT,
     below,
-    first_cursor,
-    next_block,
 )
 from dpsample.optimizers.loop.contributions import (
     BUCKETS,
-    CATONI,
     add_limited,
     are_finite,
     limit_slopes,
@@ -47,7 +44,7 @@ VALUE, SLOPE = 11, 12  # margins going in, phi and phi' coming out
 NUM_ROWS = 13
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def own_slopes(data, pieces, margins, response, slopes, out):
     """Turn margins, which are written to, into slopes; False if the loss failed."""
     out[0] = np.nan
@@ -90,7 +87,7 @@ def smooth_slopes(data, pieces, estimator, count, memory):
     return True
 
 
-@kernel(forceinline=True)
+@kernel
 def open_brackets(count, num_open, memory):
     """Brackets [0, phi'(s)] of the records whose slope changes on the way."""
     b = np.zeros((NUM_ROWS, num_open))
@@ -106,7 +103,7 @@ def open_brackets(count, num_open, memory):
     return b
 
 
-@kernel(forceinline=True)
+@kernel
 def is_at_kink(b, k, round_number):
     """Whether the guess is where two tangents meet: every other one, at a jump."""
     jump = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k])
@@ -118,7 +115,7 @@ def is_at_kink(b, k, round_number):
     )
 
 
-@kernel(forceinline=True)
+@kernel
 def next_guess(b, k, c, round_number):
     """Where two tangents meet, the secant's zero, or the middle."""
     width = b[HIGH, k] - b[LOW, k]
@@ -130,7 +127,7 @@ def next_guess(b, k, c, round_number):
     return b[LOW, k] + 0.5 * width
 
 
-@kernel(forceinline=True)
+@kernel
 def narrow(b, estimator, num_open, round_number, memory):
     """Move an end of every bracket to its guess; keep those that are still open."""
     kept = 0
@@ -183,7 +180,7 @@ def dense_margins(dense, rows, count, theta, margins):
         margins[i] = s
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def scattered_margins(data, rows, count, theta, margins):
     """Fill margins with <a_i, theta> + offset_i of any rows."""
     if data.dense.shape[0] > 0:
@@ -199,20 +196,21 @@ def scattered_margins(data, rows, count, theta, margins):
             margins[i] += data.offset[rows[i]]
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def add_scattered(data, rows, count, slopes, out):
     """Add the sum of slopes[i] a_i of any rows."""
+    dense = data.dense
     for i in range(count):
         row, s = rows[i], slopes[i]
-        if data.dense.shape[0] > 0:
-            for j in range(data.dense.shape[1]):
-                out[j] += s * data.dense[row, j]
+        if dense.shape[0] > 0:
+            for j in range(dense.shape[1]):
+                out[j] += s * dense[row, j]
         else:
             for j in range(data.starts[row], data.starts[row + 1]):
                 out[data.columns[j]] += s * data.values[j]
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def is_run(batches, rows, count):
     """Whether a block holds consecutive records, enough for a matrix product.
 
@@ -224,8 +222,8 @@ def is_run(batches, rows, count):
     return in_order and count >= SMALLEST_RUN and count == rows[count - 1] - rows[0] + 1
 
 
-@kernel(forceinline=True, counts_references=False)
-def block_slopes(data, pieces, batches, estimator, theta, count, memory):
+@kernel(counts_references=False)
+def block_slopes(data, pieces, moves, batches, estimator, theta, count, memory):
     """Fill memory.slopes with d loss / d margin of the block's records."""
     rows, margins = memory.rows, memory.margins
     if is_run(batches, rows, count):  # one BLAS call
@@ -235,33 +233,31 @@ def block_slopes(data, pieces, batches, estimator, theta, count, memory):
     for i in range(count):
         memory.response[i] = data.response[rows[i]]
     if not estimator.is_total:
-        succeeded = slopes_of(data, pieces, estimator, count, memory)
+        succeeded = moves.slopes(data, pieces, estimator, count, memory)
         return succeeded and are_finite(memory.slopes, count)
     keep_margins(count, memory)
-    if not slopes_of(data, pieces, estimator, count, memory):
-        single_slopes(data, pieces, estimator, count, memory)
+    if not moves.slopes(data, pieces, estimator, count, memory):
+        single_slopes(data, pieces, moves, estimator, count, memory)
     return True
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def keep_margins(count, memory):
     """Copy the block's margins: the pieces write to them."""
     for i in range(count):
         memory.kept_margins[i] = memory.margins[i]
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def slopes_of(data, pieces, estimator, count, memory):
     """Turn memory.margins into memory.slopes; False if a loss failed."""
-    if estimator.smoothing > 0.0:
-        return smooth_slopes(data, pieces, estimator, count, memory)
     margins, response = memory.margins[:count], memory.response[:count]
     slopes = memory.slopes[:count]
     return own_slopes(data, pieces, margins, response, slopes, memory.out)
 
 
 @kernel
-def single_slopes(data, pieces, estimator, count, memory):
+def single_slopes(data, pieces, moves, estimator, count, memory):
     """Slopes of a block's records, one by one: a loss that fails gives NaN.
 
     A loss that raises at one record leaves the rest of its block undone, and the values
@@ -273,7 +269,7 @@ def single_slopes(data, pieces, estimator, count, memory):
     for i in range(count):
         memory.rows[0], memory.margins[0] = rows[i], margins[i]
         memory.response[0], memory.slopes[0] = response[i], np.nan
-        succeeded = slopes_of(data, pieces, estimator, 1, memory)
+        succeeded = moves.slopes(data, pieces, estimator, 1, memory)
         found[i] = memory.slopes[0]
         if estimator.smoothing > 0.0 and not succeeded:
             found[i] = np.nan
@@ -281,7 +277,18 @@ def single_slopes(data, pieces, estimator, count, memory):
     copy_into(found, memory.slopes[:count])
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
+def add_whole(data, batches, estimator, count, memory, rng):
+    """As `add_block`, record by record."""
+    rows, slopes = memory.rows, memory.slopes
+    limit_slopes(estimator, rows, count, slopes)
+    for i in range(count):
+        memory.scratch[:] = 0.0
+        add_scattered(data, rows[i:], 1, slopes[i:], memory.scratch)
+        add_vector(estimator, memory, rng)
+
+
+@kernel(counts_references=False)
 def add_block(data, batches, estimator, count, memory, rng):
     """Add the block's gradients, as the estimator sees them, to its sums.
 
@@ -289,12 +296,6 @@ def add_block(data, batches, estimator, count, memory, rng):
     """
     rows, slopes = memory.rows, memory.slopes
     limit_slopes(estimator, rows, count, slopes)
-    if estimator.kind == BUCKETS or estimator.kind == CATONI:
-        for i in range(count):
-            memory.scratch[:] = 0.0
-            add_scattered(data, rows[i:], 1, slopes[i:], memory.scratch)
-            add_vector(estimator, memory, rng)
-        return
     if is_run(batches, rows, count):
         first = rows[0]
         add_transposed(
@@ -304,7 +305,7 @@ def add_block(data, batches, estimator, count, memory, rng):
         add_scattered(data, rows, count, slopes, memory.partial)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def add_vector(estimator, memory, rng):
     """Add one record's gradient, in memory.scratch, to the estimator's sums."""
     bucket = 0
@@ -313,8 +314,8 @@ def add_vector(estimator, memory, rng):
     add_limited(estimator, memory.scratch, memory.buckets[bucket], memory.partial)
 
 
-@kernel(forceinline=True, counts_references=False)
-def add_records(data, pieces, estimator, theta, count, memory, rng):
+@kernel(counts_references=False)
+def add_records(data, pieces, moves, batches, estimator, theta, count, memory, rng):
     """Add single gradients of the block; False if one of them is not finite.
 
     Where estimates are total, such a gradient counts as 0.
@@ -333,7 +334,27 @@ def add_records(data, pieces, estimator, theta, count, memory, rng):
     return True
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
+def add_margins(data, pieces, moves, batches, estimator, theta, count, memory, rng):
+    """Add the gradients of the block's losses of margins; False if the loss failed."""
+    if not block_slopes(data, pieces, moves, batches, estimator, theta, count, memory):
+        return False
+    moves.add(data, batches, estimator, count, memory, rng)
+    return True
+
+
+@kernel(counts_references=False)
+def no_records(data, pieces, moves, batches, estimator, theta, count, memory, rng):
+    """Losses of the margin have no piece for single records."""
+    return False
+
+
+@kernel(counts_references=False)
+def no_means(estimator, memory):
+    """A sum is its own mean."""
+
+
+@kernel(counts_references=False)
 def central_means(estimator, memory):
     """Turn bucket sums into means of their central order statistics."""
     num_buckets, central = estimator.num_buckets, estimator.num_central
@@ -353,8 +374,8 @@ def central_means(estimator, memory):
         memory.gradient[j] = total / central * num_buckets
 
 
-@kernel(forceinline=True, counts_references=False)
-def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
+@kernel(counts_references=False)
+def estimate(data, pieces, moves, batches, estimator, t, theta, memory, rng):
     """Fill memory.gradient with the estimate of step ``t``; return RUNNING or FAILED.
 
     No loss fails where the estimator is total. After PAUSED, between two blocks of the
@@ -368,9 +389,9 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
         memory.gradient[:] = 0.0
         if estimator.kind == BUCKETS:
             memory.buckets[:] = 0.0
-        cursor = first_cursor(batches, rng, t)
+        cursor = moves.first(batches, rng, t)
     while True:
-        count, cursor = next_block(batches, rng, t, cursor, memory.rows)
+        count, cursor = moves.following(batches, rng, t, cursor, memory.rows)
         if count == 0:
             if batches.is_partial:
                 control[STAGE], control[CURSOR] = IN_ESTIMATE, AT_END
@@ -379,13 +400,13 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
         memory.counts[0] += count
         memory.partial[:] = 0.0
         if pieces.takes_records:
-            succeeded = add_records(data, pieces, estimator, theta, count, memory, rng)
-        else:
-            succeeded = block_slopes(
-                data, pieces, batches, estimator, theta, count, memory
+            succeeded = moves.records(
+                data, pieces, moves.inner, batches, estimator, theta, count, memory, rng
             )
-            if succeeded:
-                add_block(data, batches, estimator, count, memory, rng)
+        else:
+            succeeded = add_margins(
+                data, pieces, moves.inner, batches, estimator, theta, count, memory, rng
+            )
         if not succeeded:
             return FAILED
         for j in range(len(memory.gradient)):
@@ -394,7 +415,7 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
             control[STAGE], control[CURSOR] = IN_ESTIMATE, cursor
             return PAUSED
     if estimator.kind == BUCKETS:
-        central_means(estimator, memory)
+        moves.means(estimator, memory)
     for j in range(len(memory.gradient)):
         memory.gradient[j] /= estimator.divisor
     return RUNNING

@@ -10,6 +10,7 @@ blocks are those of records in memory, and so are the bits of its sums.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -18,25 +19,44 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numba import typeof, types
 from numpy.typing import NDArray
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel, pointer
+from dpsample.core.jit import f8, generator, i8, kernel, pointer, vector
 from dpsample.core.pauses import PAUSED, STAGE, is_due, new_control
 from dpsample.domains import PROJECT
 from dpsample.losses import Loss
 from dpsample.losses.record_gradient import loop_pointers
 from dpsample.numerics.norms import norm
-from dpsample.optimizers.loop.advance import advance, end_stage, query_point
-from dpsample.optimizers.loop.batches import BLOCK, Full
-from dpsample.optimizers.loop.contributions import slope_limits
+from dpsample.optimizers.loop.advance import MOVES, end_stage, no_end, query_point
+from dpsample.optimizers.loop.batches import (
+    BLOCK,
+    FULL,
+    POISSON,
+    Full,
+    first_cursor,
+    first_of_sample,
+    next_block,
+    next_of_all,
+    next_of_sample,
+)
+from dpsample.optimizers.loop.contributions import BUCKETS, CATONI, slope_limits
 from dpsample.optimizers.loop.estimate import (
     AT_END,
     CURSOR,
     FAILED,
     IN_ESTIMATE,
+    add_block,
+    add_records,
+    add_whole,
+    central_means,
     estimate,
+    no_means,
+    no_records,
+    slopes_of,
+    smooth_slopes,
 )
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
@@ -45,8 +65,12 @@ from dpsample.optimizers.loop.estimators import (
     RecordLimits,
 )
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, PhaseNumbers, Recipe
-from dpsample.optimizers.loop.perturbations import perturb
-from dpsample.optimizers.loop.scaled import HELD_BACK, NUM_SUMS, OUTSIDE, observe
+from dpsample.optimizers.loop.perturbations import (
+    gaussian_noise,
+    generalized_noise,
+    no_noise,
+)
+from dpsample.optimizers.loop.scaled import HELD_BACK, NUM_SUMS, OUTSIDE
 from dpsample.optimizers.loop.steps import SCALED
 from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
@@ -61,6 +85,26 @@ class LoopPieces(NamedTuple):
     project: Any
     record_gradient: Any  # of a loss that is no function of the margin
     takes_records: int  # whether it is one
+
+
+class Inner(NamedTuple):
+    """C functions that those of a block call."""
+
+    slopes: Any
+    add: Any
+
+
+class Moves(NamedTuple):
+    """C functions of a phase: what it uses is compiled, and nothing else."""
+
+    inner: Inner
+    first: Any
+    following: Any
+    records: Any
+    means: Any
+    perturb: Any
+    advance: Any
+    end: Any
 
 
 class Memory(NamedTuple):
@@ -131,27 +175,38 @@ def take_steps(data, body, pieces, phase, memory, rng, start, stop):
             phase.step, t, memory.theta, memory.aggregate, memory.middle
         )
         outcome = estimate(
-            data, pieces, phase.batches, phase.estimator, t, point, memory, rng
+            data,
+            pieces,
+            phase.moves,
+            phase.batches,
+            phase.estimator,
+            t,
+            point,
+            memory,
+            rng,
         )
         if outcome == PAUSED:
             return t
         if outcome == FAILED:
             return -1
-        perturb(phase.noise, rng, memory.scratch, memory.gradient)
+        phase.moves.perturb(phase.noise, rng, memory.scratch, memory.gradient)
         is_scaled = phase.step.kind == SCALED
-        if is_scaled:
-            observe(phase.step, t, phase.num_steps, memory)
-        advance(body, pieces, phase.step, t, memory, rng)
+        phase.moves.advance(body, pieces, phase.step, t, phase.num_steps, memory, rng)
         if len(phase.weights) > 0:
             weight = phase.weights[t if len(phase.weights) > 1 else 0]
             for j in range(len(memory.theta)):
                 memory.average[j] += weight * memory.theta[j]
         if is_scaled and t == phase.num_steps - 1:
             weight = phase.num_steps * phase.weights[0] if len(phase.weights) else 1.0
-            end_stage(body, pieces, phase.step, weight, memory)
+            phase.moves.end(body, pieces, phase.step, weight, memory)
         if is_due(memory.control):
             return t + 1
     return stop
+
+
+@functools.cache
+def _memory_type():
+    return typeof(new_memory(1))
 
 
 class _Kept:
@@ -167,6 +222,7 @@ class _Kept:
             record_gradient=gradient,
             takes_records=takes_records,
         )
+        self.moves: dict[tuple[Any, ...], Moves] = {}
         self.norms: dict[float, Array] = {}  # of the rows, by exponent
 
 
@@ -200,7 +256,7 @@ class Arguments:
         if self.is_in_memory:
             self.data = _clipped(problem.data, recipe.entry_bound)
         kept = _kept_of(problem)
-        self.body, self.pieces = kept.body, kept.pieces
+        self.body, self.pieces, self._known = kept.body, kept.pieces, kept.moves
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
         self._norms = kept.norms if math.isinf(recipe.entry_bound) else {}
@@ -238,7 +294,82 @@ class Arguments:
             slope_bound=self._slope_bound,
             is_total=self.is_total,
         )
-        return loop.numbers(self.home, records, rng, dim=self.dim)
+        numbers = loop.numbers(self.home, records, rng, dim=self.dim)
+        key = (
+            self.is_in_memory,
+            numbers.batches.scheme,
+            numbers.estimator.kind,
+            numbers.estimator.smoothing > 0.0,
+            numbers.noise.kind,
+            numbers.step.kind,
+        )
+        if key not in self._known:
+            self._known[key] = self._moves(numbers, rng)
+        return numbers._replace(moves=self._known[key])
+
+    def _moves(self, numbers: PhaseNumbers, rng: np.random.Generator) -> Moves:
+        data = (
+            self.data
+            if self.is_in_memory
+            else next(iter(self.home.windows(0, 1, BLOCK)))[1]
+        )
+        kinds = {
+            "data": typeof(data),
+            "body": typeof(self.body),
+            "pieces": typeof(self.pieces),
+            "batches": typeof(numbers.batches),
+            "estimator": typeof(numbers.estimator),
+            "noise": typeof(numbers.noise),
+            "step": typeof(numbers.step),
+            "memory": _memory_type(),
+            "rng": generator,
+            "v": vector,
+            "i": i8,
+            "f": f8,
+            "rows": types.int64[::1],
+        }
+
+        def made(function, words, returned=types.void):
+            return pointer(function, returned(*(kinds[word] for word in words.split())))
+
+        estimator, scheme = numbers.estimator, numbers.batches.scheme
+        smooth = smooth_slopes if estimator.smoothing > 0.0 else slopes_of
+        add = add_whole if estimator.kind in (BUCKETS, CATONI) else add_block
+        block = "batches estimator i memory rng"
+        inner = Inner(
+            slopes=made(smooth, "data pieces estimator i memory", types.boolean),
+            add=made(add, "data " + block),
+        )
+        kinds["inner"] = typeof(inner)
+        noises = no_noise, gaussian_noise, generalized_noise
+        is_sample = scheme == POISSON
+        records = add_records if self.pieces.takes_records else no_records
+        means = central_means if estimator.kind == BUCKETS else no_means
+        end = end_stage if numbers.step.kind == SCALED else no_end
+        return Moves(
+            inner=inner,
+            first=made(
+                first_of_sample if is_sample else first_cursor, "batches rng i", i8
+            ),
+            following=made(
+                next_of_sample
+                if is_sample
+                else next_of_all
+                if scheme == FULL
+                else next_block,
+                "batches rng i i rows",
+                types.UniTuple(i8, 2),
+            ),
+            records=made(
+                records,
+                "data pieces inner batches estimator v i memory rng",
+                types.boolean,
+            ),
+            means=made(means, "estimator memory"),
+            perturb=made(noises[numbers.noise.kind], "noise rng v v"),
+            advance=made(MOVES[numbers.step.kind], "body pieces step i i memory rng"),
+            end=made(end, "body pieces step f memory"),
+        )
 
     def windows(self, numbers: PhaseNumbers) -> Windows | None:
         """Windows of records that are not in memory; None if they are."""

@@ -75,6 +75,7 @@ class PhaseNumbers(NamedTuple):
     step: Any
     weights: Array  # of the iterates after each step, or one; empty: the last iterate
     num_steps: int
+    moves: Any = ()  # C functions, see `loop.Moves`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

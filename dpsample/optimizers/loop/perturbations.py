@@ -359,7 +359,29 @@ def forecast(scheme: Scheme, budget: Budget | None, count: int) -> NoiseForecast
     return NoiseForecast(scheme, count, gdp, SHIFTS[budget.relation], local)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
+def no_noise(noise, rng, scratch, gradient):
+    """Nothing."""
+
+
+@kernel(counts_references=False)
+def gaussian_noise(noise, rng, scratch, gradient):
+    """Add Gaussian noise, in real arithmetic."""
+    if noise.kind == GAUSSIAN:  # numbers may have been replaced by none
+        add_gaussian(rng, noise.scale, noise.step, gradient)
+
+
+@kernel(counts_references=False)
+def generalized_noise(noise, rng, scratch, gradient):
+    for _ in range(noise.copies):
+        fill_generalized_gaussian(rng, noise.table, noise.scale, scratch)
+        for j in range(len(gradient)):
+            gradient[j] += scratch[j] / noise.copies
+    for j in range(len(gradient)):
+        gradient[j] = noise.step * np.rint(gradient[j] / noise.step)
+
+
+@kernel(counts_references=False)
 def perturb(noise, rng, scratch, gradient):
     """Add one draw of the noise to ``gradient`` and round to its grid.
 

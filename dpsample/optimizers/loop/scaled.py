@@ -56,13 +56,13 @@ DEVIATIONS = 2.0
 HELD_BACK = 1.5
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def scaled_size(step, memory):
     """Size of a step: eta as it is now, at most the longest."""
     return min(step.sizes[0] * memory.scale[FACTOR], step.longest)
 
 
-@kernel(forceinline=True, counts_references=False)
+@kernel(counts_references=False)
 def observe(step, t, num_steps, memory):
     """Add a noisy gradient and its point to the stage's sums, before the step."""
     sums = memory.scale

@@ -62,7 +62,6 @@ from dpsample.optimizers.loop.estimate import (
     keep_margins,
     scattered_margins,
     single_slopes,
-    slopes_of,
 )
 from dpsample.problem.records import any_record
 
@@ -113,7 +112,9 @@ def enough_steps(
 @kernel(counts_references=False)
 def objective_gradient(data, pieces, loop, objective, w, memory, rng):
     """Fill memory.gradient with grad J(w); return RUNNING, PAUSED or FAILED."""
-    outcome = estimate(data, pieces, loop.batches, loop.estimator, 0, w, memory, rng)
+    outcome = estimate(
+        data, pieces, loop.moves, loop.batches, loop.estimator, 0, w, memory, rng
+    )
     if outcome == RUNNING:
         for j in range(len(w)):
             memory.gradient[j] += objective.tilt[j]
@@ -203,7 +204,9 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
         is_over = is_due(control)
         i = any_record(rng, loop.batches.first, loop.batches.last)
         memory.rows[0] = memory.rows[1] = i
-        if not two_slopes(data, pieces, loop.estimator, w, snapshot, memory):
+        if not two_slopes(
+            data, pieces, loop.moves.inner, loop.estimator, w, snapshot, memory
+        ):
             return FAILED
         memory.slopes[0] -= memory.slopes[1]
         direction[:] = 0.0
@@ -221,17 +224,17 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
 
 
 @kernel(counts_references=False)
-def two_slopes(data, pieces, estimator, w, snapshot, memory):
+def two_slopes(data, pieces, moves, estimator, w, snapshot, memory):
     """Slopes of one record's loss, memory.rows[0], at both points."""
     scattered_margins(data, memory.rows, 1, snapshot, memory.margins)
     memory.margins[1] = memory.margins[0]
     scattered_margins(data, memory.rows, 1, w, memory.margins)
     keep_margins(2, memory)
     memory.response[:2] = data.response[memory.rows[0]]
-    if not slopes_of(data, pieces, estimator, 2, memory):
+    if not moves.slopes(data, pieces, estimator, 2, memory):
         if not estimator.is_total:
             return False
-        single_slopes(data, pieces, estimator, 2, memory)
+        single_slopes(data, pieces, moves, estimator, 2, memory)
     if not (estimator.is_total or are_finite(memory.slopes, 2)):
         return False
     limit_slopes(estimator, memory.rows, 2, memory.slopes)

@@ -36,15 +36,29 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.core.jit import call, kernel, pointer
+from dpsample.core.frames import by_address, frame_type
+from dpsample.core.jit import (
+    Kernel,
+    PieceType,
+    call,
+    f8,
+    i8,
+    kernel,
+    matrix,
+    pointer,
+    vector,
+)
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.domains import Simplex
 from dpsample.numerics.vectors import copy_into, multiply
+from dpsample.problem.records import WORK
 from dpsample.samplers.adaptive import exits
 from dpsample.samplers.adaptive.mass_matrix import (
+    MASS_MATRIX,
     MassMatrix,
     column,
     kinetic,
@@ -64,7 +78,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import TARGET, Gibbs, Pieces
 
 LENGTH, MAX_LEAPS = 1.5, 1000
 # Longest step, in lengths. Kicks take a Gaussian's point to 1 - step^2 / 2 of it, and
@@ -93,6 +107,7 @@ STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(KEPT, KEPT + 7)
 BOUNCES, EARLIER = range(KEPT + 7, KEPT + 9)  # all, and those before this leap
 IS_TURNED = KEPT + 9  # whether the flight is in the metric's principal axes
 IS_UNKICKED = KEPT + 10  # whether this trajectory has no kicks
+IS_FLYING = KEPT + 11  # whether a flight is under way
 # Entries of a report: of the last transition, and summed over all since it was cleared.
 (
     LAST_ACCEPTANCE,
@@ -108,6 +123,7 @@ IS_TUNED, RATE, ANCHOR, LOG_STEP, MEAN_LOG_STEP, DEFICIT, TURNS, NUM_TUNED = ran
 GAMMA, DELAY, KAPPA = 0.05, 10.0, 0.75  # of dual averaging
 
 
+@by_address
 class BilliardPlan(NamedTuple):
     """Numbers of the sampler, and the piece that finds exits."""
 
@@ -137,6 +153,7 @@ class BilliardPlan(NamedTuple):
     normals: Array  # (dim - rank, dim): orthonormal, to the hull
 
 
+@by_address
 class BilliardWork(NamedTuple):
     """What a chain needs beside its state; nothing but the tuning must survive."""
 
@@ -152,6 +169,32 @@ class BilliardWork(NamedTuple):
     report: Array  # (NUM_REPORTED,): of the transitions
     slopes: Array  # (dim,): sum of the slopes after each transition
     tuning: Array  # (NUM_TUNED,): dual averaging of the step, while it is on
+
+
+PLAN = frame_type(
+    (
+        *(f8, f8, f8, i8, f8, i8, vector, MASS_MATRIX, vector, vector, i8, i8, i8),
+        PieceType(exits.EXIT),
+        *(matrix, vector, vector, matrix, matrix, vector, vector, matrix),
+    ),
+    BilliardPlan,
+)
+STATE = frame_type(
+    (
+        *(vector, vector, types.int64[::1], vector, matrix, WORK),
+        frame_type((vector,) * len(BilliardWork._fields), BilliardWork),
+    ),
+    ChainState,
+)
+FLY = i8(TARGET, PLAN, STATE)  # to a code: OK, PAUSED or REFUSED
+
+
+@by_address
+class BilliardPieces(NamedTuple):
+    """C functions of a step: those of the target, and the flight of a plan."""
+
+    target: Pieces
+    fly: Any
 
 
 def new_plan(
@@ -281,7 +324,7 @@ def launch(target, pieces, plan, state, rng):
     if plan.has_kicks == 0 and is_rescue:
         size *= rng.random()
         length = KICKED_LEAPS * size
-        slope(target, pieces, state, state.position, state.scratch[2])
+        slope(target, pieces.target, state, state.position, state.scratch[2])
     control[STEP] = size
     # Rounded up, a long step would mostly be made twice, which leads back.
     leaps = math.floor(length / size + 0.5)
@@ -341,12 +384,17 @@ def turn_axes(target, plan, state):
         turned[0, j] += center[j]
 
 
-@kernel(counts_references=False, forceinline=True)
-def meet(target, plan, state, duration):
+@kernel(counts_references=False)
+def begin_between_walls(target, plan, state):
+    """Set the pull."""
+    copy_into(plan.pull, state.own.pull)
+    state.work.control[IS_TURNED] = 0.0
+
+
+@kernel(counts_references=False)
+def meet_wall(target, plan, state, duration):
     """Return the time of the next exit, infinity if it is later, and the face."""
     own = state.own
-    if plan.gram.shape[0] > 0:
-        return exits.nearest_face(own.slacks, own.rates, plan.bends, duration)
     own.exit[:] = np.nan
     theta, moving = state.scratch[0], state.scratch[1]
     plan.exit(
@@ -356,20 +404,23 @@ def meet(target, plan, state, duration):
 
 
 @kernel(counts_references=False)
-def advance(plan, state, duration):
+def move_on_parabola(plan, state, duration):
+    """Move with the acceleration of the flight."""
+    theta, moving, pull = state.scratch[0], state.scratch[1], state.own.pull
+    for j in range(theta.shape[0]):
+        theta[j] += duration * (moving[j] + 0.5 * duration * pull[j])
+        moving[j] += duration * pull[j]
+
+
+@kernel(counts_references=False)
+def move_between_walls(plan, state, duration):
     """Move on the parabola, or turn by an angle whose half has that tangent."""
-    theta, moving, own = state.scratch[0], state.scratch[1], state.own
     if plan.is_harmonic == 1:
         square = duration * duration
         cosine, sine = (1.0 - square) / (1.0 + square), 2.0 * duration / (1.0 + square)
-        rotate(own.pull, theta, moving, cosine, sine)
-        return
-    for j in range(theta.shape[0]):
-        theta[j] += duration * (moving[j] + 0.5 * duration * own.pull[j])
-        moving[j] += duration * own.pull[j]
-    for i in range(plan.gram.shape[0]):
-        own.slacks[i] += duration * (own.rates[i] + 0.5 * duration * plan.bends[i])
-        own.rates[i] += duration * plan.bends[i]
+        rotate(state.own.pull, state.scratch[0], state.scratch[1], cosine, sine)
+    else:
+        move_on_parabola(plan, state, duration)
 
 
 @kernel(counts_references=False)
@@ -397,86 +448,161 @@ def times_normal(plan, state, out):
 
 
 @kernel(counts_references=False)
-def reflect(plan, state, face):
-    """Turn the velocity at a wall."""
+def turn_velocity(plan, state, factor):
+    """Take away Sigma normal, which is in the scratch memory, times a factor."""
+    moving, turn = state.scratch[1], state.scratch[4]
+    for j in range(moving.shape[0]):
+        moving[j] -= factor * turn[j]
+
+
+@kernel(counts_references=False)
+def reflect_at_wall(target, plan, state, face):
+    """Turn the velocity, and after a few bounces in a ball the axes."""
     moving, turn, own = state.scratch[1], state.scratch[4], state.own
-    dim = moving.shape[0]
     along, square = 0.0, 0.0
-    if plan.gram.shape[0] > 0:
-        copy_into(plan.turns[face], turn)
-        along, square = -own.rates[face], plan.gram[face, face]
-    elif face >= 0:
+    if face >= 0:
         column(plan.mass, face, own.scratch, turn)
         along, square = moving[face], turn[face]
     else:
         times_normal(plan, state, turn)
-        for j in range(dim):
+        for j in range(moving.shape[0]):
             along += own.normal[j] * moving[j]
             square += own.normal[j] * turn[j]
-    factor = 2.0 * along / square
-    for j in range(dim):
-        moving[j] -= factor * turn[j]
-    for i in range(plan.gram.shape[0]):
+    turn_velocity(plan, state, 2.0 * along / square)
+    control = state.work.control
+    is_bouncing = control[BOUNCES] - control[EARLIER] == FEW_BOUNCES
+    if is_bouncing and plan.axes.shape[0] > 0:
+        turn_axes(target, plan, state)
+
+
+@kernel(counts_references=False)
+def end_between_walls(target, plan, state):
+    """Turn back into the axes of the coefficients."""
+    if state.work.control[IS_TURNED] == 1.0:
+        turn_axes(target, plan, state)
+
+
+@kernel(counts_references=False)
+def begin_between_facets(target, plan, state):
+    """Set the pull, and the slacks of a polytope's inequalities with their rates."""
+    body, own = target.body, state.own
+    copy_into(plan.pull, own.pull)
+    multiply(body.matrix, state.scratch[0], own.slacks)
+    multiply(body.matrix, state.scratch[1], own.rates)
+    for i in range(own.slacks.shape[0]):
+        own.slacks[i] = body.bounds[i] - own.slacks[i]
+        own.rates[i] = -own.rates[i]
+
+
+@kernel(counts_references=False)
+def meet_facet(target, plan, state, duration):
+    """As `meet_wall`, by the slacks."""
+    own = state.own
+    return exits.nearest_face(own.slacks, own.rates, plan.bends, duration)
+
+
+@kernel(counts_references=False)
+def move_between_facets(plan, state, duration):
+    """Move on the parabola, and the slacks with it."""
+    move_on_parabola(plan, state, duration)
+    own = state.own
+    for i in range(own.slacks.shape[0]):
+        own.slacks[i] += duration * (own.rates[i] + 0.5 * duration * plan.bends[i])
+        own.rates[i] += duration * plan.bends[i]
+
+
+@kernel(counts_references=False)
+def reflect_at_facet(target, plan, state, face):
+    """Turn the velocity, and the rates of the slacks with it."""
+    own = state.own
+    copy_into(plan.turns[face], state.scratch[4])
+    factor = 2.0 * -own.rates[face] / plan.gram[face, face]
+    turn_velocity(plan, state, factor)
+    for i in range(own.rates.shape[0]):
         own.rates[i] += factor * plan.gram[face, i]
 
 
 @kernel(counts_references=False)
-def begin_flight(target, plan, state):
-    """Set the pull, and the slacks of a polytope's inequalities with their rates."""
-    copy_into(plan.pull, state.own.pull)
-    state.work.control[IS_TURNED] = 0.0
-    if plan.gram.shape[0] > 0:
-        body, own = target.body, state.own
-        multiply(body.matrix, state.scratch[0], own.slacks)
-        multiply(body.matrix, state.scratch[1], own.rates)
-        for i in range(own.slacks.shape[0]):
-            own.slacks[i] = body.bounds[i] - own.slacks[i]
-            own.rates[i] = -own.rates[i]
+def end_between_facets(target, plan, state):
+    """Leave the flight as it is."""
 
 
-@kernel(counts_references=False, forceinline=True)
-def fly(target, plan, state):
-    """Fly for the remaining time; return OK, PAUSED or REFUSED."""
-    control = state.work.control
-    while True:
-        remaining = control[REMAINING]
-        time, face = meet(target, plan, state, remaining)
-        if time >= remaining:
-            advance(plan, state, remaining)
-            control[REMAINING] = 0.0
-            if control[IS_TURNED] == 1.0:
-                turn_axes(target, plan, state)
-            return OK
-        if not time >= 0.0:
-            return REFUSED
-        advance(plan, state, SHORT_OF * time)
-        remaining -= SHORT_OF * time
-        if plan.is_harmonic == 1:  # the tangent of a difference
-            remaining /= 1.0 + control[REMAINING] * (SHORT_OF * time)
-        control[REMAINING] = remaining
-        if face != exits.OPEN:
-            reflect(plan, state, face)
-            control[BOUNCES] += 1.0
-        is_bouncing = control[BOUNCES] - control[EARLIER] == FEW_BOUNCES
-        if is_bouncing and plan.axes.shape[0] > 0:
-            turn_axes(target, plan, state)
-        if control[BOUNCES] - control[EARLIER] > plan.max_bounces:
-            if control[IS_TURNED] == 1.0:
-                turn_axes(target, plan, state)
-            return REFUSED
-        if is_due(control):
-            return PAUSED
+def compile_flight(
+    begin: Kernel[..., None],
+    meet: Kernel[..., tuple[float, int]],
+    move: Kernel[..., None],
+    reflect: Kernel[..., None],
+    end: Kernel[..., None],
+) -> Kernel[..., int]:
+    """Flight between walls of one kind: a kernel of the signature `FLY`.
+
+    It flies for the remaining time that the control tells.
+    """
+
+    def fly(target, plan, state):
+        control = state.work.control
+        if control[IS_FLYING] == 0.0:
+            begin(target, plan, state)
+            control[IS_FLYING] = 1.0
+        while True:
+            remaining = control[REMAINING]
+            time, face = meet(target, plan, state, remaining)
+            if time >= remaining:
+                move(plan, state, remaining)
+                control[REMAINING], code = 0.0, OK
+                break
+            if not time >= 0.0:
+                code = REFUSED
+                break
+            move(plan, state, SHORT_OF * time)
+            remaining -= SHORT_OF * time
+            if plan.is_harmonic == 1:  # the tangent of a difference
+                remaining /= 1.0 + control[REMAINING] * (SHORT_OF * time)
+            control[REMAINING] = remaining
+            if face != exits.OPEN:
+                control[BOUNCES] += 1.0
+                reflect(target, plan, state, face)
+            if control[BOUNCES] - control[EARLIER] > plan.max_bounces:
+                code = REFUSED
+                break
+            if is_due(control):
+                return PAUSED
+        end(target, plan, state)
+        control[IS_FLYING] = 0.0
+        return code
+
+    return kernel(counts_references=False)(fly)
 
 
-@kernel(counts_references=False, forceinline=True)
+fly_between_walls = compile_flight(
+    begin_between_walls,
+    meet_wall,
+    move_between_walls,
+    reflect_at_wall,
+    end_between_walls,
+)
+fly_between_facets = compile_flight(
+    begin_between_facets,
+    meet_facet,
+    move_between_facets,
+    reflect_at_facet,
+    end_between_facets,
+)
+
+
+def step_pieces(target: Gibbs, plan: BilliardPlan) -> BilliardPieces:
+    """C functions of a plan's steps."""
+    fly = fly_between_facets if len(plan.gram) else fly_between_walls
+    return BilliardPieces(target.pieces, pointer(fly, FLY))
+
+
+@kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
     if control[REMAINING] == 0.0:
         if control[IS_UNKICKED] == 0.0:
             kick(plan, state, control[STEP] * (0.5 if control[DONE] == 0.0 else 1.0))
-        if plan.is_free == 0:
-            begin_flight(target, plan, state)
         control[REMAINING], control[EARLIER] = control[STEP], control[BOUNCES]
         if plan.is_harmonic == 1:
             control[REMAINING] = math.tan(0.5 * control[STEP])
@@ -486,26 +612,27 @@ def leap(target, pieces, plan, state):
         rotate(plan.pull, theta, state.scratch[1], cosine, sine)
         control[REMAINING] = 0.0
     else:
-        code = fly(target, plan, state)
+        code = pieces.fly(target, plan, state)
         if code != OK:
             return code
     if control[IS_UNKICKED] == 0.0:
-        energy = slope(target, pieces, state, theta, state.scratch[2])
+        energy = slope(target, pieces.target, state, theta, state.scratch[2])
     else:
         state.counts[VALUES] += 1
         state.counts[RECORDS] += target.data.num_records
-        energy = gibbs.energy(target, pieces, theta, state.work)
+        energy = gibbs.energy(target, pieces.target, theta, state.work)
     control[ENERGY], control[TOP] = energy, max(control[TOP], energy)
     control[DONE] += 1.0
     # From here it ends below the hill and is refused, or so high that the test fails.
     if energy - state.energy[0] < plan.hill + HOPELESS + control[KINETIC]:
         return OK
-    if np.isnan(energy) and gibbs.inside(target, pieces, theta, state.work) != 0.0:
+    is_failed = np.isnan(energy)
+    if is_failed and gibbs.inside(target, pieces.target, theta, state.work) != 0.0:
         return PIECE_FAILED
     return REFUSED
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def land(target, pieces, plan, state, rng):
     """Last half kick and accept test; return a code and the probability."""
     control, theta = state.work.control, state.scratch[0]
@@ -513,7 +640,7 @@ def land(target, pieces, plan, state, rng):
     # Refuse on grounds that the way back shares, or it would be no reversible refusal.
     if control[TOP] > max(state.energy[0], energy) + plan.hill:
         return OK, 0.0
-    status = gibbs.inside(target, pieces, theta, state.work)
+    status = gibbs.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else PIECE_FAILED), 0.0
     if control[IS_UNKICKED] == 0.0:
@@ -616,14 +743,13 @@ def new_tuning(step: float, *, rate: float) -> Array:
 
 
 @kernel
-def glide(target, plan, state):
-    """Fly without kicks; return a code as `fly`, for `pauses.fill`."""
+def glide(target, pieces, plan, state):
+    """Fly without kicks; return a code as a flight, for `pauses.fill`."""
     control = state.work.control
     if control[STAGE] == 0.0:
-        begin_flight(target, plan, state)
         control[BOUNCES] = control[EARLIER] = 0.0
         control[STAGE] = 1.0
-    code = fly(target, plan, state)
+    code = pieces.fly(target, plan, state)
     if code != PAUSED:
         control[STAGE] = 0.0
     return code, 0
@@ -647,9 +773,11 @@ def flight(
     state.scratch[0], state.scratch[1] = position, velocity
     state.work.control[REMAINING] = duration
 
+    pieces = step_pieces(target, free)
+
     def rows(first: int) -> tuple[int, int]:
         del first  # there is one flight
-        code, made = call(glide, target.numbers, free, state)
+        code, made = call(glide, target.numbers, pieces, free, state)
         return code, made
 
     pauses.fill(state.work.control, rows)

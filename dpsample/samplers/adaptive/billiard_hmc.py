@@ -75,6 +75,7 @@ def prepared(
         plan=warm.plan,
         run=billiard.run,
         init_fn=billiard.init,
+        pieces_fn=billiard.step_pieces,
         start=warm.plan.center,
         num_steps=steps,
         num_warmup=warm.num_discarded(steps),

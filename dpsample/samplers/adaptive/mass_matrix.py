@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.frames import by_address, frame_type
+from dpsample.core.jit import kernel, matrix, vector
 from dpsample.numerics.vectors import multiply, multiply_rows
 
 SMALL = 32  # columns up to which a loop is faster than BLAS
 
 
+@by_address
 class MassMatrix(NamedTuple):
     """Inverse mass matrix Sigma, dense or diagonal plus low rank.
 
@@ -91,6 +93,11 @@ class MassMatrix(NamedTuple):
         """Rows times I + Q diag(amounts - 1) Q^T."""
         along = (rows @ self.basis * (amounts - 1.0)) @ self.basis.T
         return np.asarray(rows + along)
+
+
+MASS_MATRIX = frame_type(
+    (matrix, matrix, matrix, vector, matrix, vector, vector), MassMatrix
+)
 
 
 def dense(factor: ArrayLike, whiten: ArrayLike | None = None) -> MassMatrix:

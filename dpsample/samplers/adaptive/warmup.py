@@ -7,6 +7,7 @@ decision follows from draws and counts, so that nothing depends on the clock.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,7 +137,7 @@ class _Pilots:
         energies = np.empty((NUM_PILOTS, width))
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((width, NUM_STATS))
-        fill = filler(billiard.run, target.numbers, target.pieces, plan)
+        fill = _filler(target, plan)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
         size = SEGMENT if tunes else skipped or width
         for begin in range(0, width, size):
@@ -164,6 +165,12 @@ class _Pilots:
             leaps=float(report[billiard.ALL_LEAPS]) / kept,
             bounces=float(report[billiard.ALL_BOUNCES]) / kept,
         )
+
+
+def _filler(target: Gibbs, plan: BilliardPlan) -> Callable[..., int]:
+    """As `chain.filler`, for a plan."""
+    pieces = billiard.step_pieces(target, plan)
+    return filler(billiard.run, target.numbers, pieces, plan)
 
 
 def warm_up(
@@ -259,7 +266,7 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     low = target.calls.energy(*given) + half + HIGH * math.sqrt(half)
     state.own.tuning[:] = billiard.new_tuning(plan.step, rate=AIM)
     short = plan._replace(max_leaps=FEW_LEAPS, has_kicks=1)
-    fill = filler(billiard.run, target.numbers, target.pieces, short)
+    fill = _filler(target, short)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
     energy, before = float(state.energy[0]), math.inf
     for _ in range(DESCENT):
@@ -276,7 +283,7 @@ def _moves(
     target: Gibbs, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
 ) -> bool:
     """Whether one of so many transitions of the plan leaves a position."""
-    fill = filler(billiard.run, target.numbers, target.pieces, plan)
+    fill = _filler(target, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
     start, is_tuned = state.position.copy(), state.own.tuning[billiard.IS_TUNED]
     state.own.tuning[billiard.IS_TUNED] = 0.0

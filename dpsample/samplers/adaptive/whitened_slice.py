@@ -27,7 +27,8 @@ import numpy as np
 
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Pointer, kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.mixing import (
     lag_share,
@@ -95,6 +96,7 @@ LEFT_END, RIGHT_END, INSIDE = range(3)
 AGE, TOTAL, MARGINS = range(3)  # of a chain's memory
 
 
+@by_address
 class WhitenedSlicePlan(NamedTuple):
     """Directions, the features along them, and what is special about the target."""
 
@@ -107,6 +109,7 @@ class WhitenedSlicePlan(NamedTuple):
     weight: float  # of the sum over the records
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
     is_free: int  # the domain is the whole space
+    chord: Pointer
 
 
 @kernel(counts_references=False, fastmath={"reassoc", "contract"})
@@ -222,7 +225,7 @@ def slide(target, pieces, plan, state, i, rng):
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
-            gibbs.chord(target, pieces, theta, direction, ends)
+            gibbs.chord(target, plan.chord, theta, direction, ends)
             low, high = ends[0], ends[1]
         if not low < high:
             return OK if low == high else PIECE_FAILED
@@ -367,6 +370,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         weight=weight * half,
         is_quadratic=int(is_quadratic),
         is_free=int(domain.name == "whole_space"),
+        chord=gibbs.chord_of(target),
     )
 
 

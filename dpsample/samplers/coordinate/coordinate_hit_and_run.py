@@ -244,7 +244,7 @@ def step(target, pieces, plan, state, rng):
             low, high = slacks.unlimited(low), slacks.unlimited(high)
             last = i
         elif room.kind == slacks.CHORD:
-            low, high = coordinate_moves.chord_along(target, pieces, state, i)
+            low, high = coordinate_moves.chord_along(target, plan, state, i)
         else:
             low, high = slacks.span(room, theta, room_left, i)
         t = 0.0

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.jit import kernel
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
@@ -123,6 +124,7 @@ def shift(columns, margins, rates, t, moved):
             margins[moved.rows[m]] += t * rates[m]
 
 
+@by_address
 class CoordinatePlan(NamedTuple):
     """Domain and energy along coordinates, and a Gaussian fit for first guesses."""
 
@@ -145,8 +147,10 @@ class CoordinatePlan(NamedTuple):
     left_positive: float
     left_negative: float
     jump: float
+    chord: Pointer
 
 
+@by_address
 class CoordinateWork(NamedTuple):
     """What a move needs; ``memory`` is an age, slacks, margins and a gradient."""
 
@@ -275,12 +279,12 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
 
 
 @kernel(counts_references=False)
-def chord_along(target, pieces, state, i):
+def chord_along(target, plan, state, i):
     """Chord of any domain along coordinate i, the direction in scratch[1]."""
     direction = state.scratch[1]
     direction[:] = 0.0
     direction[i] = 1.0
-    gibbs.chord(target, pieces, state.position, direction, state.own.ends)
+    gibbs.chord(target, plan.chord, state.position, direction, state.own.ends)
     return state.own.ends[0], state.own.ends[1]
 
 
@@ -338,4 +342,5 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
         left_positive=float(left[0]),
         left_negative=float(left[1]),
         jump=jump,
+        chord=gibbs.chord_of(target),
     )

@@ -15,7 +15,8 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Pointer, kernel
 from dpsample.core.pauses import STAGE
 from dpsample.numerics.vectors import multiply
 from dpsample.samplers import chain, line, sampler
@@ -39,6 +40,7 @@ RESYNCHRONIZE = 1000.0
 WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
 
 
+@by_address
 class HitAndRunPlan(NamedTuple):
     """Gaussian fit, and what is special about the target."""
 
@@ -47,8 +49,10 @@ class HitAndRunPlan(NamedTuple):
     whiten: Array
     is_zero_sum: int  # directions must stay on the simplex
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
+    chord: Pointer
 
 
+@by_address
 class LineWork(NamedTuple):
     """What a chain needs on its line; its ``memory`` is an age, and the margins."""
 
@@ -90,7 +94,7 @@ def step(target, pieces, plan, state, rng):
         penalty = line.quadratic_along(target.regularizer, theta, direction)
     rates, y, is_quadratic = state.own.rates, target.data.response, plan.is_quadratic
     path = line.line_of(target, state, margins, rates, y, is_quadratic, penalty)
-    gibbs.chord(target, pieces, theta, direction, state.own.ends)
+    gibbs.chord(target, plan.chord, theta, direction, state.own.ends)
     low, high = state.own.ends
     if not low <= high:
         return PIECE_FAILED
@@ -131,6 +135,7 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> HitAndRunPlan:
         whiten=gaussian.whiten,
         is_zero_sum=int(is_zero_sum),
         is_quadratic=int(has_quadratic_regularizer(target)),
+        chord=gibbs.chord_of(target),
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpsample.core import jit
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.domains import Domain
 from dpsample.losses import Loss
@@ -65,6 +66,7 @@ class Scene(NamedTuple):
     before: Array | None  # where the mode's weights were taken
 
 
+@by_address
 class ChunkColumns(NamedTuple):
     """Some records as the kernels of tries see them."""
 

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.jit import pointer
 from dpsample.core.spec import lazy_property
 from dpsample.core.streams import Reseeded, Words
+from dpsample.domains import PROJECT
 from dpsample.losses import Loss, RecordGradient
 from dpsample.samplers.chain import (
     ChainState,
@@ -37,7 +39,7 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import blocks, columns
+from dpsample.samplers.localized import blocks, columns, proposals
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized import tries as kernels
@@ -49,7 +51,6 @@ from dpsample.samplers.localized.proposals import (
     Corner,
     Proposal,
     proposal,
-    propose,
 )
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import (
@@ -75,6 +76,8 @@ PATIENCE = 50.0
 DOMAIN_NUMBERS = 10**7  # of a polytope's rows, that one call reads
 # Error of draws for study.
 STUDY_GAMMA = 1e-9
+# Stream of calls that draw nothing.
+UNUSED = np.random.default_rng(0)
 
 
 def reason_against(loss: Loss) -> str:
@@ -223,10 +226,17 @@ class Place:
             target=self.target,
             mode=self.mode,
             region=self.region,
-            proposal=proposal(self.mode, self.region, ball, rng),
+            proposal=NONE,
             frame=LocalFrame.of(self.target, self.mode, self.region),
+            pieces=TryPieces.of(self.target),
         )
-        return prepared.learn(rng)
+        tries = prepared.new_tries(proposals.NUM_TRIALS)
+
+        def costs_of(tried: Proposal) -> Array:
+            return prepared.costs(tried, rng, tries)
+
+        chosen = proposal(self.mode, self.region, ball, rng, costs_of)
+        return replace(prepared, proposal=chosen).learn(rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -238,6 +248,7 @@ class PreparedLocalized:
     region: Region
     proposal: Proposal | Corner
     frame: LocalFrame
+    pieces: TryPieces
     # Of the pilot run, see `learn`.
     asked: float = 0.0
     accepted: float = 0.0
@@ -290,7 +301,8 @@ class PreparedLocalized:
         alive, start, total = float(group), 0, self.target.home.num_records
         read = 0.0
         while alive > 0.0 and start < total:
-            stop = min(total, start + kernels.records_of_block(math.ceil(alive)))
+            count = kernels.records_of_block.py_func(math.ceil(alive))
+            stop = min(total, start + count)
             read += alive * (stop - start)
             start, alive = stop, group * float((lasting > stop / total).mean())
         return read / (group * total)
@@ -348,8 +360,7 @@ class PreparedLocalized:
     @property
     def fixed(self) -> tuple[LocalFrame, TryPieces]:
         """First arguments of kernels."""
-        pieces = self.target.pieces
-        return self.frame, TryPieces(*(getattr(pieces, n) for n in TryPieces._fields))
+        return self.frame, self.pieces
 
     @lazy_property
     def chunk(self) -> ChunkColumns:
@@ -361,19 +372,51 @@ class PreparedLocalized:
         """Room for blocks of at most ``size`` tries."""
         return kernels.new_tries(size, self.mode.basis.shape[1], self.target.dim)
 
-    def proposed(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
-        """Proposals of ``size`` tries, and the cost of each."""
-        if isinstance(self.proposal, Corner):
-            vectors = self.proposal.draw(rng, size)
-            return vectors, np.zeros(len(vectors))
-        vectors, costs = np.empty((size, self.mode.basis.shape[1])), np.empty(size)
-        jit.call(propose, self.proposal, rng, vectors, costs)
-        return vectors, costs
+    def costs(self, tried: Proposal, rng: np.random.Generator, tries: TryRoom) -> Array:
+        """Costs of as many tries of a proposal as there is room for."""
+        limits = self._trial(len(tries.costs), until=kernels.AT_PROPOSALS)
+        tries.progress[:] = 0.0
+        given = *self.fixed, columns.NO_RECORDS, tried, limits, rng, tries.point, tries
+        call(kernels.draw, *given)
+        return tries.costs
+
+    def _trial(self, size: int, *, until: int) -> DrawLimits:
+        """Limits of a call that ends before it has a point."""
+        return DrawLimits(
+            size=size, group=1, proposals=math.inf, records=math.inf, until=until
+        )
 
     def _propose(self, rng: np.random.Generator, size: int, tries: TryRoom) -> None:
-        """Fill tries with the proposals that are in region and domain."""
-        given = *self.fixed, rng, *self.proposed(rng, size), size, tries
-        while call(kernels.keep, *given) == pauses.PAUSED:
+        """Give tries the proposals of a corner, among so many tries."""
+        assert isinstance(self.proposal, Corner)
+        vectors = self.proposal.draw(rng, size)
+        count, progress = len(vectors), tries.progress
+        tries.proposed[:count], tries.costs[:count] = vectors, 0.0
+        progress[kernels.IS_GIVEN], progress[kernels.GIVEN] = 1.0, count
+        progress[kernels.PROPOSALS] += size
+
+    def _run(
+        self,
+        limits: DrawLimits,
+        rng: np.random.Generator,
+        theta: Array,
+        tries: TryRoom,
+        on_passes: Callable[[float], None] | None = None,
+    ) -> int:
+        """Code of `draw`, after all pauses, with what it wants from Python."""
+        law = NONE if isinstance(self.proposal, Corner) else self.proposal
+        given = *self.fixed, self.chunk, law, limits, rng, theta, tries
+        while True:
+            code = call(kernels.draw, *given)
+            if code == kernels.WANTS_PROPOSALS:
+                self._propose(rng, limits.size, tries)
+            elif code == kernels.WANTS_RECORDS:
+                self._ask(tries, is_checked=limits.is_checked)
+            elif code != pauses.PAUSED:
+                return code
+            if on_passes is not None:
+                read = tries.progress[kernels.RECORDS]
+                on_passes(read / self.target.home.num_records)
             pauses.heard()
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
@@ -382,7 +425,8 @@ class PreparedLocalized:
         for start in range(0, size, self.most_tries):
             count = min(self.most_tries, size - start)
             tries = self.new_tries(count)
-            self._propose(rng, count, tries)
+            limits = self._trial(count, until=kernels.AT_CANDIDATES)
+            self._run(limits, rng, tries.point, tries)
             kept = int(tries.progress[kernels.KEPT])
             found.append((tries.vectors[:kept], tries.budgets[:kept]))
             pauses.heard()
@@ -416,14 +460,25 @@ class PreparedLocalized:
 
         Where D >= 0 ``is_checked`` a user's loss may be found to break its word.
         """
-        tries = self.new_tries(len(vectors))
+        count, tries = len(vectors), self.new_tries(len(vectors))
         tries.vectors[:], tries.budgets[:] = vectors, budgets
         tries.moves[:] = vectors @ self.mode.basis.T
-        raise_unless_ok(call(kernels.begin, *self.fixed, 0, len(vectors), tries))
-        self._ask(tries, is_checked=is_checked)
+        tries.progress[kernels.KEPT] = count
+        # One group, after which there are no more proposals.
+        limits = DrawLimits(
+            size=count,
+            group=count,
+            proposals=0.0,
+            records=math.inf,
+            is_checked=is_checked,
+        )
+        with _user_failures(self.target):
+            code = self._run(limits, UNUSED, tries.point, tries)
+        if code != kernels.OUT_OF_PATIENCE:
+            raise_unless_ok(code)
         return tries.excess, int(tries.progress[kernels.RECORDS])
 
-    def _ask(self, tries: TryRoom, *, is_checked: bool = True) -> None:
+    def _ask(self, tries: TryRoom, *, is_checked: bool) -> None:
         """Ask all records about tries that have begun, chunk by chunk."""
         given = self.target, self.mode, self.region, self.frame, tries
         with _user_failures(self.target):
@@ -475,21 +530,9 @@ class PreparedLocalized:
         there were, and what falls back is within gamma of the target by its own proof.
         ``on_passes`` is told the passes so far.
         """
-        limits, num_records = self._limits(most, patience), self.target.home.num_records
-        tries, theta = self.new_tries(limits.size), np.empty(self.target.dim)
-        law = NONE if isinstance(self.proposal, Corner) else self.proposal
-        given = *self.fixed, self.chunk, law, limits, rng, theta, tries
-        while True:
-            code = call(kernels.draw, *given)
-            if code == kernels.WANTS_PROPOSALS:
-                self._propose(rng, limits.size, tries)
-            elif code == kernels.WANTS_RECORDS:
-                self._ask(tries)
-            elif code != pauses.PAUSED:
-                break
-            if on_passes is not None:
-                on_passes(tries.progress[kernels.RECORDS] / num_records)
-            pauses.heard()
+        limits, theta = self._limits(most, patience), np.empty(self.target.dim)
+        tries = self.new_tries(limits.size)
+        code = self._run(limits, rng, theta, tries, on_passes)
         if code == kernels.OUT_OF_WORK:
             raise WorkLimitError
         names, first = ("proposals", "asked", "records"), kernels.PROPOSALS
@@ -517,10 +560,11 @@ class PreparedLocalized:
         grid, most = limits
         made = self._limits(most, PATIENCE)
         tries = self.new_tries(made.size)
-        law = (*self.fixed, self.chunk, self.proposal, made, grid)
-        rest = room.memory, words, room.rng, thetas, tries
+        law = (*self.fixed, self.chunk, self.proposal, made)
+        project = pointer(self.target.problem.domain.project_piece, PROJECT)
+        given = law, grid, project, room.memory, words, room.rng, thetas, tries
         with np.errstate(over="ignore"):  # streams count modulo 2^64, interpreted too
-            while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
+            while call(kernels.draw_each, *given) == pauses.PAUSED:
                 pauses.heard()
 
     def _limits(self, most: float, patience: float) -> DrawLimits:

@@ -18,6 +18,7 @@ s >= 0 follow a Gaussian on an orthant, and y is an independent Gaussian with A 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,9 +29,10 @@ from scipy import linalg
 
 from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.numerics.stable import tail_excess
-from dpsample.numerics.vectors import solve_lower, solve_upper
+from dpsample.numerics.vectors import multiply, solve_lower, solve_upper
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tilting import (
@@ -47,6 +49,7 @@ NEAR = 4.0
 NUM_TRIALS = 256
 
 
+@by_address
 class Proposal(NamedTuple):
     """Gaussian, on a halfspace if x0 is on a sphere."""
 
@@ -94,59 +97,33 @@ def propose(proposal, rng, vectors, costs):
 
 
 @kernel
-def on_sphere(free, multiplier, shortfall, share):
-    """Return the proposal of x0 on a sphere, of which ``free.mean`` is - e."""
-    precision, rank = np.dot(free.root, free.root.T), free.mean.shape[0]
+def fill_held(free, multiplier, share, root, mean, inward, dual):
+    """Fill the arrays of the proposal of x0 on a sphere; return two numbers.
+
+    They are the size of the pull, and - <e, inward>; ``free.mean`` is - e.
+    """
+    rank, precision = mean.shape[0], np.empty(free.root.shape)
+    np.dot(free.root, free.root.T, precision)
     for j in range(rank):
         precision[j, j] += share * multiplier
-    root, mean, inward = np.linalg.cholesky(precision), free.mean.copy(), np.empty(rank)
+    factor = np.linalg.cholesky(precision)
+    for j in range(rank):
+        for i in range(rank):
+            root[j, i] = factor[j, i]
+        mean[j], inward[j] = free.mean[j], -multiplier * free.outward[j]
     solve_lower(root, mean)
     solve_upper(root, mean)
-    inward[:] = -multiplier * free.outward
     solve_lower(root, inward)
     solve_upper(root, inward)
     square, along = 0.0, 0.0
     for j in range(rank):
         square -= multiplier * free.outward[j] * inward[j]
-    size = np.sqrt(square)  # of the pull
+    size = np.sqrt(square)
     for j in range(rank):
         inward[j] /= size
         along -= free.mean[j] * inward[j]
-    return Proposal(
-        root,
-        mean,
-        True,
-        inward,
-        np.dot(precision, inward),
-        (1.0 - share) * size + along,
-        shortfall / size,  # of the halfspace, which holds the ball
-        0.5 * share * multiplier,
-        True,
-        free.outward,
-        free.depth,
-    )
-
-
-@kernel
-def choose_share(free, multiplier, shortfall, shares, rng, state, control):
-    """Find the share whose proposals most often need a look at the records.
-
-    ``state`` holds the next one, the best so far and its count.
-    """
-    vectors = np.empty((NUM_TRIALS, free.mean.shape[0]))
-    costs = np.empty(NUM_TRIALS)
-    while state[0] < shares.shape[0]:
-        share = shares[int(state[0])]
-        propose(on_sphere(free, multiplier, shortfall, share), rng, vectors, costs)
-        count = 0.0
-        for i in range(NUM_TRIALS):
-            if costs[i] <= rng.standard_exponential():
-                count += 1.0
-        if count > state[2]:
-            state[1], state[2] = state[0], count
-        state[0] += 1.0
-        if pauses.is_due(control):
-            break
+    multiply(precision, inward, dual)
+    return size, along
 
 
 def proposal(
@@ -154,15 +131,17 @@ def proposal(
     region: Region,
     ball: tuple[Array, float] | None,
     rng: np.random.Generator,
+    costs_fn: Callable[[Proposal], Array],
 ) -> Proposal | Corner:
     """Proposal that suits the boundary at x0; ``ball`` is x0 - center and the radius.
 
-    Every choice is exact, those by trials on ``rng`` too.
+    Every choice is exact, those by trials on ``rng`` too. ``costs_fn`` returns the
+    costs of `NUM_TRIALS` tries of a proposal, from the same ``rng``.
     """
     if ball is not None:
         if mode.multiplier == 0.0:
             return _gaussian(mode, region, ball)
-        return _on_sphere(mode, region, ball, rng)
+        return _on_sphere(mode, region, ball, rng, costs_fn)
     near = _near_sides(mode, region)
     if near.size:
         with suppress(np.linalg.LinAlgError):  # sides that rounding makes dependent
@@ -203,18 +182,42 @@ NONE = _made(np.empty((0, 0)), np.empty(0), None)
 
 
 def _on_sphere(
-    mode: Mode, region: Region, ball: tuple[Array, float], rng: np.random.Generator
+    mode: Mode,
+    region: Region,
+    ball: tuple[Array, float],
+    rng: np.random.Generator,
+    costs_fn: Callable[[Proposal], Array],
 ) -> Proposal:
-    """Proposal whose share of the multiplier suits best, by trials."""
+    """Proposal whose tries most often need a look at the records, by trials."""
     free = _made(region.root, -np.asarray(mode.residual), ball)
-    held, control = (mode.multiplier, mode.shortfall), pauses.new_control()
-    state = np.array([0.0, 0.0, -1.0])  # next share, best one, its count
-    while state[0] < len(SHARES):
-        now = free, *held, np.array(SHARES), rng, state, control
-        pauses.call(control, jit.call, choose_share, *now)
+    best, most = free, -1
+    for share in SHARES:
+        tried = _held(free, mode.multiplier, mode.shortfall, share)
+        costs = costs_fn(tried)
+        count = int(np.count_nonzero(costs <= rng.standard_exponential(len(costs))))
+        if count > most:
+            best, most = tried, count
         pauses.heard()
-    best: Proposal = jit.call(on_sphere, free, *held, SHARES[int(state[1])])
     return best
+
+
+def _held(
+    free: Proposal, multiplier: float, shortfall: float, share: float
+) -> Proposal:
+    """Proposal that has a share of the multiplier."""
+    arrays = np.empty(free.root.shape), *np.empty((3, len(free.mean)))
+    size, along = jit.call(fill_held, free, multiplier, share, *arrays)
+    root, mean, inward, dual = arrays
+    return free._replace(
+        root=root,
+        mean=mean,
+        is_held=True,
+        inward=inward,
+        dual=dual,
+        rate=(1.0 - share) * size + along,
+        start=shortfall / size,  # of the halfspace, which holds the ball
+        held=0.5 * share * multiplier,
+    )
 
 
 # Digits that given sides may lose to each other. A side left out costs tries that fall

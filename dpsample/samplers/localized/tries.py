@@ -12,12 +12,14 @@ import numpy as np
 
 from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.jit import Kernel, kernel
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Kernel, kernel, pointer
 from dpsample.core.streams import start
-from dpsample.domains import Body
+from dpsample.domains import CONTAINS, Body
 from dpsample.losses.loss import total
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import products_of
-from dpsample.regularizers import RegularizerParams
+from dpsample.regularizers import REG_VALUE, RegularizerParams
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
     OK,
@@ -42,6 +44,7 @@ ROUNDING = 1e-12
 OUT_OF_PATIENCE, OUT_OF_WORK, WANTS_PROPOSALS, WANTS_RECORDS = range(50, 54)
 
 
+@by_address
 class LocalFrame(NamedTuple):
     """Mode, region, domain and regularizer as kernels see them."""
 
@@ -85,6 +88,7 @@ class LocalFrame(NamedTuple):
         )
 
 
+@by_address
 class TryRoom(NamedTuple):
     """Room for the tries of a block, and how far the work on them is."""
 
@@ -101,14 +105,16 @@ class TryRoom(NamedTuple):
     costs: Array  # (size,)
 
 
-# Entries of ``progress``: what is kept in a pause (the next proposal, tries kept of the
-# block, the first one of the group and its stage, the next record, tries alive, sizes
-# so far), and counts of the draw.
-(NEXT, KEPT, FIRST, STAGE, RECORD, ALIVE, SIZE, PROPOSALS, ASKED, RECORDS, DRAWN) = (
-    range(11)
-)
+# Entries of ``progress``: what is kept in a pause (whether proposals wait to be looked
+# at and how many, the next of them, tries kept of the block, the first one of the group
+# and its stage, the next record, tries alive, sizes so far), and counts of the draw.
+IS_GIVEN, GIVEN, NEXT, KEPT, FIRST, STAGE, RECORD, ALIVE, SIZE = range(9)
+PROPOSALS, ASKED, RECORDS, DRAWN = range(9, 13)
 # Stages of a group of tries.
 NEW, BEGUN, DONE = range(3)
+# Where a call of `draw` ends: as soon as there are proposals and their costs, or the
+# candidates among them, or a point.
+AT_PROPOSALS, AT_CANDIDATES, AT_POINT = range(3)
 
 
 def most_tries(rank: int) -> int:
@@ -126,7 +132,7 @@ def new_tries(size: int, rank: int, dim: int) -> TryRoom:
         alive=np.empty(size, dtype=np.int64),
         point=np.empty(dim),
         out=np.empty(2),
-        progress=np.zeros(11),
+        progress=np.zeros(DRAWN + 1),
         control=pauses.new_control(),
         proposed=np.empty((size, rank)),
         costs=np.empty(size),
@@ -167,18 +173,19 @@ def move_to(frame, v, move):
 
 
 @kernel
-def keep(frame, pieces, rng, vectors, costs, size, tries):
-    """Keep proposals, of ``size`` tries, in region and domain, and count both; a code.
+def keep(frame, pieces, rng, tries):
+    """Keep the proposals that are in region and domain, and count them; a code.
 
     Their cost is below an exponential, of which the excess may have the rest.
     """
-    progress = tries.progress
+    progress, vectors = tries.progress, tries.proposed
+    count = int(progress[GIVEN])
     if progress[NEXT] == 0.0:
-        for i in range(vectors.shape[0]):  # in the order of arrays
-            tries.budgets[i] = rng.standard_exponential() - costs[i]
+        for i in range(count):  # in the order of arrays
+            tries.budgets[i] = rng.standard_exponential() - tries.costs[i]
         progress[KEPT] = 0.0
     begin, kept = int(progress[NEXT]), int(progress[KEPT])
-    for i in range(begin, vectors.shape[0]):
+    for i in range(begin, count):
         if i > begin and pauses.is_due(tries.control):
             progress[NEXT], progress[KEPT] = i, kept
             return pauses.PAUSED
@@ -192,12 +199,11 @@ def keep(frame, pieces, rng, vectors, costs, size, tries):
         tries.out[0] = np.nan
         pieces.contains(frame.body, tries.point, tries.out)
         if tries.out[0] == 1.0:
-            tries.vectors[kept] = vectors[i]
+            copy_into(vectors[i], tries.vectors[kept])
             tries.budgets[kept] = tries.budgets[i]
             kept += 1
-    progress[NEXT], progress[KEPT] = 0.0, kept
+    progress[IS_GIVEN], progress[NEXT], progress[KEPT] = 0.0, 0.0, kept
     progress[FIRST], progress[STAGE] = 0.0, NEW
-    progress[PROPOSALS] += size
     return OK
 
 
@@ -272,7 +278,7 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, tries):
     if data.dense.shape[0] > 0:
         moves = np.empty((alive, data.dim))
         for a in range(alive):
-            moves[a] = tries.moves[tries.alive[a]]
+            copy_into(tries.moves[tries.alive[a]], moves[a])
         np.dot(moves, data.dense[start:stop].T, moved)
     else:
         for a in range(alive):
@@ -375,22 +381,32 @@ def _asked(
     """Excess of tries, and sums of their progress, after a chunk of records."""
     copied = {n: getattr(tries, n).copy() for n in ("excess", "alive", "progress")}
     own = tries._replace(**copied, out=np.empty(2), control=pauses.new_control())
-    given = frame, part.scene.loss.pointers[0], part.chunk(region), is_checked, own
+    given = frame, part.scene.loss.value_pointer, part.chunk(region), is_checked, own
     while (code := call(ask, *given)) == pauses.PAUSED:
         pauses.heard()
     raise_unless_ok(code)
     return own.excess, own.progress[[SIZE, RECORDS]]
 
 
+@by_address
 class TryPieces(NamedTuple):
-    """C functions of a target that tries need: each costs time at every call."""
+    """C functions of a target that tries need: the others would be compiled, too."""
 
     loss_value: Any
     regularizer_value: Any
     contains: Any
-    project: Any
+
+    @classmethod
+    def of(cls, target: Gibbs) -> "TryPieces":
+        """C functions of a target, compiled or loaded at first use."""
+        return cls(
+            target.problem.loss.value_pointer,
+            pointer(target.regularizer.value_piece, REG_VALUE),
+            pointer(target.problem.domain.contains_piece, CONTAINS),
+        )
 
 
+@by_address
 class DrawLimits(NamedTuple):
     """How a draw goes about it."""
 
@@ -398,26 +414,33 @@ class DrawLimits(NamedTuple):
     group: int  # tries that ask the records together
     proposals: float  # tries after which it gives up
     records: float  # records that it may read
+    until: int = AT_POINT  # where it ends
+    is_checked: bool = True  # whether a user's loss may be found to break its word
 
 
 @kernel
 def draw(frame, pieces, chunk, proposal, limits, rng, theta, tries):
-    """Fill theta with the first accepted try; return a code.
+    """Fill theta with the first accepted try, or end before; return a code.
 
     The chunk holds all records, or none if they are asked by Python.
     """
     progress = tries.progress
     while True:
-        if progress[NEXT] > 0.0 or progress[FIRST] >= progress[KEPT]:
-            vectors, costs, size = tries.proposed, tries.costs, limits.size
-            if progress[NEXT] == 0.0:
-                if not progress[PROPOSALS] < limits.proposals:
-                    return OUT_OF_PATIENCE
-                if proposal.root.shape[0] == 0:
-                    return WANTS_PROPOSALS
-                propose(proposal, rng, vectors, costs)
-            if keep(frame, pieces, rng, vectors, costs, size, tries) == pauses.PAUSED:
+        if progress[IS_GIVEN] == 0.0 and progress[FIRST] >= progress[KEPT]:
+            if not progress[PROPOSALS] < limits.proposals:
+                return OUT_OF_PATIENCE
+            if proposal.root.shape[0] == 0:
+                return WANTS_PROPOSALS
+            propose(proposal, rng, tries.proposed, tries.costs)
+            progress[IS_GIVEN], progress[GIVEN] = 1.0, limits.size
+            progress[PROPOSALS] += limits.size
+        if limits.until == AT_PROPOSALS:
+            return OK
+        if progress[IS_GIVEN] == 1.0:
+            if keep(frame, pieces, rng, tries) == pauses.PAUSED:
                 return pauses.PAUSED
+        if limits.until == AT_CANDIDATES:
+            return OK
         while progress[FIRST] < progress[KEPT]:
             first = int(progress[FIRST])
             stop = min(first + limits.group, int(progress[KEPT]))
@@ -427,7 +450,8 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, tries):
             if code == OK and progress[STAGE] == BEGUN and progress[ALIVE] > 0.0:
                 if chunk.data.num_records == 0:
                     return WANTS_RECORDS
-                code = ask(frame, pieces.loss_value, chunk, True, tries)
+                is_checked = limits.is_checked
+                code = ask(frame, pieces.loss_value, chunk, is_checked, tries)
             if code != OK:
                 return code
             progress[FIRST], progress[STAGE] = stop, NEW
@@ -444,13 +468,13 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, tries):
 
 
 @kernel
-def draw_each(
-    frame, pieces, chunk, proposal, limits, grid, memory, words, rng, thetas, tries
-):
+def draw_each(law, grid, project, memory, words, rng, thetas, tries):
     """Fill a row of thetas, on the grid, for the stream of each row of words.
 
-    A row whose draw has no point is left: what becomes of it is not decided here.
+    The law is the first arguments of `draw`. A row whose draw has no point is left:
+    what becomes of it is not decided here.
     """
+    frame, pieces, chunk, proposal, limits = law
     progress = tries.progress
     while progress[DRAWN] < thetas.shape[0]:
         i = int(progress[DRAWN])
@@ -462,7 +486,7 @@ def draw_each(
         if code == OK:
             go_inside(
                 pieces.contains,
-                pieces.project,
+                project,
                 grid,
                 nearest(tries.point, grid.step),
                 thetas[i],

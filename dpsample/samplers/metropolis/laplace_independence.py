@@ -19,6 +19,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into
@@ -59,6 +60,7 @@ REFUSAL = (
 NUM_PILOT = 8  # batches that compare two fits
 
 
+@by_address
 class BatchWork(NamedTuple):
     """Scratch memory of a pass for up to ``same.size`` points."""
 
@@ -178,6 +180,7 @@ def energies(target, pieces, points, work, out, begin):
     return begin
 
 
+@by_address
 class IndependencePlan(NamedTuple):
     """Gaussian fit, degrees of freedom, and size of a batch."""
 
@@ -188,6 +191,7 @@ class IndependencePlan(NamedTuple):
     batch: int
 
 
+@by_address
 class Batch(NamedTuple):
     """Proposals drawn ahead: views of a chain's memory, and scratch memory."""
 

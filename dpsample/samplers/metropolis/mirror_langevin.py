@@ -31,6 +31,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, SchattenBall, Simplex
 from dpsample.numerics.norms import distance
@@ -225,6 +226,7 @@ def inverse_form(mirror, x, v):
     return total
 
 
+@by_address
 class MirrorPlan(NamedTuple):
     """Step and mirror map."""
 

@@ -15,12 +15,14 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import compile_run, normal_noise, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
 
+@by_address
 class RandomWalkPlan(NamedTuple):
     """Step, norm of the noise, and factor of the fitted covariance."""
 

@@ -24,10 +24,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.domains import Domain
@@ -75,6 +75,7 @@ UNFINISHED = 2.0
 NO_DRAW = 3.0
 
 
+@by_address
 class ProximalPlan(NamedTuple):
     """One chain's metric and step: fixed before the chain starts.
 
@@ -101,12 +102,13 @@ class ProximalPlan(NamedTuple):
     excess: Array
 
 
-PLAN = types.NamedTuple(
+PLAN = frame_type(
     (f8, f8, f8, f8, f8, f8, i8, i8, matrix, matrix, matrix, matrix, vector, matrix),
     ProximalPlan,
 )
 
 
+@by_address
 class TangentPlan(NamedTuple):
     """All that a chain reads."""
 
@@ -116,6 +118,7 @@ class TangentPlan(NamedTuple):
     bounds: tuple[Any, ...] = ()  # what the thinned or screened oracle reads
 
 
+@by_address
 class ProximalWork(NamedTuple):
     """What a chain needs beside the rest of its state."""
 

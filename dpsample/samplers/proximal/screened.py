@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
 from dpsample.losses.loss import total
@@ -46,6 +47,8 @@ NUM_LEVELS = len(RADII)
 TAIL = 1.0
 # Relative widening: it covers the rounding of margins, norms and distances.
 SLACK = 1e-9
+# Arrays of the data that a list of records has for itself.
+OF_RECORDS = ("dense", "values", "columns", "starts", "response", "offset")
 # Below this many records a pass is too short for the pilot to look for less.
 MIN_RECORDS = 256
 
@@ -59,11 +62,12 @@ class Screen(NamedTuple):
     norms: Array  # (num_records,): Euclidean, of the rows
 
 
+@by_address
 class ScreenedWork(NamedTuple):
     """As the proximal sampler's, and what every level knows; level 0 is all records."""
 
     normal: Array  # (dim + 2,)
-    lists: Data  # the undecided records of levels 1, 2, ...: arrays with an axis more
+    lists: tuple[Data, ...]  # the undecided records of levels 1, 2, ...
     kinks: Array  # (NUM_LEVELS, num_records): theirs
     norms: Array
     sizes: Ints  # (NUM_LEVELS + 1,): how many are undecided; -1 if it is not known
@@ -108,7 +112,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     block, memory = data.block, np.zeros(1 + levels * dim)
     work = ScreenedWork(
         normal=state.own.normal,
-        lists=_room(data),
+        lists=tuple(_room(data) for _ in range(NUM_LEVELS)),
         kinks=np.empty((NUM_LEVELS, data.num_records)),
         norms=np.empty((NUM_LEVELS, data.num_records)),
         sizes=np.array([data.num_records] + NUM_LEVELS * [-1], dtype=np.int64),
@@ -123,35 +127,12 @@ def init(target: Gibbs, position: Array) -> ChainState:
 
 
 def _room(data: Data) -> Data:
-    """Room for as many records at every level."""
-    room = Data._make(
-        np.empty((NUM_LEVELS, *part.shape), part.dtype)
-        if isinstance(part, np.ndarray)
-        else part
-        for part in data
+    """Room for as many records; what is not a record's is that of all data."""
+    room = data._replace(
+        **{name: np.empty_like(getattr(data, name), subok=False) for name in OF_RECORDS}
     )
-    room.starts[:, 0] = 0
+    room.starts[0] = 0
     return room
-
-
-@kernel(counts_references=False)
-def list_of(lists, data, level):
-    """Undecided records of a level, 1 or more; what they share is that of all data."""
-    at = level - 1
-    return Data(
-        lists.dense[at],
-        lists.values[at],
-        lists.columns[at],
-        lists.starts[at],
-        lists.response[at],
-        lists.offset[at],
-        data.loss_params,
-        data.num_records,
-        data.dim,
-        data.block,
-        data.tiles,
-        data.tile,
-    )
 
 
 @kernel(counts_references=False)
@@ -228,9 +209,9 @@ def refer(target, pieces, screen, state, level, w, gradient):
     own, work, size = state.own, state.work, 0
     before, kinks, norms = target.data, screen.kinks, screen.norms
     if level > 1:
-        before = list_of(own.lists, target.data, level - 1)
+        before = own.lists[level - 2]
         kinks, norms = own.kinks[level - 2], own.norms[level - 2]
-    after = list_of(own.lists, target.data, level)
+    after = own.lists[level - 1]
     decided, undecided = moved(own, level - 1, w), 0.0
     norm, radius, slope = np.sqrt(np.dot(w, w)), screen.radii[level], own.slopes[level]
     copy_into(own.slopes[level - 1], slope)
@@ -317,7 +298,7 @@ def energy(target, pieces, screen, state, z):
         level += 1
     risk, data = moved(own, level, z), target.data
     if level > 0:
-        data = list_of(own.lists, data, level)
+        data = own.lists[level - 1]
     for start in range(0, own.sizes[level], data.block):
         stop = min(start + data.block, own.sizes[level])
         margins, response = work.margins[: stop - start], data.response[start:stop]

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into
@@ -43,6 +44,7 @@ class Bounds(NamedTuple):
     smoothness: float
 
 
+@by_address
 class ThinnedWork(NamedTuple):
     """As the proximal sampler's, and what is known of all records at w."""
 

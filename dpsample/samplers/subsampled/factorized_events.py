@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.problem.records import Data
 from dpsample.samplers.chain import RECORDS
@@ -193,6 +194,7 @@ def _segments(
     return starts, np.concatenate(records), np.concatenate(weights)
 
 
+@by_address
 class FactorizedPlan(NamedTuple):
     """Expansion, bounds and alias tables; see `taylor` and `channels`."""
 

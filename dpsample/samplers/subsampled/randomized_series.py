@@ -26,6 +26,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.domains import Ball, Box, Domain, WholeSpace
@@ -136,6 +137,7 @@ class Inner(NamedTuple):
     slope: Array
 
 
+@by_address
 class SeriesPlan(NamedTuple):
     """How g is drawn, and the losses' part.
 

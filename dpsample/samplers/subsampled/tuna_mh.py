@@ -19,6 +19,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.norms import dual, norm_along
@@ -44,6 +45,7 @@ ROUNDING = 1e-12
 NUM_LEFT, TOTAL = KEPT, KEPT + 1
 
 
+@by_address
 class TunaPlan(NamedTuple):
     """Step and factor of the proposals, chi, and the bound C ||x' - x||_p."""
 
