@@ -233,7 +233,7 @@ def slopes_of(data, loss, records, count, memory):
     return own_slopes(data, loss, margins, response, slopes, memory.out)
 
 
-@kernel
+@kernel(counts_references=False)
 def single_slopes(data, loss, pieces, count, memory):
     """Slopes of a block's records, one by one: a loss that fails gives NaN.
 
@@ -241,17 +241,18 @@ def single_slopes(data, loss, pieces, count, memory):
     of a block may cancel to NaN; neither must change another record's part. So margins
     are those of the first pass: in the last bit of another sum a kink is crossed.
     """
-    rows, margins = memory.rows[:count].copy(), memory.kept_margins
-    response, found = memory.response[:count].copy(), np.empty(count)
+    rows, response, found = memory.kept_rows, memory.kept_response, memory.kept_slopes
     for i in range(count):
-        memory.rows[0], memory.margins[0] = rows[i], margins[i]
+        rows[i], response[i] = memory.rows[i], memory.response[i]
+    for i in range(count):
+        memory.rows[0], memory.margins[0] = rows[i], memory.kept_margins[i]
         memory.response[0], memory.slopes[0] = response[i], np.nan
         succeeded = pieces.slopes(data, loss, pieces.records, 1, memory)
         found[i] = memory.slopes[0]
         if pieces.records.smoothing > 0.0 and not succeeded:
             found[i] = np.nan
-    copy_into(rows, memory.rows[:count])
-    copy_into(found, memory.slopes[:count])
+    for i in range(count):
+        memory.rows[i], memory.slopes[i] = rows[i], found[i]
 
 
 @kernel(counts_references=False)

@@ -14,6 +14,7 @@ A piece returns nothing but what its signature says, and raises nothing: an exce
 a C function would be lost.
 """
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,7 +27,6 @@ from numba.extending import typeof_impl
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.frames import FrameType, by_address, frame_type
 from dpsample.core.jit import (
-    Kernel,
     PieceType,
     Pointer,
     f8,
@@ -86,9 +86,12 @@ class Memory(NamedTuple):
     high_dim: Array
     rows: Ints  # (block,)
     margins: Array
-    kept_margins: Array
     slopes: Array
     response: Array
+    kept_rows: Ints  # of the block whose losses are read one by one
+    kept_margins: Array
+    kept_slopes: Array
+    kept_response: Array
     low: Array
     high: Array
     trial: Array
@@ -100,13 +103,12 @@ class Memory(NamedTuple):
 
 def new_memory(dim: int, num_buckets: int = 1) -> Memory:
     """Memory of one run, zeros; ``dim`` is that of the parameters."""
-    sizes: dict[str, Any] = dict.fromkeys(
-        ("rows", "margins", "kept_margins", "slopes", "response"), BLOCK
-    )
-    sizes |= dict.fromkeys(("low", "high", "trial"), BLOCK)
+    of_block = ("rows", "margins", "slopes", "response", "low", "high", "trial")
+    sizes: dict[str, Any] = dict.fromkeys(of_block, BLOCK)
+    sizes |= {name: BLOCK for name in Memory._fields if name.startswith("kept_")}
     sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
     sizes |= {"out": 1, "scale": NUM_SUMS}
-    kinds = {"counts": np.int64, "rows": np.int64}
+    kinds = dict.fromkeys(("counts", "rows", "kept_rows"), np.int64)
     arrays = {
         name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
         for name in Memory._fields
@@ -203,12 +205,11 @@ class EstimatorPieces(NamedTuple):
     def with_records(self, start: int, stop: int) -> "EstimatorPieces":
         """Return the same for some of the records."""
         records = self.pieces.records
-        limits = {
-            name: np.ascontiguousarray(getattr(records, name)[start:stop])
-            for name in ("norms", "limits")
-        }
-        pieces = self.pieces._replace(records=records._replace(**limits))
-        return self._replace(pieces=pieces)
+        part = records._replace(
+            norms=np.ascontiguousarray(records.norms[start:stop]),
+            limits=np.ascontiguousarray(records.limits[start:stop]),
+        )
+        return self._replace(pieces=self.pieces._replace(records=part))
 
 
 @by_address
@@ -283,7 +284,7 @@ _compiled: dict[tuple[object, type], Pointer] = {}
 
 
 def compile_piece(
-    kernel: Kernel[..., Any], signature: Signature, own: tuple[Any, ...]
+    kernel: Callable[..., object], signature: Signature, own: tuple[Any, ...]
 ) -> Pointer:
     """C function of a kernel, with numbers of its own in the place of `Own`."""
     if numba.config.DISABLE_JIT:
