@@ -388,27 +388,28 @@ def estimate(data, loss, phase, t, theta, memory, rng):
         memory.gradient[:] = 0.0
     while True:
         count, cursor = batches.batch(batches.own, rng, t, cursor, memory.rows)
-        if count == 0:
-            if batches.is_partial != 0:
-                control[STAGE], control[CURSOR] = IN_ESTIMATE, AT_END
-                return PAUSED
-            break
-        memory.counts[0] += count
-        memory.partial[:] = 0.0
-        if not estimator.block(
-            data,
-            loss,
-            estimator.pieces,
-            batches.is_in_order,
-            theta,
-            count,
-            memory,
-            rng,
-        ):
-            return FAILED
-        for j in range(len(memory.gradient)):
-            memory.gradient[j] += memory.partial[j]
-        if count == len(memory.rows) and is_due(control):
+        if count > 0:
+            memory.partial[:] = 0.0
+            if not estimator.block(
+                data,
+                loss,
+                estimator.pieces,
+                batches.is_in_order,
+                theta,
+                count,
+                memory,
+                rng,
+            ):
+                return FAILED
+            for j in range(len(memory.gradient)):
+                memory.gradient[j] += memory.partial[j]
+            memory.counts[0] += count
+        if count < len(memory.rows):
+            if batches.is_partial == 0:
+                break
+            control[STAGE], control[CURSOR] = IN_ESTIMATE, AT_END
+            return PAUSED
+        if is_due(control):
             control[STAGE], control[CURSOR] = IN_ESTIMATE, cursor
             return PAUSED
     estimator.finish(estimator.pieces.own, estimator.divisor, memory)

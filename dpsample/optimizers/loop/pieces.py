@@ -153,7 +153,8 @@ RECORDS = _register(RecordNumbers, vector, vector, f8, f8, i8)
 INTS = types.int64[::1]
 
 # batch(own, rng, t, cursor, rows): write the next record numbers of step t into rows;
-# return how many, none at the end, and the cursor, which is START at first.
+# return how many, fewer than fit only at the end, and the cursor, which is START at
+# first.
 BATCH = types.UniTuple(i8, 2)(OWN, generator, i8, i8, INTS)
 # slopes(data, loss, records, count, memory): turn the first memory.margins into
 # memory.slopes; return False if the loss failed.
