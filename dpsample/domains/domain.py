@@ -184,10 +184,18 @@ class Domain(Spec):
     """
 
     contains_piece: ClassVar[Piece]
-    project_piece: ClassVar[Piece]
-    chord_piece: ClassVar[Piece]
     gauge_needs_origin: ClassVar[bool] = True
     width_draws: ClassVar[int] = 10_000
+
+    @property
+    def project_piece(self) -> Piece:
+        """Compiled function of signature ``PROJECT``."""
+        raise NotImplementedError
+
+    @property
+    def chord_piece(self) -> Piece:
+        """Compiled function of signature ``CHORD``."""
+        raise NotImplementedError
 
     @property
     def is_bounded(self) -> bool:

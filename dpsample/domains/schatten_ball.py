@@ -10,7 +10,12 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.domains.ball import EPSILON, MAX_STEPS, ball_chord, shrink_to_norm
+from dpsample.domains.ball import (
+    EPSILON,
+    MAX_STEPS,
+    euclidean_chord,
+    shrink_to_norm,
+)
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_length
 from dpsample.numerics.norms import (
     conversion,
@@ -128,7 +133,7 @@ def schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> flo
 def schatten_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Write the ends of the chord."""
     if body.p == 2.0:
-        ball_chord(body, theta, direction, out)
+        euclidean_chord(body, theta, direction, out)
     elif not (np.isfinite(theta).all() and np.isfinite(direction).all()):
         return
     elif not (direction != 0.0).any():

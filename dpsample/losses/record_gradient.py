@@ -114,11 +114,11 @@ def num_parameters(loss: Loss, width: int) -> int:
     return width
 
 
-def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer, int]:
-    """C functions of slopes and of single gradients, and which of them the loss has."""
+def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer]:
+    """C functions of slopes and of single gradients; the loss has one of the two."""
     if isinstance(loss, RecordGradient):
-        return pointer(no_slope, LOSS_SLOPE), loss.gradient_pointer, 1
-    return loss.slope_pointer, pointer(no_gradient, RECORD_GRADIENT), 0
+        return pointer(no_slope, LOSS_SLOPE), loss.gradient_pointer
+    return loss.slope_pointer, pointer(no_gradient, RECORD_GRADIENT)
 
 
 def _compiled(name: str, function: Piece, signature: Signature) -> Piece:

@@ -19,15 +19,15 @@ from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
 from dpsample.optimizers.loop.iterate_errors import counted_stddev, solver_precision
-from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
+from dpsample.optimizers.loop.loop import Arguments, descend
 from dpsample.optimizers.loop.optimizer import (
     Descent,
     Loop,
     Minimization,
-    PhaseNumbers,
     Query,
     Recipe,
 )
+from dpsample.optimizers.loop.pieces import GradientPieces, Memory, new_memory
 from dpsample.optimizers.loop.solve import (
     CONTRACTION,
     SVRG,
@@ -171,15 +171,15 @@ class Program:
     def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
         """Run a gradient loop from memory.theta."""
         memory = state.memory
-        memory.aggregate[:] = memory.theta
+        memory.aggregate[:] = memory.middle[:] = memory.theta
         if not phase.keeps_anchor:
             memory.anchor[:] = memory.theta
         memory.average[:] = 0.0
         arguments = self.arguments.now(memory)
-        numbers = arguments.numbers(phase, state.rng)
+        pieces = arguments.phase(phase, state.rng)
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
-        fixed = arguments.body, arguments.pieces
-        windows = arguments.windows(numbers)
+        fixed = arguments.loss, arguments.feasible
+        windows = arguments.windows(pieces)
         start = 0
         for stop in np.unique(stops[stops > 0]):  # few steps have fewer points
             while start < stop:
@@ -189,7 +189,7 @@ class Program:
                 if windows:
                     reached = windows.call(memory.control, descend, fixed, *now)
                 else:
-                    given = arguments.data, *fixed, numbers
+                    given = arguments.data, *fixed, pieces
                     reached = pauses.call(memory.control, descend, *given, *now)
                 if reached < 0:
                     raise DescentError(LOSS_FAILED)
@@ -208,16 +208,16 @@ class Program:
         """Minimize a strongly convex objective to a certified accuracy."""
         memory, dim = state.memory, self.problem.dim
         memory.anchor[:] = memory.theta
-        loop = self.arguments.numbers(
+        gradient = self.arguments.gradient(
             Loop(
                 num_steps=1,
-                step=GradientStep(1.0, local_radius=phase.local_radius),
+                step=GradientStep(1.0),
                 batches=Full(first=phase.first, last=phase.last),
                 estimator=phase.estimator,
             ),
             state.rng,
         )
-        count = loop.batches.last - loop.batches.first
+        count = gradient.batches.last - gradient.batches.first
         tilt, precision = np.zeros(dim), solver_precision(self.problem.facts, phase)
         if phase.tilt_stddev > 0.0:
             fill_tilt(state.rng, phase.tilt_stddev / count, tilt)
@@ -227,6 +227,7 @@ class Program:
             ridge=float(phase.ridge),
             smoothness=precision.smoothness,
             gap=precision.gap,
+            local_radius=float(phase.local_radius),
         )
         is_total = self.arguments.is_total
         if phase.solver == "svrg":
@@ -237,19 +238,19 @@ class Program:
                 epochs *= self._enough_steps(phase, objective, memory)
                 limit = min(limit, math.ceil(epochs))
             by_epochs = objective._replace(method=SVRG)
-            if self._solved(by_epochs, limit, loop, state, chunk):
+            if self._solved(by_epochs, limit, gradient, state, chunk):
                 return memory.theta.copy()
         if phase.solver != "svrg" or is_total:
             limit = MAX_SOLVER_STEPS
             if is_total:
                 limit = self._enough_steps(phase, objective, memory)
-            if self._solved(objective, limit, loop, state, chunk):
+            if self._solved(objective, limit, gradient, state, chunk):
                 return memory.theta.copy()
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
         if precision.num_steps:
             contraction = objective._replace(method=CONTRACTION)
-            self._solved(contraction, precision.num_steps, loop, state, chunk)
+            self._solved(contraction, precision.num_steps, gradient, state, chunk)
         state.advance(1)  # the number of steps is the proof
         return memory.theta.copy()
 
@@ -257,13 +258,13 @@ class Program:
         self,
         objective: Objective,
         limit: int,
-        loop: PhaseNumbers,
+        gradient: GradientPieces,
         state: _State,
         chunk: ChunkSize,
     ) -> bool:
         """Take up to ``limit`` turns of a method; whether it certified the gap."""
-        fixed = self.arguments.body, self.arguments.pieces
-        windows = self.arguments.windows(loop)
+        fixed = self.arguments.loss, self.arguments.feasible
+        windows = self.arguments.windows(gradient)
         control, step, begin = state.memory.control, 0, time.perf_counter()
         while step < limit:
             end = min(step + (1 if windows else chunk.size), limit)
@@ -271,7 +272,7 @@ class Program:
             if windows:
                 outcome = windows.call(control, solve, fixed, *now)
             else:
-                given = self.arguments.data, *fixed, loop
+                given = self.arguments.data, *fixed, gradient
                 outcome = pauses.call(control, solve, *given, *now)
             state.advance(0)
             if outcome == pauses.PAUSED:

@@ -176,7 +176,7 @@ def declared(recipe: Recipe, index: int) -> tuple[float, float]:
         return event.gdp * phase.output_stddev, 2.0
     if isinstance(event, PoissonGaussianEvent):
         return 2.0 * phase.noise.stddev / event.noise_multiplier, 2.0
-    scale, exponent = phase.noise.numbers().scale, 2.0
+    scale, exponent = phase.noise.scale, 2.0
     if isinstance(phase.noise, GeneralizedGaussianNoise):
         exponent = phase.noise.r
         scale /= math.sqrt(exponent - 1.0)

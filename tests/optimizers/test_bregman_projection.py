@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from dpsample.domains import WholeSpace
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import log_root, mirror_step
-from dpsample.optimizers.loop.loop import new_memory
+from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import MirrorStep, geometry
+from tests.support.descents import feasible_set
 from tests.support.mirror_cases import bregman, potential, potential_gradient
 
 CASES = [(1.0, 2), (1.0, 30), (1.05, 30), (1.05, 300), (1.1, 3), (1.2, 10), (1.5, 5)]
@@ -23,7 +25,9 @@ def projection(theta, p):
     step = MirrorStep(
         1.0, exponent=space.s, kappa=space.kappa, radius=RADIUS, ball_exponent=p
     )
-    mirror_step(step.numbers(len(theta)), 0, memory)
+    numbers, rng = step.numbers(len(theta)), np.random.default_rng(0)
+    feasible = feasible_set(WholeSpace(), len(theta))
+    mirror_step(feasible, numbers, 0, 1, memory, rng)
     return memory.theta.copy(), space.s, space.kappa
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import dpsample as dps
 from dpsample import losses
 from dpsample.domains import Ball, WholeSpace
 from dpsample.optimizers.loop.contributions import (
-    CLIP,
     LARGEST,
     add_clipped,
     slope_limits,
@@ -25,11 +23,13 @@ from dpsample.optimizers.loop.estimators import (
     ClippedMean,
     Estimator,
     Mean,
+    ThresholdNumbers,
     TruncatedMean,
 )
-from dpsample.optimizers.loop.loop import Arguments, descend, new_memory
+from dpsample.optimizers.loop.loop import Arguments, descend
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
+from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 from tests.support.tiers import one_in
@@ -98,11 +98,11 @@ def sum_of(
     recipe = noisy(estimator)
     arguments = Arguments(problem, recipe)
     rng = np.random.default_rng(0)
-    numbers = arguments.numbers(recipe.phases[0], rng)
-    quiet = numbers._replace(noise=NoNoise().numbers())
+    phase = arguments.phase(recipe.phases[0], rng)
+    quiet = phase._replace(noise=NoNoise().compile())
     memory = new_memory(problem.dim, arguments.num_buckets)
     memory.theta[:] = theta
-    fixed = arguments.data, arguments.body, arguments.pieces, quiet
+    fixed = arguments.data, arguments.loss, arguments.feasible, quiet
     assert descend(*fixed, memory, rng, 0, 1) == 1
     return memory.gradient * problem.num_records
 
@@ -154,22 +154,16 @@ def test_clipped_gradients_are_within_the_clip_for_rows_of_any_size() -> None:
                 assert np.isfinite(part).all() and is_within(part, 0.37)
 
 
-class Limits(NamedTuple):
-    """What clipping reads of an estimator."""
-
-    kind: int
-    threshold: float
-
-
 def test_a_clip_far_below_the_gradient_is_kept() -> None:
+    data, rng = problem([[0.0]], [0.0]).data, np.random.default_rng(0)  # not read
     # Quotients of the two are subnormal: at the second, 8e-3 of it was rounding.
     for clip, size in ((1.6e-187, 3.6e128), (6.6e-290, 2e33), (1e-290, 1e150)):
-        limits = Limits(CLIP, clip)
+        limit, memory = ThresholdNumbers(clip), new_memory(7)
         for seed in range(20):
             gradient = size * np.random.default_rng(seed).standard_normal(7)
-            part = np.zeros(7)
-            add_clipped(limits, gradient, part)
-            assert is_within(part, clip)
+            memory.scratch[:], memory.partial[:] = gradient, 0.0
+            add_clipped(limit, data, False, 1, memory, rng)
+            assert is_within(memory.partial, clip)
 
 
 def test_slope_limits_are_rounded_down() -> None:

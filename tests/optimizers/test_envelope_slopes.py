@@ -6,8 +6,9 @@ import pytest
 import dpsample as dps
 from dpsample.optimizers.loop.estimate import smooth_slopes
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.loop import Arguments, new_memory
+from dpsample.optimizers.loop.loop import Arguments
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
+from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.problem.problem import Problem
 
@@ -41,19 +42,23 @@ def records(loss, num_records, seed=0):
     )
 
 
+def records_of(arguments, loop):
+    """Numbers of the records as the kernel reads them."""
+    gradient = arguments.gradient(loop, np.random.default_rng(0))
+    return gradient.estimator.pieces.records
+
+
 def envelope(problem, margins, strength):
     """Slopes of the compiled kernel at any margins."""
     step = GradientStep(1.0)
     loop = Loop(num_steps=1, step=step, estimator=Mean(smoothing=strength))
     arguments = Arguments(problem, Recipe(phases=(loop,), event=None, inputs={}))
-    numbers = arguments.numbers(loop, np.random.default_rng(0))
+    limits = records_of(arguments, loop)
     memory, count = new_memory(problem.dim), len(margins)
     memory.rows[:count] = np.arange(count)
     memory.response[:count] = problem.data.response
     memory.margins[:count] = margins
-    assert smooth_slopes(
-        arguments.data, arguments.pieces, numbers.estimator, count, memory
-    )
+    assert smooth_slopes(arguments.data, arguments.loss, limits, count, memory)
     return memory.slopes[:count].copy()
 
 
@@ -155,8 +160,8 @@ def test_a_loss_that_fails_is_reported():
     step = GradientStep(1.0)
     loop = Loop(num_steps=1, step=step, estimator=Mean(smoothing=1.0))
     arguments = Arguments(problem, Recipe(phases=(loop,), event=None, inputs={}))
-    estimator = arguments.numbers(loop, np.random.default_rng(0)).estimator
+    limits = records_of(arguments, loop)
     memory = new_memory(1)
     memory.rows[:3], memory.margins[:3] = np.arange(3), (1.0, np.nan, 2.0)
     memory.response[:3] = problem.data.response
-    assert not smooth_slopes(arguments.data, arguments.pieces, estimator, 3, memory)
+    assert not smooth_slopes(arguments.data, arguments.loss, limits, 3, memory)

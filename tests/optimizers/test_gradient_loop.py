@@ -9,15 +9,14 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample.core.jit import pointer
 from dpsample.core.streams import streams
-from dpsample.domains import PROJECT
 from dpsample.noise.law import REACH, grid_step
 from dpsample.optimizers.loop import advance, loop
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
+from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
@@ -29,7 +28,7 @@ from tests.support.clipped_cases import (
     logistic_gradients,
     rows_and_labels,
 )
-from tests.support.descents import descend
+from tests.support.descents import descend, feasible_set
 from tests.support.statistics import assert_mean, rejected
 
 
@@ -124,13 +123,9 @@ def points_of_both(rng, domain, center, radius):
 
 def into_both(domain, radius, center, point):
     """Project by the kernel of the loop."""
-    pieces = loop.LoopPieces(*(None,) * len(loop.LoopPieces._fields))._replace(
-        project=pointer(domain.project_piece, PROJECT)
-    )
-    step = GradientStep(1.0, local_radius=radius).numbers(len(point))
-    memory, moved = loop.new_memory(len(point)), point.copy()
+    memory, moved = new_memory(len(point)), point.copy()
     memory.ball_center[:] = center
-    advance.into_both(domain.body(len(point)), pieces, step, memory, moved)
+    advance.into_both(feasible_set(domain, len(point)), radius, memory, moved)
     return moved
 
 

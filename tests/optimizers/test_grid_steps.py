@@ -14,11 +14,16 @@ import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.core.streams import streams
 from dpsample.noise.law import grid_step
-from dpsample.optimizers.loop import batches, perturbations
-from dpsample.optimizers.loop.batches import BLOCK, Poisson, Slices
+from dpsample.optimizers.loop import batches
+from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise, rounding_excess
+from dpsample.optimizers.loop.perturbations import (
+    GaussianNoise,
+    NoNoise,
+    rounding_excess,
+)
+from dpsample.optimizers.loop.pieces import BLOCK
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.verbs.minimize import minimize
 from tests.support.descents import descend
@@ -197,7 +202,7 @@ def test_the_bound_of_rounding_errors_is_public_and_small():
 def test_noise_makes_up_for_rounding_errors():
     numbers = GaussianNoise(0.3).numbers(1e-3)
     assert numbers.scale == pytest.approx(0.3003) and numbers.step == 2.0**-12
-    assert GaussianNoise(0.0).numbers().kind == perturbations.NONE
+    assert GaussianNoise(0.0).compile().own == NoNoise().numbers()
 
 
 # Gaps of Poisson samples.

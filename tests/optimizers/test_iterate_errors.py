@@ -152,10 +152,10 @@ def measured(problem, loop):
     quiet = replace(loop, output_stddev=0.0, output_gdp=0.0)
     recipe = Recipe(phases=(quiet,), event=None, inputs={})
     found = descend(problem, recipe, streams(1, 1)[0]).theta
-    numbers = dps.optimizers.loop.loop.Arguments(problem, recipe).numbers(
+    gradient = dps.optimizers.loop.loop.Arguments(problem, recipe).gradient(
         quiet, streams(1, 1)[0]
     )
-    limits = numbers.estimator.limits
+    limits = gradient.estimator.pieces.records.limits
     if not len(limits):
         limits = np.full(problem.facts.num_records, 1e300)
     start = problem.facts.center

@@ -5,11 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from dpsample.domains import WholeSpace
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import mirror_step
-from dpsample.optimizers.loop.loop import new_memory
+from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import MirrorStep, gaussian_mean_square, geometry
 from dpsample.privacy import generalized_gaussian_gdp
+from tests.support.descents import feasible_set
 from tests.support.mirror_cases import bregman, potential, potential_gradient
 from tests.support.tiers import one_in
 
@@ -20,7 +22,9 @@ def stepped(w, g, step):
     memory = new_memory(len(w))
     memory.theta[:] = w
     memory.gradient[:] = g
-    mirror_step(step.numbers(len(w)), 0, memory)
+    numbers, rng = step.numbers(len(w)), np.random.default_rng(0)
+    feasible = feasible_set(WholeSpace(), len(w))
+    mirror_step(feasible, numbers, 0, 1, memory, rng)
     return memory.theta.copy()
 
 
@@ -160,4 +164,4 @@ def test_generalized_gaussian_noise_costs_the_same_gdp():
             sensitivity=0.02, sigma=noise.sigma, dim=40, p=1.5, r=space.r
         )
         assert math.sqrt(copies) * one == pytest.approx(0.02 / 0.3, rel=1e-12)
-    assert space.perturbation(0.0).numbers().kind == 0
+    assert space.perturbation(0.0).scale == 0.0

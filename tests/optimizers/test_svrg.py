@@ -10,8 +10,9 @@ import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.optimizers import SVRG, ObjectivePerturbation
 from dpsample.optimizers.loop.estimate import RUNNING
-from dpsample.optimizers.loop.loop import Arguments, new_memory
+from dpsample.optimizers.loop.loop import Arguments
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
+from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.solve import Objective, epoch
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy import gdp_from_budget
@@ -41,12 +42,12 @@ def test_a_quadratic_is_its_linear_system():
 def arguments_of(problem):
     loop = Loop(num_steps=1, step=GradientStep(1.0))
     arguments = Arguments(problem, Recipe(phases=(loop,), event=None, inputs={}))
-    return arguments, arguments.numbers(loop, np.random.default_rng(0))
+    return arguments, arguments.gradient(loop, np.random.default_rng(0))
 
 
 def one_epoch(problem, start, *, ridge, seed):
     """Mean of the points of one compiled epoch."""
-    arguments, loop = arguments_of(problem)
+    arguments, gradient = arguments_of(problem)
     memory = new_memory(problem.dim)
     memory.theta[:] = memory.middle[:] = start
     rows, y = problem.data.dense, problem.data.response
@@ -59,9 +60,9 @@ def one_epoch(problem, start, *, ridge, seed):
         smoothness=0.25 + ridge,
         gap=1e-9,
     )
-    data, body, pieces = arguments.data, arguments.body, arguments.pieces
+    fixed = arguments.data, arguments.loss, arguments.feasible
     rng = np.random.default_rng(seed)
-    assert epoch(data, body, pieces, loop, objective, memory, rng) == RUNNING
+    assert epoch(*fixed, gradient, objective, memory, rng) == RUNNING
     return memory.theta.copy()
 
 

@@ -6,8 +6,8 @@ import pytest
 import dpsample as dps
 from dpsample.core.streams import restore, save_state
 from dpsample.noise import law
-from dpsample.optimizers.loop.loop import BLOCK
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.pieces import BLOCK
 from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
 from dpsample.running import chains, descent
 from dpsample.samplers.localized.exact_rejection import ExactRejection

@@ -3,7 +3,7 @@
 import numpy as np
 
 import dpsample as dps
-from dpsample.optimizers.loop.batches import first_cursor, next_block
+from dpsample.optimizers.loop.pieces import START
 from dpsample.problem.problem import Problem
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -75,9 +75,9 @@ def batch(batches, num_records, t, rng, block=4):
     """Record numbers of step t, read in blocks."""
     numbers = batches.numbers(num_records, np.random.default_rng(5))
     rows, found = np.zeros(block, dtype=np.int64), []
-    cursor = first_cursor(numbers, rng, t)
+    cursor = START
     while True:
-        count, cursor = next_block(numbers, rng, t, cursor, rows)
+        count, cursor = batches.piece(numbers, rng, t, cursor, rows)
         if count == 0:
             return found
         found += rows[:count].tolist()

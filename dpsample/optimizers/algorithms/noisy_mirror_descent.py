@@ -227,7 +227,7 @@ class NoisyMirrorDescent(Optimizer):
             )
             noise, event = space.perturbation(calibrated.stddev), calibrated.event
             inputs["noise"] = self.noise
-            inputs["noise_scale"] = float(noise.numbers().scale)
+            inputs["noise_scale"] = noise.scale
         weight = schedule.ridge * schedule.step_size
         return Recipe(
             phases=(_loop(facts, space, schedule, noise, weight),),

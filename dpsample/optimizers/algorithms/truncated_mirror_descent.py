@@ -333,7 +333,7 @@ class TruncatedMirrorDescent(Optimizer):
         if math.isfinite(plan.risk):
             name = "risk_forecast" if self.scheme == "poisson" else "risk_bound"
             inputs[name] = plan.risk
-        inputs["noise_scale"] = float(noise.numbers().scale)
+        inputs["noise_scale"] = noise.scale
         kind = f"truncated/{one_epoch.scheme}"
         if self.noise == "generalized_gaussian":
             kind += "/generalized_gaussian"

@@ -31,7 +31,6 @@ from dpsample.optimizers.loop.scaled import (
     observe,
     scaled_size,
 )
-from dpsample.optimizers.loop.steps import ACCELERATED
 
 MAX_DOUBLINGS = 60
 MAX_ROUNDS = 200
@@ -148,24 +147,24 @@ def size_of(step, t):
 
 
 @kernel(counts_references=False)
-def into_domain(body, pieces, step, memory, point):
+def into_domain(feasible, memory, point):
     """Project ``point`` on the domain in place.
 
     In a private run the whole space is a box of side 2e300, and a projection that fails
     leads to the domain's center.
     """
-    saturate(point, step.reach)
+    saturate(point, feasible.reach)
     memory.scratch[:] = np.nan
-    pieces.project(body, point, memory.scratch)
+    feasible.project(feasible.body, point, memory.scratch)
     has_failed = memory.scratch[0] != memory.scratch[0]  # all of it is NaN then
-    if has_failed and step.reach < np.inf:
-        copy_into(body.center, point)
+    if has_failed and feasible.reach < np.inf:
+        copy_into(feasible.body.center, point)
     else:
         copy_into(memory.scratch, point)
 
 
 @kernel(counts_references=False)
-def into_both(body, pieces, step, memory, point):
+def into_both(feasible, radius, memory, point):
     """Project on the domain cut by the local ball, whose center lies in the domain.
 
     The nearest point to x is the domain's nearest to center + share (x - center), with
@@ -174,19 +173,19 @@ def into_both(body, pieces, step, memory, point):
     center grows with the share, which is bisected.
     """
     center, given, inside = memory.ball_center, memory.query, memory.low_dim
-    saturate(point, step.reach)
+    saturate(point, feasible.reach)
     copy_into(point, given)
-    into_domain(body, pieces, step, memory, point)
+    into_domain(feasible, memory, point)
     # A point that is not finite, of a run without noise, stays what it is.
-    if not distance(point, center, 2.0) > step.local_radius:
+    if not distance(point, center, 2.0) > radius:
         return
     copy_into(center, inside)
     low, share, high = 0.0, 0.5, 1.0
     while low < share < high:
         for j in range(len(point)):
             point[j] = center[j] + share * (given[j] - center[j])
-        into_domain(body, pieces, step, memory, point)
-        if distance(point, center, 2.0) <= step.local_radius:
+        into_domain(feasible, memory, point)
+        if distance(point, center, 2.0) <= radius:
             low = share
             copy_into(point, inside)
         else:
@@ -196,25 +195,26 @@ def into_both(body, pieces, step, memory, point):
 
 
 @kernel(counts_references=False)
-def gradient_step(body, pieces, step, t, memory):
-    """Projected gradient step with a ridge about the anchor."""
+def gradient_step(feasible, step, t, num_steps, memory, rng):
+    """Projected gradient step with a ridge about the anchor, see `ADVANCE`."""
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
     for j in range(len(w)):
         w[j] -= size * (g[j] + step.ridge * (w[j] - memory.anchor[j]))
-    into_both(body, pieces, step, memory, w)
+    into_both(feasible, step.local_radius, memory, w)
 
 
 @kernel(counts_references=False)
-def scaled_step(body, pieces, step, memory):
-    """Projected gradient step of a scaled descent."""
+def scaled_step(feasible, step, t, num_steps, memory, rng):
+    """Projected gradient step of a scaled descent, see `ADVANCE`."""
+    observe(step, t, num_steps, memory)
     w, g, size = memory.theta, memory.gradient, scaled_size(step, memory)
     for j in range(len(w)):
         w[j] -= size * g[j]
-    into_domain(body, pieces, step, memory, w)
+    into_domain(feasible, memory, w)
 
 
 @kernel(counts_references=False)
-def end_stage(body, pieces, step, weight, memory):
+def end_stage(feasible, step, weight, memory):
     """Scale the point, or the mean iterate of the last stage, and the later steps.
 
     ``weight`` is the sum of the weights in `memory.average`.
@@ -227,17 +227,41 @@ def end_stage(body, pieces, step, weight, memory):
     factor, before = factor_of(step, memory, point), distance(point, memory.anchor, 2.0)
     for j in range(len(point)):
         point[j] = memory.anchor[j] + factor * (point[j] - memory.anchor[j])
-    into_domain(body, pieces, step, memory, point)
+    into_domain(feasible, memory, point)
     if 0.0 < before < math.inf:
         # What the domain keeps back is not made up for by longer steps.
         after = distance(point, memory.anchor, 2.0)
         memory.scale[OUTSIDE] = max(memory.scale[OUTSIDE], factor * before / after)
         factor = after / before
     size = min(scaled_size(step, memory) * factor, step.longest)
-    memory.scale[FACTOR] = size / step.sizes[0]
+    memory.scale[FACTOR] = size / step.size
     if step.stage == LAST:
         for j in range(len(point)):
             memory.average[j] = total * point[j]
+
+
+@kernel(counts_references=False)
+def add_to_average(feasible, own, t, num_steps, memory):
+    """Add the iterate times its weight, see `AVERAGE`."""
+    weight = own.weights[t if len(own.weights) > 1 else 0]
+    for j in range(len(memory.theta)):
+        memory.average[j] += weight * memory.theta[j]
+
+
+@kernel(counts_references=False)
+def keep_last(feasible, own, t, num_steps, memory):
+    """Leave the last iterate to be the output, see `AVERAGE`."""
+
+
+@kernel(counts_references=False)
+def average_and_scale(feasible, own, t, num_steps, memory):
+    """Average, and end the stage of a scaled descent, see `AVERAGE`."""
+    weight = 1.0
+    if len(own.weights) > 0:
+        add_to_average(feasible, own, t, num_steps, memory)
+        weight = num_steps * own.weights[0]
+    if t == num_steps - 1:
+        end_stage(feasible, own, weight, memory)
 
 
 @kernel(counts_references=False)
@@ -261,13 +285,13 @@ def shrink(step, size, w, group_norms, group_sizes):
 
 
 @kernel(counts_references=False)
-def proximal_step(body, pieces, step, t, memory):
-    """Gradient step, shrinkage, projection."""
+def proximal_step(feasible, step, t, num_steps, memory, rng):
+    """Gradient step, shrinkage, projection, see `ADVANCE`."""
     w, size = memory.theta, size_of(step, t)
     for j in range(len(w)):
         w[j] -= size * memory.gradient[j]
     shrink(step, size, w, memory.query, memory.middle)
-    into_domain(body, pieces, step, memory, w)
+    into_domain(feasible, memory, w)
 
 
 @kernel(counts_references=False)
@@ -289,45 +313,52 @@ def dual_point(w, exponent, kappa, out):
 
 
 @kernel(counts_references=False)
-def mirror_step(step, t, memory):
-    """Mirror step on the whole space or on an l_p ball, radial on the l_s ball."""
+def mirror_step(feasible, step, t, num_steps, memory, rng):
+    """Mirror step on the whole space or on an l_p ball, see `ADVANCE`.
+
+    It is radial on the l_s ball.
+    """
     w, g, dual = memory.theta, memory.gradient, memory.low_dim
     gamma = 1.0 / size_of(step, t)
     dual_point(w, step.exponent, step.kappa, dual)
     for j in range(len(w)):
-        dual[j] = (gamma * dual[j] - g[j]) / (gamma + step.ridge)
-    saturate(dual, step.reach)
+        dual[j] = (gamma * dual[j] - g[j]) / (gamma + step.alpha)
+    saturate(dual, feasible.reach)
     conjugate = step.exponent / (step.exponent - 1.0)
     dual_point(dual, conjugate, 1.0 / step.kappa, w)
-    saturate(w, step.reach)
+    saturate(w, feasible.reach)
     memory.scratch[:] = 0.0
     far = distance(w, memory.scratch, step.ball_exponent)
     if far <= step.radius:
         return
     if step.ball_exponent < step.exponent:
         if into_lp_ball(step, dual, w, memory.high_dim):
-            saturate(w, step.reach)
+            saturate(w, feasible.reach)
             return
     for j in range(len(w)):
         w[j] *= step.radius / far
 
 
 @kernel(counts_references=False)
-def accelerated_step(body, pieces, step, t, memory):
-    """One step of AC-SA; the gradient was taken at `query_point`."""
+def accelerated_step(feasible, step, t, num_steps, memory, rng):
+    """One step of AC-SA, see `ADVANCE`; the gradient was taken at memory.middle."""
     w, aggregate = memory.theta, memory.aggregate
-    alpha = 2.0 / (t + 2.0)
-    size = 0.5 * (t + 1.0) * step.sizes[0]
+    alpha, following = 2.0 / (t + 2.0), 2.0 / (t + 3.0)
+    size = 0.5 * (t + 1.0) * step.size
     for j in range(len(w)):
         w[j] -= size * memory.gradient[j]
-    into_both(body, pieces, step, memory, w)
+    into_both(feasible, step.local_radius, memory, w)
     for j in range(len(w)):
         aggregate[j] = alpha * w[j] + (1.0 - alpha) * aggregate[j]
+        memory.middle[j] = (1.0 - following) * aggregate[j] + following * w[j]
 
 
 @kernel(counts_references=False)
-def frank_wolfe_step(step, t, memory, rng):
-    """Move towards a vertex of the l1 ball, chosen by the exponential mechanism."""
+def frank_wolfe_step(feasible, step, t, num_steps, memory, rng):
+    """Move towards a vertex of the l1 ball, see `ADVANCE`.
+
+    The exponential mechanism chooses it.
+    """
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
     vertex, sign = 0, 1.0
     if math.isinf(step.selection):
@@ -340,61 +371,3 @@ def frank_wolfe_step(step, t, memory, rng):
     for j in range(len(w)):
         w[j] *= 1.0 - size
     w[vertex] -= size * sign * step.radius
-
-
-@kernel(counts_references=False)
-def query_point(step, t, theta, aggregate, middle):
-    """Where the gradient of step ``t`` is taken: theta itself, or middle."""
-    if step.kind != ACCELERATED:
-        return theta
-    alpha = 2.0 / (t + 2.0)
-    for j in range(len(theta)):
-        middle[j] = (1.0 - alpha) * aggregate[j] + alpha * theta[j]
-    return middle
-
-
-@kernel(counts_references=False)
-def move_gradient(body, project, step, t, num_steps, memory, rng):
-    gradient_step(body, project, step, t, memory)
-
-
-@kernel(counts_references=False)
-def move_proximal(body, project, step, t, num_steps, memory, rng):
-    proximal_step(body, project, step, t, memory)
-
-
-@kernel(counts_references=False)
-def move_mirror(body, project, step, t, num_steps, memory, rng):
-    mirror_step(step, t, memory)
-
-
-@kernel(counts_references=False)
-def move_accelerated(body, project, step, t, num_steps, memory, rng):
-    accelerated_step(body, project, step, t, memory)
-
-
-@kernel(counts_references=False)
-def move_scaled(body, project, step, t, num_steps, memory, rng):
-    observe(step, t, num_steps, memory)
-    scaled_step(body, project, step, memory)
-
-
-@kernel(counts_references=False)
-def move_frank_wolfe(body, project, step, t, num_steps, memory, rng):
-    frank_wolfe_step(step, t, memory, rng)
-
-
-@kernel(counts_references=False)
-def no_end(body, project, step, weight, memory):
-    """Only scaled steps end a stage."""
-
-
-# By the kind of a step.
-MOVES = (
-    move_gradient,
-    move_proximal,
-    move_mirror,
-    move_accelerated,
-    move_frank_wolfe,
-    move_scaled,
-)

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs
 """Which records a step reads: all, a Poisson sample, slices, or repeated draws.
 
-A batch is enumerated in blocks: `next_block` writes record numbers until it returns
-none, so that no batch, however large, needs memory of its own size.
+A batch is enumerated in blocks: a piece writes record numbers until it returns none, so
+that no batch, however large, needs memory of its own size.
 
 **Poisson samples.** Between two records of a sample lie k others or more with
 probability (1 - q)^k, so that k is the largest with V < (1 - q)^k for a uniform V.
@@ -15,16 +15,17 @@ except with probability below 2^-95/q^2.
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.jit import kernel
+from dpsample.core import check
+from dpsample.core.arrays import Ints
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Piece, kernel
 from dpsample.core.spec import Spec
 from dpsample.numerics.exact import two_product, two_sum, word
-
-Indices = NDArray[np.int64]
+from dpsample.optimizers.loop.pieces import BATCH, START, BatchPieces, compile_piece
 
 _UNIT = 2.0**-63
 # From these words on, half a unit of them, and the errors of logarithms and of their
@@ -34,165 +35,53 @@ _ALLOWANCE = 1e-12
 _FARTHEST = 2.0**46
 _GUIDE_BITS = 12
 
-FULL, POISSON, SLICES, REPLACEMENT, ALLOCATED = range(5)
-BLOCK = 1024  # records that are summed before their sum joins that of the others
 
+@by_address
+class RangeNumbers(NamedTuple):
+    """Records first, ..., last - 1."""
 
-class BatchNumbers(NamedTuple):
-    """A batch scheme as the kernel reads it."""
-
-    scheme: int
-    first: int  # records first, ..., last - 1 belong to the phase
+    first: int
     last: int
-    size: int  # records of a slice or of a sample with replacement
-    rate: float
+
+
+@by_address
+class PoissonNumbers(NamedTuple):
+    """Numbers of a Poisson sample of the records first, ..., last - 1."""
+
+    first: int
+    last: int
     gap_scale: float  # -1/log(1 - rate), 0 at rate 1
     skipped: float  # 1 - rate, and its rounding error
     skipped_error: float
-    guide: Indices  # gap by the first bits of a word; -1 where they do not decide
-    order: Indices  # positions of slices and allocated records; empty: as they come
-    ends: Indices  # ends of allocated batches in that order
-    is_partial: int  # whether more records of the batch follow in another window
+    guide: Ints  # gap by the first bits of a word; -1 where they do not decide
 
 
-def _gap_scale(rate: float) -> float:
-    return 0.0 if rate >= 1.0 else -1.0 / math.log1p(-rate)
+@by_address
+class SliceNumbers(NamedTuple):
+    """Numbers of slices of the records from the first one on."""
 
-
-@functools.lru_cache(maxsize=64)
-def _guide(rate: float) -> Indices:
-    """Gap at both ends of each interval of V, if it is the same for sure."""
-    if rate >= 1.0:
-        return np.empty(0, dtype=np.int64)
-    edges = np.arange(1, 2**_GUIDE_BITS + 1) / 2**_GUIDE_BITS
-    places = -np.log(edges) * _gap_scale(rate)
-    allowance = _ALLOWANCE * (places + _gap_scale(rate))
-    least, most = np.floor(places - allowance), np.floor(places + allowance)
-    guide = np.full(len(edges), -1, dtype=np.int64)
-    is_sure = np.maximum(least[1:], 0.0) == most[:-1]
-    guide[1:][is_sure] = most[:-1][is_sure].astype(np.int64)
-    return guide
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batches(Spec):
-    """Base of all schemes; ``first`` and ``last`` bound the records of the phase."""
-
-    first: int = 0
-    last: int | None = None
-    scheme: ClassVar[int]
-
-    def numbers(self, num_records: int, rng: np.random.Generator) -> BatchNumbers:
-        """Return what the kernel reads; what has an order draws it here."""
-        last = num_records if self.last is None else self.last
-        order, ends = self._order(last - self.first, rng)
-        return BatchNumbers(
-            scheme=self.scheme,
-            first=int(self.first),
-            last=int(last),
-            size=self._size(last - self.first),
-            rate=self._rate(),
-            gap_scale=_gap_scale(self._rate()),
-            skipped=1.0 - self._rate(),
-            skipped_error=two_sum.py_func(1.0, -self._rate())[1],
-            guide=_guide(self._rate()),
-            order=order,
-            ends=ends,
-            is_partial=0,
-        )
-
-    def _size(self, available: int) -> int:
-        return available
-
-    def _rate(self) -> float:
-        return 1.0
-
-    def _order(
-        self, available: int, rng: np.random.Generator
-    ) -> tuple[Indices, Indices]:
-        del available, rng  # records as they come
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Full(Batches):
-    """All records of the phase in every step."""
-
-    name: ClassVar[str] = "full"
-    scheme: ClassVar[int] = FULL
-
-
-@dataclass(frozen=True, kw_only=True)
-class Poisson(Batches):
-    """Each record independently with probability ``rate`` in every step."""
-
-    rate: float
-    name: ClassVar[str] = "poisson"
-    scheme: ClassVar[int] = POISSON
-
-    def _rate(self) -> float:
-        return float(self.rate)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slices(Batches):
-    """Step t reads the t-th slice of ``size`` records; no record is read twice."""
-
+    first: int
     size: int
-    is_shuffled: bool = False
-    name: ClassVar[str] = "slices"
-    scheme: ClassVar[int] = SLICES
-
-    def _size(self, available: int) -> int:
-        return int(self.size)
-
-    def _order(
-        self, available: int, rng: np.random.Generator
-    ) -> tuple[Indices, Indices]:
-        order, ends = super()._order(available, rng)
-        if self.is_shuffled:
-            order = rng.permutation(available).astype(np.int64)
-        return order, ends
+    num_records: int
+    order: Ints  # positions of the records; empty: as they come
 
 
-@dataclass(frozen=True, kw_only=True)
-class Allocated(Batches):
-    """Each record in one of the ``num_batches`` steps of every epoch, at random.
+@by_address
+class AllocationNumbers(NamedTuple):
+    """Numbers of allocated records."""
 
-    Eight bytes a record and epoch, and as many a step, keep who is where.
-    """
-
-    num_batches: int
-    num_epochs: int
-    name: ClassVar[str] = "allocated"
-    scheme: ClassVar[int] = ALLOCATED
-
-    def _rate(self) -> float:
-        return 1.0 / self.num_batches
-
-    def _order(
-        self, available: int, rng: np.random.Generator
-    ) -> tuple[Indices, Indices]:
-        order = np.empty((self.num_epochs, available), dtype=np.int64)
-        sizes = np.empty((self.num_epochs, self.num_batches), dtype=np.int64)
-        for row, size in zip(order, sizes, strict=True):
-            # NumPy's bounded integers are exactly uniform, by rejection.
-            picks = rng.integers(self.num_batches, size=available)
-            row[:] = np.argsort(picks, kind="stable")
-            size[:] = np.bincount(picks, minlength=self.num_batches)
-        return order.ravel(), np.cumsum(sizes)
+    first: int
+    order: Ints  # positions of the records, batch by batch
+    ends: Ints  # of the batches in that order
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithReplacement(Batches):
-    """``size`` records, each drawn uniformly from all, in every step."""
+@by_address
+class ReplacementNumbers(NamedTuple):
+    """Numbers of a sample with replacement."""
 
+    first: int
+    num_records: int
     size: int
-    name: ClassVar[str] = "with_replacement"
-    scheme: ClassVar[int] = REPLACEMENT
-
-    def _size(self, available: int) -> int:
-        return int(self.size)
 
 
 @kernel(counts_references=False)
@@ -202,61 +91,71 @@ def below(rng, count):
 
 
 @kernel(counts_references=False)
-def first_cursor(batches, rng, t):
-    """Where the enumeration of step ``t`` starts, but of a Poisson sample."""
-    if batches.scheme == SLICES:
-        return t * batches.size
-    if batches.scheme == ALLOCATED:
-        return batches.ends[t - 1] if t > 0 else 0
-    return batches.first if batches.scheme == FULL else 0
+def next_of_all(numbers, rng, t, cursor, rows):
+    """Enumerate all records, see `BATCH`."""
+    count = 0
+    if cursor == START:
+        cursor = numbers.first
+    while count < len(rows) and cursor < numbers.last:
+        rows[count] = cursor
+        count += 1
+        cursor += 1
+    return count, cursor
 
 
 @kernel(counts_references=False)
-def first_of_sample(batches, rng, t):
-    """Where the enumeration of a Poisson sample starts."""
-    return batches.first + _gap(rng, batches)
+def next_of_sample(numbers, rng, t, cursor, rows):
+    """Enumerate a Poisson sample, see `BATCH`."""
+    count = 0
+    if cursor == START:
+        cursor = numbers.first + _gap(rng, numbers)
+    while count < len(rows) and 0 <= cursor < numbers.last:
+        rows[count] = cursor
+        count += 1
+        cursor += 1 + _gap(rng, numbers)
+    return count, cursor
 
 
 @kernel(counts_references=False)
-def _gap(rng, batches):
+def _gap(rng, numbers):
     """Failures before the first success of a coin."""
-    if batches.gap_scale == 0.0:
+    if numbers.gap_scale == 0.0:
         return 0
     first = word(rng)
-    guided = batches.guide[np.int64(first >> np.uint64(64 - _GUIDE_BITS))]
+    guided = numbers.guide[np.int64(first >> np.uint64(64 - _GUIDE_BITS))]
     if guided >= 0:
         return guided
     fraction = np.float64(np.int64(first >> np.uint64(1))) + 0.5
-    place = -math.log(fraction * _UNIT) * batches.gap_scale
-    allowance = _ALLOWANCE * (place + batches.gap_scale)
+    place = -math.log(fraction * _UNIT) * numbers.gap_scale
+    allowance = _ALLOWANCE * (place + numbers.gap_scale)
     gap = int(place)
     if first < _FEW_BITS or abs(place - gap - 0.5) > 0.5 - allowance:
-        return _exact_gap(batches, first, word(rng))
+        return _exact_gap(numbers, first, word(rng))
     return gap
 
 
 @kernel(counts_references=False)
-def _exact_gap(batches, first, second):
+def _exact_gap(numbers, first, second):
     """Largest k with V < (1 - rate)^k, for V of these 128 bits."""
     high = np.float64(first >> np.uint64(11)) * 2.0**-53
     rest = (first & np.uint64(0x7FF)) << np.uint64(42)
     low = np.float64(rest | (second >> np.uint64(22))) * 2.0**-106
-    place = -math.log(max(high + low, 2.0**-106)) * batches.gap_scale
+    place = -math.log(max(high + low, 2.0**-106)) * numbers.gap_scale
     if place > _FARTHEST:  # beyond all records
         return int(min(place, 2.0**62))
     k = int(place)
-    while _is_below(batches, high, low, k + 1):
+    while _is_below(numbers, high, low, k + 1):
         k += 1
-    while k > 0 and not _is_below(batches, high, low, k):
+    while k > 0 and not _is_below(numbers, high, low, k):
         k -= 1
     return k
 
 
 @kernel(counts_references=False)
-def _is_below(batches, high, low, k):
+def _is_below(numbers, high, low, k):
     """Whether high + low < (1 - rate)^k."""
     power, error = 1.0, 0.0
-    root, root_error = batches.skipped, batches.skipped_error
+    root, root_error = numbers.skipped, numbers.skipped_error
     while True:
         if k & 1:
             power, error = _product(power, error, root, root_error)
@@ -274,48 +173,253 @@ def _product(a, a_low, b, b_low):
 
 
 @kernel(counts_references=False)
-def next_of_sample(batches, rng, t, cursor, rows):
-    """As `next_block`, of a Poisson sample."""
-    count = 0
-    while count < len(rows) and 0 <= cursor < batches.last:
-        rows[count] = cursor
-        count += 1
-        cursor += 1 + _gap(rng, batches)
-    return count, cursor
-
-
-@kernel(counts_references=False)
-def next_of_all(batches, rng, t, cursor, rows):
-    """As `next_block`, of all records."""
-    count = 0
-    while count < len(rows) and cursor < batches.last:
-        rows[count] = cursor
+def next_of_slice(numbers, rng, t, cursor, rows):
+    """Enumerate the t-th slice, see `BATCH`."""
+    count, end = 0, min((t + 1) * numbers.size, numbers.num_records)
+    if cursor == START:
+        cursor = t * numbers.size
+    while count < len(rows) and cursor < end:
+        place = numbers.order[cursor] if len(numbers.order) else cursor
+        rows[count] = numbers.first + place
         count += 1
         cursor += 1
     return count, cursor
 
 
 @kernel(counts_references=False)
-def next_block(batches, rng, t, cursor, rows):
-    """Write the next record numbers of step ``t``; return how many, and the cursor."""
+def next_allocated(numbers, rng, t, cursor, rows):
+    """Enumerate the records that step t was given, see `BATCH`."""
     count = 0
-    if batches.scheme == FULL:
-        while count < len(rows) and cursor < batches.last:
-            rows[count] = cursor
-            count += 1
-            cursor += 1
-    elif batches.scheme == SLICES or batches.scheme == ALLOCATED:
-        end = min((t + 1) * batches.size, batches.last - batches.first)
-        if batches.scheme == ALLOCATED:
-            end = batches.ends[t]
-        while count < len(rows) and cursor < end:
-            place = batches.order[cursor] if len(batches.order) else cursor
-            rows[count] = batches.first + place
-            count += 1
-            cursor += 1
-    else:
-        while count < len(rows) and cursor < batches.size:
-            rows[count] = batches.first + below(rng, batches.last - batches.first)
-            count += 1
-            cursor += 1
+    if cursor == START:
+        cursor = numbers.ends[t - 1] if t > 0 else 0
+    while count < len(rows) and cursor < numbers.ends[t]:
+        rows[count] = numbers.first + numbers.order[cursor]
+        count += 1
+        cursor += 1
     return count, cursor
+
+
+@kernel(counts_references=False)
+def next_drawn(numbers, rng, t, cursor, rows):
+    """Enumerate a sample with replacement, see `BATCH`."""
+    count = 0
+    if cursor == START:
+        cursor = 0
+    while count < len(rows) and cursor < numbers.size:
+        rows[count] = numbers.first + below(rng, numbers.num_records)
+        count += 1
+        cursor += 1
+    return count, cursor
+
+
+def _gap_scale(rate: float) -> float:
+    return 0.0 if rate >= 1.0 else -1.0 / math.log1p(-rate)
+
+
+@functools.lru_cache(maxsize=64)
+def _guide(rate: float) -> Ints:
+    """Gap at both ends of each interval of V, if it is the same for sure."""
+    if rate >= 1.0:
+        return np.empty(0, dtype=np.int64)
+    edges = np.arange(1, 2**_GUIDE_BITS + 1) / 2**_GUIDE_BITS
+    places = -np.log(edges) * _gap_scale(rate)
+    allowance = _ALLOWANCE * (places + _gap_scale(rate))
+    least, most = np.floor(places - allowance), np.floor(places + allowance)
+    guide = np.full(len(edges), -1, dtype=np.int64)
+    is_sure = np.maximum(least[1:], 0.0) == most[:-1]
+    guide[1:][is_sure] = most[:-1][is_sure].astype(np.int64)
+    return guide
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches(Spec):
+    """Base of all schemes; ``first`` and ``last`` bound the records of the phase.
+
+    Attributes
+    ----------
+    piece : compiled function
+        Of signature `BATCH`.
+    """
+
+    first: int = 0
+    last: int | None = None
+    piece: ClassVar[Piece]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether a batch is consecutive records, never by chance."""
+        return False
+
+    def numbers(self, num_records: int, rng: np.random.Generator) -> tuple[Any, ...]:
+        """Return what the piece reads; what has an order draws it here."""
+        raise NotImplementedError
+
+    def compile(self, num_records: int, rng: np.random.Generator) -> BatchPieces:
+        """Return what the loop calls."""
+        own = self.numbers(num_records, rng)
+        return BatchPieces(
+            batch=compile_piece(self.piece, BATCH, own),
+            own=own,
+            first=int(self.first),
+            last=self._last(num_records),
+            is_in_order=int(self.is_in_order),
+            is_partial=0,
+        )
+
+    def mean_size(self, num_records: int) -> float:
+        """Mean number of records of a batch, which sums are divided by."""
+        return self.largest(num_records)
+
+    def largest(self, num_records: int) -> int:
+        """Return the most records that a step can read."""
+        return self.available(num_records)
+
+    def available(self, num_records: int) -> int:
+        """Return the number of records of the phase."""
+        return self._last(num_records) - int(self.first)
+
+    def check_steps(self, num_steps: int, num_records: int) -> None:
+        """Fail unless there are batches for so many steps."""
+
+    def _last(self, num_records: int) -> int:
+        return int(num_records if self.last is None else self.last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full(Batches):
+    """All records of the phase in every step."""
+
+    name: ClassVar[str] = "full"
+    piece: ClassVar[Piece] = staticmethod(next_of_all)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Always."""
+        return True
+
+    def numbers(self, num_records: int, rng: np.random.Generator) -> RangeNumbers:
+        """Return the range of the records."""
+        del rng  # they come as they are
+        return RangeNumbers(int(self.first), self._last(num_records))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson(Batches):
+    """Each record independently with probability ``rate`` in every step."""
+
+    rate: float
+    name: ClassVar[str] = "poisson"
+    piece: ClassVar[Piece] = staticmethod(next_of_sample)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether all records are in every batch."""
+        return self.rate >= 1.0
+
+    def numbers(self, num_records: int, rng: np.random.Generator) -> PoissonNumbers:
+        """Return the law of the gaps."""
+        del rng  # a sample is drawn as it is enumerated
+        rate = float(self.rate)
+        return PoissonNumbers(
+            first=int(self.first),
+            last=self._last(num_records),
+            gap_scale=_gap_scale(rate),
+            skipped=1.0 - rate,
+            skipped_error=two_sum.py_func(1.0, -rate)[1],
+            guide=_guide(rate),
+        )
+
+    def mean_size(self, num_records: int) -> float:
+        """Rate times the number of records."""
+        return float(self.rate) * self.available(num_records)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices(Batches):
+    """Step t reads the t-th slice of ``size`` records; no record is read twice."""
+
+    size: int
+    is_shuffled: bool = False
+    name: ClassVar[str] = "slices"
+    piece: ClassVar[Piece] = staticmethod(next_of_slice)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether records come as they are."""
+        return not self.is_shuffled
+
+    def numbers(self, num_records: int, rng: np.random.Generator) -> SliceNumbers:
+        """Return the slices, and the order that they cut."""
+        count = self.available(num_records)
+        order = rng.permutation(count) if self.is_shuffled else np.empty(0)
+        return SliceNumbers(
+            first=int(self.first),
+            size=int(self.size),
+            num_records=count,
+            order=order.astype(np.int64),
+        )
+
+    def largest(self, num_records: int) -> int:
+        """Return the size of a slice."""
+        return int(self.size)
+
+    def check_steps(self, num_steps: int, num_records: int) -> None:
+        """Fail unless there is a slice for each step."""
+        available, read = self.available(num_records), self.size * num_steps
+        if read > available:
+            given = f"<= {available} records of the phase"
+            check.fail("num_steps * size", given, read)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocated(Batches):
+    """Each record in one of the ``num_batches`` steps of every epoch, at random.
+
+    Eight bytes a record and epoch, and as many a step, keep who is where.
+    """
+
+    num_batches: int
+    num_epochs: int
+    name: ClassVar[str] = "allocated"
+    piece: ClassVar[Piece] = staticmethod(next_allocated)
+
+    def numbers(self, num_records: int, rng: np.random.Generator) -> AllocationNumbers:
+        """Return who is in which batch."""
+        available = self.available(num_records)
+        order = np.empty((self.num_epochs, available), dtype=np.int64)
+        sizes = np.empty((self.num_epochs, self.num_batches), dtype=np.int64)
+        for row, size in zip(order, sizes, strict=True):
+            # NumPy's bounded integers are exactly uniform, by rejection.
+            picks = rng.integers(self.num_batches, size=available)
+            row[:] = np.argsort(picks, kind="stable")
+            size[:] = np.bincount(picks, minlength=self.num_batches)
+        return AllocationNumbers(int(self.first), order.ravel(), np.cumsum(sizes))
+
+    def mean_size(self, num_records: int) -> float:
+        """Return a batch's part of the records."""
+        return 1.0 / self.num_batches * self.available(num_records)
+
+    def check_steps(self, num_steps: int, num_records: int) -> None:
+        """Fail unless the steps are those of all epochs."""
+        steps = self.num_batches * self.num_epochs
+        if num_steps != steps:
+            check.fail("num_steps", f"{steps}, those of all epochs", num_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithReplacement(Batches):
+    """``size`` records, each drawn uniformly from all, in every step."""
+
+    size: int
+    name: ClassVar[str] = "with_replacement"
+    piece: ClassVar[Piece] = staticmethod(next_drawn)
+
+    def numbers(self, num_records: int, rng: np.random.Generator) -> ReplacementNumbers:
+        """Return how many records are drawn of how many."""
+        del rng  # they are drawn as they are enumerated
+        count = self.available(num_records)
+        return ReplacementNumbers(int(self.first), count, int(self.size))
+
+    def largest(self, num_records: int) -> int:
+        """Return the size of a batch."""
+        return int(self.size)

@@ -30,6 +30,7 @@ from numpy.polynomial import chebyshev
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import HUGE_SQUARE, TINY_SQUARE
+from dpsample.optimizers.loop.batches import below
 
 ROOT_2 = math.sqrt(2.0)
 TOP = 2.0 * ROOT_2 / 3.0
@@ -144,7 +145,6 @@ def soft_truncation(table, head, cubic, a):
     return math.copysign(min(value, TOP), a)
 
 
-MEAN, CLIP, TRUNCATE, BUCKETS, CATONI = range(5)
 LARGEST = 1.7976931348623157e308
 # Sums of bounded parts, and points, stay below this: nothing after them overflows.
 FAR = 1e300
@@ -196,37 +196,27 @@ def are_finite(values, count):
 
 
 @kernel(counts_references=False)
-def limit_slopes(estimator, rows, count, slopes):
-    """Make slopes finite, then clip or truncate slope * a_i through its limit."""
-    bound = estimator.slope_bound
+def bound_slopes(records, rows, count, slopes):
+    """Make slopes finite, see `LIMIT`."""
     for i in range(count):
-        slopes[i] = within(slopes[i], bound)
-    if estimator.kind == CLIP:
-        for i in range(count):
-            slopes[i] = within(slopes[i], estimator.limits[rows[i]])
-    elif estimator.kind == TRUNCATE:
-        for i in range(count):
-            if abs(slopes[i]) > estimator.limits[rows[i]]:
-                slopes[i] = 0.0
+        slopes[i] = within(slopes[i], records.slope_bound)
 
 
 @kernel(counts_references=False)
-def add_limited(estimator, g, bucket, out):
-    """Add what the estimator takes of one gradient, to ``bucket`` or to ``out``.
+def clip_slopes(records, rows, count, slopes):
+    """Make slopes finite, and clip slope * a_i through its limit, see `LIMIT`."""
+    bound_slopes(records, rows, count, slopes)
+    for i in range(count):
+        slopes[i] = within(slopes[i], records.limits[rows[i]])
 
-    Products of a slope and a row may be infinite here, which is within every limit of a
-    coordinate; gradients that are clipped as a whole are finite.
-    """
-    if estimator.kind == BUCKETS:
-        for j in range(len(g)):
-            bucket[j] += within(g[j], estimator.threshold)
-    elif estimator.kind == CATONI:
-        head, cubic = cubic_part(estimator.precision)
-        for j in range(len(g)):
-            a = g[j] / estimator.scale  # infinite, but not NaN: the slope is finite
-            out[j] += estimator.scale * soft_truncation(estimator.table, head, cubic, a)
-    else:
-        add_clipped(estimator, g, out)
+
+@kernel(counts_references=False)
+def truncate_slopes(records, rows, count, slopes):
+    """Make slopes finite, and truncate slope * a_i by its limit, see `LIMIT`."""
+    bound_slopes(records, rows, count, slopes)
+    for i in range(count):
+        if abs(slopes[i]) > records.limits[rows[i]]:
+            slopes[i] = 0.0
 
 
 @kernel(fastmath={"reassoc"}, counts_references=False)
@@ -239,26 +229,76 @@ def square_of(a):
 
 
 @kernel(counts_references=False)
-def add_clipped(estimator, g, out):
-    """Add a finite gradient, clipped or truncated as a whole in the l2 norm."""
-    slack, unit = (len(g) + SLACK) * UNIT, 1.0
+def factor_out(g):
+    """Return a unit and the square of the length of a finite g in that unit.
+
+    Only where squares overflow or underflow is it the largest entry, or 0 if g is 0.
+    """
     square = square_of(g)
-    if not TINY_SQUARE < square < HUGE_SQUARE:
-        # Squares overflow or underflow: the largest entry is factored out.
-        unit = 0.0
-        for j in range(len(g)):
-            unit = max(unit, abs(g[j]))
-        if unit == 0.0:
-            return
-        square = 0.0
+    if TINY_SQUARE < square < HUGE_SQUARE:
+        return 1.0, square
+    unit, square = 0.0, 0.0
+    for j in range(len(g)):
+        unit = max(unit, abs(g[j]))
+    if unit > 0.0:
         for j in range(len(g)):
             square += (g[j] / unit) * (g[j] / unit)
-    # Length of g over ``unit`` that may stay, rounded down
-    limit = estimator.threshold / math.sqrt(square) * (1.0 - slack)
-    limit = max(limit - 1e-323, 0.0)  # subnormal numbers, as in `slope_limits`
+    return unit, square
+
+
+@kernel(counts_references=False)
+def length_that_stays(threshold, square, dim):
+    """Return the threshold over a length, rounded down."""
+    slack = (dim + SLACK) * UNIT
+    # Subnormal numbers are off by half a unit, as in `slope_limits`.
+    return max(threshold / math.sqrt(square) * (1.0 - slack) - 1e-323, 0.0)
+
+
+@kernel(counts_references=False)
+def add_clipped(own, data, is_run, count, memory, rng):
+    """Add one finite gradient, clipped as a whole in the l2 norm, see `ADD`."""
+    g, out = memory.scratch, memory.partial
+    unit, square = factor_out(g)
+    if unit == 0.0:
+        return
+    limit = length_that_stays(own.threshold, square, len(g))
     if unit <= limit:
         for j in range(len(g)):
             out[j] += g[j]
-    elif estimator.kind == CLIP:
+    else:
         for j in range(len(g)):
             out[j] += limit * (g[j] / unit)
+
+
+@kernel(counts_references=False)
+def add_truncated(own, data, is_run, count, memory, rng):
+    """Add one finite gradient if its l2 norm is small enough, see `ADD`."""
+    g, out = memory.scratch, memory.partial
+    unit, square = factor_out(g)
+    if unit == 0.0:
+        return
+    if unit <= length_that_stays(own.threshold, square, len(g)):
+        for j in range(len(g)):
+            out[j] += g[j]
+
+
+@kernel(counts_references=False)
+def add_to_bucket(own, data, is_run, count, memory, rng):
+    """Add one gradient, clipped by coordinates, to a random bucket, see `ADD`.
+
+    Products of a slope and a row may be infinite here, which is within every limit of a
+    coordinate.
+    """
+    g, bucket = memory.scratch, memory.buckets[below(rng, own.num_buckets)]
+    for j in range(len(g)):
+        bucket[j] += within(g[j], own.threshold)
+
+
+@kernel(counts_references=False)
+def add_softly(own, data, is_run, count, memory, rng):
+    """Add one gradient, softly truncated by coordinates, see `ADD`."""
+    g, out = memory.scratch, memory.partial
+    head, cubic = cubic_part(own.precision)
+    for j in range(len(g)):
+        a = g[j] / own.scale  # infinite, but not NaN: the slope is finite
+        out[j] += own.scale * soft_truncation(own.table, head, cubic, a)

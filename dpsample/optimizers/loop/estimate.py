@@ -14,16 +14,12 @@ import numpy as np
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into
-from dpsample.optimizers.loop.batches import (
-    REPLACEMENT,
-    below,
-)
 from dpsample.optimizers.loop.contributions import (
-    BUCKETS,
-    add_limited,
+    add_softly,
+    add_to_bucket,
     are_finite,
-    limit_slopes,
 )
+from dpsample.optimizers.loop.pieces import START
 from dpsample.problem.records import add_transposed, margins_of
 
 # How a run stands when a kernel returns, beside PAUSED.
@@ -45,27 +41,27 @@ NUM_ROWS = 13
 
 
 @kernel(counts_references=False)
-def own_slopes(data, pieces, margins, response, slopes, out):
+def own_slopes(data, loss, margins, response, slopes, out):
     """Turn margins, which are written to, into slopes; False if the loss failed."""
     out[0] = np.nan
-    pieces.loss_slope(data.loss_params, margins, response, slopes, out)
+    loss.slope(data.loss_params, margins, response, slopes, out)
     return out[0] == out[0]
 
 
 @kernel
-def smooth_slopes(data, pieces, estimator, count, memory):
-    """Replace margins by slopes of the envelope; False if the loss failed."""
+def smooth_slopes(data, loss, records, count, memory):
+    """Turn margins into slopes of the envelope, see `SLOPES`."""
     margins, slopes, trial = memory.margins, memory.slopes, memory.trial
     response, out = memory.response[:count], memory.out
     copy_into(margins[:count], trial[:count])
-    if not own_slopes(data, pieces, trial[:count], response, slopes[:count], out):
+    if not own_slopes(data, loss, trial[:count], response, slopes[:count], out):
         return False
     copy_into(trial[:count], memory.low[:count])
     copy_into(slopes[:count], memory.high[:count])
     for i in range(count):
-        c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
+        c = records.norms[memory.rows[i]] ** 2 / records.smoothing
         trial[i] = margins[i] - c * slopes[i]
-    if not own_slopes(data, pieces, trial[:count], response, slopes[:count], out):
+    if not own_slopes(data, loss, trial[:count], response, slopes[:count], out):
         return False
     num_open = 0
     for i in range(count):
@@ -75,13 +71,13 @@ def smooth_slopes(data, pieces, estimator, count, memory):
         for round_number in range(MAX_ROUNDS):
             for k in range(num_open):
                 i = int(b[RECORD, k])
-                c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
+                c = records.norms[memory.rows[i]] ** 2 / records.smoothing
                 b[GUESS, k] = next_guess(b, k, c, round_number)
                 b[VALUE, k] = margins[i] - c * b[GUESS, k]
             values, labels = b[VALUE][:num_open], b[RESPONSE][:num_open]
-            if not own_slopes(data, pieces, values, labels, b[SLOPE][:num_open], out):
+            if not own_slopes(data, loss, values, labels, b[SLOPE][:num_open], out):
                 return False
-            num_open = narrow(b, estimator, num_open, round_number, memory)
+            num_open = narrow(b, records, num_open, round_number, memory)
             if num_open == 0:
                 break
     return True
@@ -128,14 +124,14 @@ def next_guess(b, k, c, round_number):
 
 
 @kernel
-def narrow(b, estimator, num_open, round_number, memory):
+def narrow(b, records, num_open, round_number, memory):
     """Move an end of every bracket to its guess; keep those that are still open."""
     kept = 0
     for k in range(num_open):
         i = int(b[RECORD, k])
         found = b[GUESS, k]
         miss = b[SLOPE, k] - found
-        c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
+        c = records.norms[memory.rows[i]] ** 2 / records.smoothing
         # Rounding the margin moves phi' by its rounding error times phi''.
         curved = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]) / abs(b[HIGH, k] - b[LOW, k])
         tolerance = ROUNDING * (abs(found) + curved / c * abs(memory.margins[i]))
@@ -211,34 +207,15 @@ def add_scattered(data, rows, count, slopes, out):
 
 
 @kernel(counts_references=False)
-def is_run(batches, rows, count):
+def is_run(is_in_order, rows, count):
     """Whether a block holds consecutive records, enough for a matrix product.
 
     Never by chance: one record more or less in a sample would change the last bits of
     all other margins, and at kinks their slopes.
     """
-    in_order = batches.scheme != REPLACEMENT and len(batches.order) == 0
-    in_order = in_order and batches.rate >= 1.0
-    return in_order and count >= SMALLEST_RUN and count == rows[count - 1] - rows[0] + 1
-
-
-@kernel(counts_references=False)
-def block_slopes(data, pieces, moves, batches, estimator, theta, count, memory):
-    """Fill memory.slopes with d loss / d margin of the block's records."""
-    rows, margins = memory.rows, memory.margins
-    if is_run(batches, rows, count):  # one BLAS call
-        margins_of(data, theta, rows[0], rows[0] + count, margins[:count])
-    else:
-        scattered_margins(data, rows, count, theta, margins)
-    for i in range(count):
-        memory.response[i] = data.response[rows[i]]
-    if not estimator.is_total:
-        succeeded = moves.slopes(data, pieces, estimator, count, memory)
-        return succeeded and are_finite(memory.slopes, count)
-    keep_margins(count, memory)
-    if not moves.slopes(data, pieces, estimator, count, memory):
-        single_slopes(data, pieces, moves, estimator, count, memory)
-    return True
+    if is_in_order == 0 or count < SMALLEST_RUN:
+        return False
+    return count == rows[count - 1] - rows[0] + 1
 
 
 @kernel(counts_references=False)
@@ -249,115 +226,135 @@ def keep_margins(count, memory):
 
 
 @kernel(counts_references=False)
-def slopes_of(data, pieces, estimator, count, memory):
-    """Turn memory.margins into memory.slopes; False if a loss failed."""
+def slopes_of(data, loss, records, count, memory):
+    """Turn margins into slopes of the loss, see `SLOPES`."""
     margins, response = memory.margins[:count], memory.response[:count]
     slopes = memory.slopes[:count]
-    return own_slopes(data, pieces, margins, response, slopes, memory.out)
+    return own_slopes(data, loss, margins, response, slopes, memory.out)
 
 
-@kernel
-def single_slopes(data, pieces, moves, estimator, count, memory):
+@kernel(counts_references=False)
+def single_slopes(data, loss, pieces, count, memory):
     """Slopes of a block's records, one by one: a loss that fails gives NaN.
 
     A loss that raises at one record leaves the rest of its block undone, and the values
     of a block may cancel to NaN; neither must change another record's part. So margins
     are those of the first pass: in the last bit of another sum a kink is crossed.
     """
-    rows, margins = memory.rows[:count].copy(), memory.kept_margins
-    response, found = memory.response[:count].copy(), np.empty(count)
+    rows, response, found = memory.kept_rows, memory.kept_response, memory.kept_slopes
     for i in range(count):
-        memory.rows[0], memory.margins[0] = rows[i], margins[i]
+        rows[i], response[i] = memory.rows[i], memory.response[i]
+    for i in range(count):
+        memory.rows[0], memory.margins[0] = rows[i], memory.kept_margins[i]
         memory.response[0], memory.slopes[0] = response[i], np.nan
-        succeeded = moves.slopes(data, pieces, estimator, 1, memory)
+        succeeded = pieces.slopes(data, loss, pieces.records, 1, memory)
         found[i] = memory.slopes[0]
-        if estimator.smoothing > 0.0 and not succeeded:
+        if pieces.records.smoothing > 0.0 and not succeeded:
             found[i] = np.nan
-    copy_into(rows, memory.rows[:count])
-    copy_into(found, memory.slopes[:count])
-
-
-@kernel(counts_references=False)
-def add_whole(data, batches, estimator, count, memory, rng):
-    """As `add_block`, record by record."""
-    rows, slopes = memory.rows, memory.slopes
-    limit_slopes(estimator, rows, count, slopes)
     for i in range(count):
-        memory.scratch[:] = 0.0
-        add_scattered(data, rows[i:], 1, slopes[i:], memory.scratch)
-        add_vector(estimator, memory, rng)
+        memory.rows[i], memory.slopes[i] = rows[i], found[i]
 
 
 @kernel(counts_references=False)
-def add_block(data, batches, estimator, count, memory, rng):
-    """Add the block's gradients, as the estimator sees them, to its sums.
+def limited_slopes(data, loss, pieces, count, memory):
+    """Turn memory.margins into slopes that may be added; False if the loss failed."""
+    is_total = pieces.records.is_total != 0
+    if is_total:
+        keep_margins(count, memory)
+    if not pieces.slopes(data, loss, pieces.records, count, memory):
+        if not is_total:
+            return False
+        single_slopes(data, loss, pieces, count, memory)
+    if not (is_total or are_finite(memory.slopes, count)):
+        return False
+    pieces.limit(pieces.records, memory.rows, count, memory.slopes)
+    return True
+
+
+@kernel(counts_references=False)
+def add_margins(data, loss, pieces, is_in_order, theta, count, memory, rng):
+    """Add the gradients of a block's losses of margins, see `ADD_BLOCK`."""
+    rows, margins = memory.rows, memory.margins
+    run = is_run(is_in_order, rows, count)
+    if run:  # one BLAS call
+        margins_of(data, theta, rows[0], rows[0] + count, margins[:count])
+    else:
+        scattered_margins(data, rows, count, theta, margins)
+    for i in range(count):
+        memory.response[i] = data.response[rows[i]]
+    if not limited_slopes(data, loss, pieces, count, memory):
+        return False
+    pieces.add(pieces.own, data, run, count, memory, rng)
+    return True
+
+
+@kernel(counts_references=False)
+def add_records(data, loss, pieces, is_in_order, theta, count, memory, rng):
+    """Add single gradients of the block, see `ADD_BLOCK`.
+
+    Where estimates are total, a gradient that is not finite counts as 0.
+    """
+    for i in range(count):
+        row = memory.rows[i]
+        memory.scratch[:] = np.nan
+        loss.gradient(data.dense[row], data.response[row], theta, memory.scratch)
+        if not are_finite(memory.scratch, len(memory.scratch)):
+            if pieces.records.is_total == 0:
+                return False
+            memory.scratch[:] = 0.0
+        pieces.add(pieces.own, data, False, 1, memory, rng)
+    return True
+
+
+@kernel(counts_references=False)
+def add_block(own, data, is_run, count, memory, rng):
+    """Add the block's slopes times its rows, see `ADD`.
 
     Long sums lose less where blocks have their own: `perturbations.rounding_excess`.
     """
     rows, slopes = memory.rows, memory.slopes
-    limit_slopes(estimator, rows, count, slopes)
-    if is_run(batches, rows, count):
-        first = rows[0]
-        add_transposed(
-            data, slopes[:count], first, first + count, memory.scratch, memory.partial
-        )
+    if is_run:
+        stop = rows[0] + count
+        scratch, out = memory.scratch, memory.partial
+        add_transposed(data, slopes[:count], rows[0], stop, scratch, out)
     else:
         add_scattered(data, rows, count, slopes, memory.partial)
 
 
 @kernel(counts_references=False)
-def add_vector(estimator, memory, rng):
-    """Add one record's gradient, in memory.scratch, to the estimator's sums."""
-    bucket = 0
-    if estimator.kind == BUCKETS:
-        bucket = below(rng, estimator.num_buckets)
-    add_limited(estimator, memory.scratch, memory.buckets[bucket], memory.partial)
+def fill_gradient(data, memory, i):
+    """Fill memory.scratch with the gradient of the block's i-th record."""
+    memory.scratch[:] = 0.0
+    add_scattered(data, memory.rows[i:], 1, memory.slopes[i:], memory.scratch)
 
 
 @kernel(counts_references=False)
-def add_records(data, pieces, moves, batches, estimator, theta, count, memory, rng):
-    """Add single gradients of the block; False if one of them is not finite.
-
-    Where estimates are total, such a gradient counts as 0.
-    """
+def add_all_to_buckets(own, data, is_run, count, memory, rng):
+    """Add each record's gradient to a random bucket, see `ADD`."""
     for i in range(count):
-        row = memory.rows[i]
-        memory.scratch[:] = np.nan
-        pieces.record_gradient(
-            data.dense[row], data.response[row], theta, memory.scratch
-        )
-        if not are_finite(memory.scratch, len(memory.scratch)):
-            if not estimator.is_total:
-                return False
-            memory.scratch[:] = 0.0
-        add_vector(estimator, memory, rng)
-    return True
+        fill_gradient(data, memory, i)
+        add_to_bucket(own, data, False, 1, memory, rng)
 
 
 @kernel(counts_references=False)
-def add_margins(data, pieces, moves, batches, estimator, theta, count, memory, rng):
-    """Add the gradients of the block's losses of margins; False if the loss failed."""
-    if not block_slopes(data, pieces, moves, batches, estimator, theta, count, memory):
-        return False
-    moves.add(data, batches, estimator, count, memory, rng)
-    return True
+def add_all_softly(own, data, is_run, count, memory, rng):
+    """Add each record's gradient, softly truncated, see `ADD`."""
+    for i in range(count):
+        fill_gradient(data, memory, i)
+        add_softly(own, data, False, 1, memory, rng)
 
 
 @kernel(counts_references=False)
-def no_records(data, pieces, moves, batches, estimator, theta, count, memory, rng):
-    """Losses of the margin have no piece for single records."""
-    return False
+def divide(own, divisor, memory):
+    """Turn a sum into a mean, see `FINISH`."""
+    for j in range(len(memory.gradient)):
+        memory.gradient[j] /= divisor
 
 
 @kernel(counts_references=False)
-def no_means(estimator, memory):
-    """A sum is its own mean."""
-
-
-@kernel(counts_references=False)
-def central_means(estimator, memory):
-    """Turn bucket sums into means of their central order statistics."""
-    num_buckets, central = estimator.num_buckets, estimator.num_central
+def central_means(own, divisor, memory):
+    """Turn bucket sums into means of their central order statistics, see `FINISH`."""
+    num_buckets, central = own.num_buckets, own.num_central
     skipped = (num_buckets - central) // 2
     for j in range(len(memory.gradient)):
         for b in range(num_buckets):  # insertion sort: a dozen values
@@ -371,51 +368,49 @@ def central_means(estimator, memory):
         for b in range(skipped, skipped + central):
             total += memory.sorted[b]
         # The divisor is that of the whole batch; a bucket holds 1/Q of it.
-        memory.gradient[j] = total / central * num_buckets
+        memory.gradient[j] = total / central * num_buckets / divisor
+    memory.buckets[:] = 0.0
 
 
 @kernel(counts_references=False)
-def estimate(data, pieces, moves, batches, estimator, t, theta, memory, rng):
+def estimate(data, loss, phase, t, theta, memory, rng):
     """Fill memory.gradient with the estimate of step ``t``; return RUNNING or FAILED.
 
     No loss fails where the estimator is total. After PAUSED, between two blocks of the
     batch, the next call with the same arguments goes on.
     """
-    control, succeeded = memory.control, True
+    batches, estimator = phase.batches, phase.estimator
+    control, cursor = memory.control, START
     if control[STAGE] == IN_ESTIMATE:
         cursor = int(control[CURSOR])
         control[STAGE] = 0.0
     else:
         memory.gradient[:] = 0.0
-        if estimator.kind == BUCKETS:
-            memory.buckets[:] = 0.0
-        cursor = moves.first(batches, rng, t)
     while True:
-        count, cursor = moves.following(batches, rng, t, cursor, memory.rows)
-        if count == 0:
-            if batches.is_partial:
-                control[STAGE], control[CURSOR] = IN_ESTIMATE, AT_END
-                return PAUSED
-            break
-        memory.counts[0] += count
-        memory.partial[:] = 0.0
-        if pieces.takes_records:
-            succeeded = moves.records(
-                data, pieces, moves.inner, batches, estimator, theta, count, memory, rng
-            )
-        else:
-            succeeded = add_margins(
-                data, pieces, moves.inner, batches, estimator, theta, count, memory, rng
-            )
-        if not succeeded:
-            return FAILED
-        for j in range(len(memory.gradient)):
-            memory.gradient[j] += memory.partial[j]
-        if count == len(memory.rows) and is_due(control):
+        count, cursor = batches.batch(batches.own, rng, t, cursor, memory.rows)
+        if count > 0:
+            memory.partial[:] = 0.0
+            if not estimator.block(
+                data,
+                loss,
+                estimator.pieces,
+                batches.is_in_order,
+                theta,
+                count,
+                memory,
+                rng,
+            ):
+                return FAILED
+            for j in range(len(memory.gradient)):
+                memory.gradient[j] += memory.partial[j]
+            memory.counts[0] += count
+        if count < len(memory.rows):
+            if batches.is_partial == 0:
+                break
+            control[STAGE], control[CURSOR] = IN_ESTIMATE, AT_END
+            return PAUSED
+        if is_due(control):
             control[STAGE], control[CURSOR] = IN_ESTIMATE, cursor
             return PAUSED
-    if estimator.kind == BUCKETS:
-        moves.means(estimator, memory)
-    for j in range(len(memory.gradient)):
-        memory.gradient[j] /= estimator.divisor
+    estimator.finish(estimator.pieces.own, estimator.divisor, memory)
     return RUNNING

@@ -8,22 +8,47 @@ hold for every record.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
-
-import numpy as np
+from typing import Any, ClassVar, NamedTuple
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Piece
 from dpsample.core.spec import Spec
 from dpsample.optimizers.loop.contributions import (
-    BUCKETS,
-    CATONI,
-    CLIP,
     LARGEST,
-    MEAN,
     TOP,
-    TRUNCATE,
+    add_clipped,
+    add_softly,
+    add_to_bucket,
+    add_truncated,
+    bound_slopes,
+    clip_slopes,
+    truncate_slopes,
     truncation_table,
+)
+from dpsample.optimizers.loop.estimate import (
+    add_all_softly,
+    add_all_to_buckets,
+    add_block,
+    add_margins,
+    add_records,
+    central_means,
+    divide,
+    slopes_of,
+    smooth_slopes,
+)
+from dpsample.optimizers.loop.perturbations import rounding_excess
+from dpsample.optimizers.loop.pieces import (
+    ADD,
+    ADD_BLOCK,
+    FINISH,
+    LIMIT,
+    SLOPES,
+    BlockPieces,
+    EstimatorPieces,
+    RecordNumbers,
+    compile_piece,
 )
 from dpsample.privacy.curves.additive import up
 
@@ -40,24 +65,32 @@ class RecordLimits(NamedTuple):
     limits: Array  # (num_records,) of clipped slopes, or empty
     slope_bound: float  # public, of every slope of the loss
     is_total: bool  # whether no record may end the run
+    has_margins: bool = True  # whether the loss is one of the margin
 
 
-class EstimatorNumbers(NamedTuple):
-    """An estimator as the kernel reads it."""
+@by_address
+class ThresholdNumbers(NamedTuple):
+    """Norm that a gradient as a whole may have."""
 
-    kind: int
-    divisor: float  # constant by which the sum is divided
-    smoothing: float  # 0, or the strength lambda of a Moreau envelope
-    norms: Array  # (num_records,) of the rows; empty if nothing reads them
-    limits: Array  # (num_records,) of clipped slopes; empty if nothing is clipped
-    slope_bound: float  # of every slope, finite
-    is_total: int  # whether a loss that fails counts as 0 instead of ending the run
-    threshold: float = math.inf
-    num_buckets: int = 1
-    num_central: int = 1
-    scale: float = 1.0
-    precision: float = 1.0
-    table: Array = np.zeros((1, 1))  # of the soft truncation at that precision
+    threshold: float
+
+
+@by_address
+class BucketNumbers(NamedTuple):
+    """Numbers of bucket means."""
+
+    threshold: float  # of a coordinate
+    num_buckets: int
+    num_central: int
+
+
+@by_address
+class TruncationNumbers(NamedTuple):
+    """Numbers of a soft truncation."""
+
+    scale: float
+    precision: float
+    table: Array  # at that precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,31 +102,70 @@ class Estimator(Spec):
     smoothing : float
         lambda > 0 replaces each loss by its Moreau envelope min_v f(v) + lambda/2 |w -
         v|^2, which is lambda-smooth and keeps the Lipschitz constant; 0 leaves it.
+
+    Attributes
+    ----------
+    limit_piece : compiled function
+        Of signature `LIMIT`.
+    block_piece, record_piece : compiled functions
+        Of signature `ADD`: of a block's slopes, and of a single gradient.
+    finish_piece : compiled function
+        Of signature `FINISH`.
     """
 
     smoothing: float = 0.0
-    kind: ClassVar[int]
+    limit_piece: ClassVar[Piece] = staticmethod(bound_slopes)
+    block_piece: ClassVar[Piece] = staticmethod(add_block)
+    record_piece: ClassVar[Piece] = staticmethod(add_clipped)
+    finish_piece: ClassVar[Piece] = staticmethod(divide)
+    is_bounded: ClassVar[bool] = False  # whether it enforces its record bound
 
     def record_bound(self, dim: int) -> float:
         """Bound of one record's part in the sum, in the estimator's norm."""
         raise NotImplementedError
 
-    def numbers(self, records: RecordLimits, divisor: float) -> EstimatorNumbers:
-        """Return what the kernel reads; norms of the rows have exponent `q`."""
-        bound = records.slope_bound
-        if isinstance(self, Mean):
-            bound = min(bound, self.slope)
-        numbers = EstimatorNumbers(
-            kind=self.kind,
+    def numbers(self) -> tuple[Any, ...]:
+        """Return what the pieces read."""
+        return ThresholdNumbers(math.inf)
+
+    def compile(self, records: RecordLimits, divisor: float) -> EstimatorPieces:
+        """Return what the loop calls; norms of the rows have exponent `q`."""
+        numbers, own = self._record_numbers(records), self.numbers()
+        slopes = smooth_slopes if self.smoothing > 0.0 else slopes_of
+        block, add = add_records, self.record_piece
+        if records.has_margins:
+            block, add = add_margins, self.block_piece
+        pieces = BlockPieces(
+            slopes=compile_piece(slopes, SLOPES, numbers),
+            limit=compile_piece(self.limit_piece, LIMIT, numbers),
+            add=compile_piece(add, ADD, own),
+            own=own,
+            records=numbers,
+        )
+        return EstimatorPieces(
+            block=compile_piece(block, ADD_BLOCK, pieces),
+            pieces=pieces,
+            finish=compile_piece(self.finish_piece, FINISH, own),
             divisor=float(divisor),
-            smoothing=float(self.smoothing),
+        )
+
+    def rounding_excess(self, num_records: int, dim: int) -> float:
+        """Return `rounding_excess` of sums over so many records."""
+        return rounding_excess(num_records=num_records, dim=dim)
+
+    def _record_numbers(self, records: RecordLimits) -> RecordNumbers:
+        # A slope above its declared bound is mended where privacy rests on it.
+        bound = min(self._slope_bound(records), LARGEST)
+        return RecordNumbers(
             norms=records.norms,
             limits=records.limits,
-            # A slope above its declared bound is mended where privacy rests on it.
-            slope_bound=float(min(bound, LARGEST) if records.is_total else LARGEST),
+            slope_bound=float(bound if records.is_total else LARGEST),
+            smoothing=float(self.smoothing),
             is_total=int(records.is_total),
         )
-        return self._completed(numbers)
+
+    def _slope_bound(self, records: RecordLimits) -> float:
+        return records.slope_bound
 
     @property
     def q(self) -> float:
@@ -105,9 +177,10 @@ class Estimator(Spec):
         """Whether the kernel reads the norms of the rows, which take a pass."""
         return isinstance(self, LimitedMean) or self.smoothing > 0.0
 
-    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
-        """Add the numbers that only this estimator has."""
-        return numbers
+    @property
+    def num_sums(self) -> int:
+        """Number of sums that its own memory is for, at least 1."""
+        return 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +202,14 @@ class Mean(Estimator):
     lipschitz: float = math.inf
     slope: float = math.inf
     name: ClassVar[str] = "mean"
-    kind: ClassVar[int] = MEAN
 
     def record_bound(self, dim: int) -> float:
         """Return the declared Lipschitz constant."""
         del dim
         return self.lipschitz
+
+    def _slope_bound(self, records: RecordLimits) -> float:
+        return min(records.slope_bound, self.slope)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +217,7 @@ class LimitedMean(Estimator):
     """Base of means of gradients that are limited as a whole."""
 
     threshold: float
+    is_bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the threshold."""
@@ -152,8 +228,9 @@ class LimitedMean(Estimator):
         del dim
         return self.threshold
 
-    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
-        return numbers._replace(threshold=float(self.threshold))
+    def numbers(self) -> ThresholdNumbers:
+        """Return the threshold."""
+        return ThresholdNumbers(float(self.threshold))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +238,7 @@ class ClippedMean(LimitedMean):
     """Mean of g_i min(1, C / |g_i|_2)."""
 
     name: ClassVar[str] = "clipped_mean"
-    kind: ClassVar[int] = CLIP
+    limit_piece: ClassVar[Piece] = staticmethod(clip_slopes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +247,8 @@ class TruncatedMean(LimitedMean):
 
     row_norm: float = 2.0
     name: ClassVar[str] = "truncated_mean"
-    kind: ClassVar[int] = TRUNCATE
+    limit_piece: ClassVar[Piece] = staticmethod(truncate_slopes)
+    record_piece: ClassVar[Piece] = staticmethod(add_truncated)
 
     def __post_init__(self) -> None:
         """Check the threshold and the norm."""
@@ -196,7 +274,10 @@ class BucketedMedian(Estimator):
     num_buckets: int
     num_central: int = 1
     name: ClassVar[str] = "bucketed_median"
-    kind: ClassVar[int] = BUCKETS
+    block_piece: ClassVar[Piece] = staticmethod(add_all_to_buckets)
+    record_piece: ClassVar[Piece] = staticmethod(add_to_bucket)
+    finish_piece: ClassVar[Piece] = staticmethod(central_means)
+    is_bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check that the central values are in the middle."""
@@ -224,11 +305,26 @@ class BucketedMedian(Estimator):
         bound = 0.5 * self.width * ratio * math.sqrt(dim)
         return up(bound) if bound < math.inf else math.inf
 
-    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
-        return numbers._replace(
+    @property
+    def num_sums(self) -> int:
+        """Number of buckets."""
+        return self.num_buckets
+
+    def numbers(self) -> BucketNumbers:
+        """Return the limit of a coordinate, and the numbers of buckets."""
+        return BucketNumbers(
             threshold=0.5 * self.width,
             num_buckets=int(self.num_buckets),
             num_central=int(self.num_central),
+        )
+
+    def rounding_excess(self, num_records: int, dim: int) -> float:
+        """Return `rounding_excess` of bucket sums, which are not those of blocks."""
+        return rounding_excess(
+            num_records=num_records,
+            dim=dim,
+            num_central=self.num_central,
+            is_blocked=False,
         )
 
 
@@ -239,7 +335,9 @@ class CatoniMean(Estimator):
     scale: float
     precision: float = 1.0
     name: ClassVar[str] = "catoni_mean"
-    kind: ClassVar[int] = CATONI
+    block_piece: ClassVar[Piece] = staticmethod(add_all_softly)
+    record_piece: ClassVar[Piece] = staticmethod(add_softly)
+    is_bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the scale and the precision."""
@@ -251,9 +349,14 @@ class CatoniMean(Estimator):
         """l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""
         return up(PSI_BOUND * self.scale * math.sqrt(dim))
 
-    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
-        return numbers._replace(
+    def numbers(self) -> TruncationNumbers:
+        """Return the scale, and the table of the truncation."""
+        return TruncationNumbers(
             scale=float(self.scale),
             precision=float(self.precision),
             table=truncation_table(float(self.precision)),
         )
+
+    def rounding_excess(self, num_records: int, dim: int) -> float:
+        """Return `rounding_excess` of sums of soft truncations."""
+        return rounding_excess(num_records=num_records, dim=dim, is_soft=True)

@@ -1,8 +1,9 @@
 # mypy: allow-untyped-defs
 """The loop that every gradient-based algorithm shares, compiled once.
 
-Step t: query point -> gradient estimate -> noise -> move -> average. `Arguments` are
-what the kernels read of a problem and a recipe, the same for every run.
+Step t: batch -> estimate -> perturb -> advance -> average, by the C functions of
+`pieces`. `Arguments` are what the kernels read of a problem and a recipe, the same for
+every run.
 
 A step over all records pauses at the end of a window and goes on in the next one. Its
 blocks are those of records in memory, and so are the bits of its sums.
@@ -10,203 +11,80 @@ blocks are those of records in memory, and so are the bits of its sums.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numba import typeof, types
-from numpy.typing import NDArray
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.core.jit import f8, generator, i8, kernel, pointer, vector
-from dpsample.core.pauses import PAUSED, STAGE, is_due, new_control
+from dpsample.core.jit import kernel, pointer
+from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.domains import PROJECT
 from dpsample.losses import Loss
-from dpsample.losses.record_gradient import loop_pointers
+from dpsample.losses.record_gradient import RecordGradient, loop_pointers
 from dpsample.numerics.norms import norm
-from dpsample.optimizers.loop.advance import MOVES, end_stage, no_end, query_point
-from dpsample.optimizers.loop.batches import (
-    BLOCK,
-    FULL,
-    POISSON,
-    Full,
-    first_cursor,
-    first_of_sample,
-    next_block,
-    next_of_all,
-    next_of_sample,
-)
-from dpsample.optimizers.loop.contributions import BUCKETS, CATONI, slope_limits
+from dpsample.optimizers.loop.batches import Full
+from dpsample.optimizers.loop.contributions import FAR, slope_limits
 from dpsample.optimizers.loop.estimate import (
     AT_END,
     CURSOR,
     FAILED,
     IN_ESTIMATE,
-    add_block,
-    add_records,
-    add_whole,
-    central_means,
     estimate,
-    no_means,
-    no_records,
-    slopes_of,
-    smooth_slopes,
 )
-from dpsample.optimizers.loop.estimators import (
-    BucketedMedian,
-    Estimator,
-    LimitedMean,
-    RecordLimits,
+from dpsample.optimizers.loop.estimators import Estimator, LimitedMean, RecordLimits
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
+from dpsample.optimizers.loop.pieces import (
+    BLOCK,
+    FeasibleSet,
+    GradientPieces,
+    LossPieces,
+    Memory,
+    PhasePieces,
 )
-from dpsample.optimizers.loop.optimizer import Loop, Minimization, PhaseNumbers, Recipe
-from dpsample.optimizers.loop.perturbations import (
-    gaussian_noise,
-    generalized_noise,
-    no_noise,
-)
-from dpsample.optimizers.loop.scaled import HELD_BACK, NUM_SUMS, OUTSIDE
-from dpsample.optimizers.loop.steps import SCALED
+from dpsample.optimizers.loop.scaled import HELD_BACK, OUTSIDE
 from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 from dpsample.targets.gibbs import as_rows
 
-
-class LoopPieces(NamedTuple):
-    """C functions of a problem, one Numba type for all problems."""
-
-    loss_slope: Any
-    project: Any
-    record_gradient: Any  # of a loss that is no function of the margin
-    takes_records: int  # whether it is one
-
-
-class Inner(NamedTuple):
-    """C functions that those of a block call."""
-
-    slopes: Any
-    add: Any
-
-
-class Moves(NamedTuple):
-    """C functions of a phase: what it uses is compiled, and nothing else."""
-
-    inner: Inner
-    first: Any
-    following: Any
-    records: Any
-    means: Any
-    perturb: Any
-    advance: Any
-    end: Any
-
-
-class Memory(NamedTuple):
-    """State and scratch memory of one run."""
-
-    theta: Array  # (dim,) the iterate
-    aggregate: Array  # (dim,) of accelerated steps
-    anchor: Array  # (dim,) start of the phase
-    ball_center: Array  # (dim,) of the local ball
-    average: Array  # (dim,) weighted sum of the iterates
-    first_gradient: Array  # (dim,) sum over the first stage of a scaled descent
-    first_point: Array  # (dim,) of the points less the anchor, where those were read
-    scale: Array  # (6,) its other sums, see `scaled`
-    counts: NDArray[np.int64]  # gradients of single records
-    gradient: Array  # from here on scratch, (dim,)
-    partial: Array  # sum of one block
-    query: Array
-    middle: Array
-    scratch: Array
-    low_dim: Array
-    high_dim: Array
-    rows: NDArray[np.int64]  # (block,)
-    margins: Array
-    kept_margins: Array
-    slopes: Array
-    response: Array
-    low: Array
-    high: Array
-    trial: Array
-    buckets: Array  # (num_buckets, dim)
-    sorted: Array  # (num_buckets,)
-    out: Array  # (1,)
-    control: Array  # when to return to Python, see `_pauses`
-
-
-def new_memory(dim: int, num_buckets: int = 1) -> Memory:
-    """Memory of one run, zeros; ``dim`` is that of the parameters."""
-    sizes: dict[str, Any] = dict.fromkeys(
-        ("rows", "margins", "kept_margins", "slopes", "response"), BLOCK
-    )
-    sizes |= dict.fromkeys(("low", "high", "trial"), BLOCK)
-    sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
-    sizes |= {"out": 1, "scale": NUM_SUMS}
-    kinds = {"counts": np.int64, "rows": np.int64}
-    arrays = {
-        name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
-        for name in Memory._fields
-    }
-    return Memory(**arrays | {"control": new_control()})
+# Batches of all records draw nothing.
+NO_DRAWS = np.random.default_rng(0)
 
 
 @kernel
-def descend(data, body, pieces, phase, memory, rng, start, stop):
+def descend(data, loss, feasible, phase, memory, rng, start, stop):
     """Take steps ``start``, ..., ``stop - 1`` of a phase, or fewer if a pause is due.
 
     Returns the step that comes next, perhaps one that has begun, or -1 if a loss
-    failed. The references that came
-    with the arguments are given back here, not in each step.
+    failed. References are counted here, not in each step.
     """
-    return take_steps(data, body, pieces, phase, memory, rng, start, stop)
+    return take_steps(data, loss, feasible, phase, memory, rng, start, stop)
 
 
 @kernel(counts_references=False)
-def take_steps(data, body, pieces, phase, memory, rng, start, stop):
+def take_steps(data, loss, feasible, phase, memory, rng, start, stop):
     """Take steps as `descend`; return the step that comes next, or -1."""
+    noise, step, average = phase.noise, phase.step, phase.average
+    num_steps = phase.num_steps
     for t in range(start, stop):
-        point = query_point(
-            phase.step, t, memory.theta, memory.aggregate, memory.middle
-        )
-        outcome = estimate(
-            data,
-            pieces,
-            phase.moves,
-            phase.batches,
-            phase.estimator,
-            t,
-            point,
-            memory,
-            rng,
-        )
+        point = memory.middle if phase.reads_middle else memory.theta
+        outcome = estimate(data, loss, phase, t, point, memory, rng)
         if outcome == PAUSED:
             return t
         if outcome == FAILED:
             return -1
-        phase.moves.perturb(phase.noise, rng, memory.scratch, memory.gradient)
-        is_scaled = phase.step.kind == SCALED
-        phase.moves.advance(body, pieces, phase.step, t, phase.num_steps, memory, rng)
-        if len(phase.weights) > 0:
-            weight = phase.weights[t if len(phase.weights) > 1 else 0]
-            for j in range(len(memory.theta)):
-                memory.average[j] += weight * memory.theta[j]
-        if is_scaled and t == phase.num_steps - 1:
-            weight = phase.num_steps * phase.weights[0] if len(phase.weights) else 1.0
-            phase.moves.end(body, pieces, phase.step, weight, memory)
+        noise.perturb(noise.own, rng, memory.scratch, memory.gradient)
+        step.advance(feasible, step.own, t, num_steps, memory, rng)
+        average.average(feasible, average.own, t, num_steps, memory)
         if is_due(memory.control):
             return t + 1
     return stop
-
-
-@functools.cache
-def _memory_type():
-    return typeof(new_memory(1))
 
 
 class _Kept:
@@ -215,14 +93,8 @@ class _Kept:
     def __init__(self, problem: Problem) -> None:
         self.home, self.facts = problem.home, problem.facts
         self.body = problem.domain.body(problem.dim)
-        slope, gradient, takes_records = loop_pointers(problem.loss)
-        self.pieces = LoopPieces(
-            loss_slope=slope,
-            project=pointer(problem.domain.project_piece, PROJECT),
-            record_gradient=gradient,
-            takes_records=takes_records,
-        )
-        self.moves: dict[tuple[Any, ...], Moves] = {}
+        self.project = pointer(problem.domain.project_piece, PROJECT)
+        self.loss = LossPieces(*loop_pointers(problem.loss))
         self.norms: dict[float, Array] = {}  # of the rows, by exponent
 
 
@@ -255,8 +127,13 @@ class Arguments:
         self.loss_params: Array | None = None  # the problem's own
         if self.is_in_memory:
             self.data = _clipped(problem.data, recipe.entry_bound)
-        kept = _kept_of(problem)
-        self.body, self.pieces, self._known = kept.body, kept.pieces, kept.moves
+        kept, self.is_total = _kept_of(problem), recipe.is_noisy
+        reach = FAR if self.is_total else math.inf
+        self.feasible, self.loss = (
+            FeasibleSet(kept.body, kept.project, reach),
+            kept.loss,
+        )
+        self._has_margins = not isinstance(problem.loss, RecordGradient)
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
         self._norms = kept.norms if math.isinf(recipe.entry_bound) else {}
@@ -265,18 +142,16 @@ class Arguments:
             self._norms[q] = np.concatenate(list(found))
         self._limits: dict[tuple[float, float], Array] = {}
         self._slope_bound = problem.facts.slope_bound
-        self.is_total = recipe.is_noisy
         others = (getattr(phase, "wall_loss", None) for phase in recipe.phases)
         loss: Loss | None = next(filter(None, others), None)
         self._at_wall = None if loss is None else self._with_loss(loss)
-        buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
-        self.num_buckets = max(buckets, default=1)
+        self.num_buckets = max((e.num_sums for e in estimators), default=1)
 
     def _with_loss(self, loss: Loss) -> Arguments:
         """Return the same for another loss of the margins."""
         found = copy(self)
         found.loss_params = loss.params
-        found.pieces = self.pieces._replace(loss_slope=loss.pointers[1])
+        found.loss = self.loss._replace(slope=loss.slope_pointer)
         if self.is_in_memory:
             found.data = self.data._replace(loss_params=loss.params)
         return found
@@ -286,97 +161,31 @@ class Arguments:
         is_held = memory.scale[OUTSIDE] >= HELD_BACK
         return self._at_wall if is_held and self._at_wall else self
 
-    def numbers(self, loop: Loop, rng: np.random.Generator) -> PhaseNumbers:
-        """One loop as the kernel reads it."""
-        records = RecordLimits(
-            norms=self._norms.get(loop.estimator.q, np.empty(0)),
-            limits=self._limits_of(loop.estimator),
-            slope_bound=self._slope_bound,
-            is_total=self.is_total,
-        )
-        numbers = loop.numbers(self.home, records, rng, dim=self.dim)
-        key = (
-            self.is_in_memory,
-            numbers.batches.scheme,
-            numbers.estimator.kind,
-            numbers.estimator.smoothing > 0.0,
-            numbers.noise.kind,
-            numbers.step.kind,
-        )
-        if key not in self._known:
-            self._known[key] = self._moves(numbers, rng)
-        return numbers._replace(moves=self._known[key])
+    def phase(self, loop: Loop, rng: np.random.Generator) -> PhasePieces:
+        """One loop as its kernel reads it."""
+        limits = self._records(loop.estimator)
+        return loop.compile(self.home.num_records, limits, rng, dim=self.dim)
 
-    def _moves(self, numbers: PhaseNumbers, rng: np.random.Generator) -> Moves:
-        data = (
-            self.data
-            if self.is_in_memory
-            else next(iter(self.home.windows(0, 1, BLOCK)))[1]
-        )
-        kinds = {
-            "data": typeof(data),
-            "body": typeof(self.body),
-            "pieces": typeof(self.pieces),
-            "batches": typeof(numbers.batches),
-            "estimator": typeof(numbers.estimator),
-            "noise": typeof(numbers.noise),
-            "step": typeof(numbers.step),
-            "memory": _memory_type(),
-            "rng": generator,
-            "v": vector,
-            "i": i8,
-            "f": f8,
-            "rows": types.int64[::1],
-        }
+    def gradient(self, loop: Loop, rng: np.random.Generator) -> GradientPieces:
+        """Batches and estimator of a loop as kernels read them."""
+        limits = self._records(loop.estimator)
+        return loop.compile_gradient(self.home.num_records, limits, rng)
 
-        def made(function, words, returned=types.void):
-            return pointer(function, returned(*(kinds[word] for word in words.split())))
-
-        estimator, scheme = numbers.estimator, numbers.batches.scheme
-        smooth = smooth_slopes if estimator.smoothing > 0.0 else slopes_of
-        add = add_whole if estimator.kind in (BUCKETS, CATONI) else add_block
-        block = "batches estimator i memory rng"
-        inner = Inner(
-            slopes=made(smooth, "data pieces estimator i memory", types.boolean),
-            add=made(add, "data " + block),
-        )
-        kinds["inner"] = typeof(inner)
-        noises = no_noise, gaussian_noise, generalized_noise
-        is_sample = scheme == POISSON
-        records = add_records if self.pieces.takes_records else no_records
-        means = central_means if estimator.kind == BUCKETS else no_means
-        end = end_stage if numbers.step.kind == SCALED else no_end
-        return Moves(
-            inner=inner,
-            first=made(
-                first_of_sample if is_sample else first_cursor, "batches rng i", i8
-            ),
-            following=made(
-                next_of_sample
-                if is_sample
-                else next_of_all
-                if scheme == FULL
-                else next_block,
-                "batches rng i i rows",
-                types.UniTuple(i8, 2),
-            ),
-            records=made(
-                records,
-                "data pieces inner batches estimator v i memory rng",
-                types.boolean,
-            ),
-            means=made(means, "estimator memory"),
-            perturb=made(noises[numbers.noise.kind], "noise rng v v"),
-            advance=made(MOVES[numbers.step.kind], "body pieces step i i memory rng"),
-            end=made(end, "body pieces step f memory"),
-        )
-
-    def windows(self, numbers: PhaseNumbers) -> Windows | None:
+    def windows(self, pieces: PhasePieces | GradientPieces) -> Windows | None:
         """Windows of records that are not in memory; None if they are."""
         if self.is_in_memory:
             return None
         clip = partial(_clipped, bound=self.entry_bound, params=self.loss_params)
-        return Windows(self.home, numbers, clip)
+        return Windows(self.home, pieces, clip)
+
+    def _records(self, estimator: Estimator) -> RecordLimits:
+        return RecordLimits(
+            norms=self._norms.get(estimator.q, np.empty(0)),
+            limits=self._limits_of(estimator),
+            slope_bound=self._slope_bound,
+            is_total=self.is_total,
+            has_margins=self._has_margins,
+        )
 
     def _limits_of(self, estimator: Estimator) -> Array:
         """Largest slope of every record, once for all phases of one threshold."""
@@ -421,28 +230,28 @@ class Windows:
     """Calls of kernels that read a phase's records, one step at a time."""
 
     def __init__(
-        self, home: Home, numbers: PhaseNumbers, clip: Callable[[Data], Data]
+        self,
+        home: Home,
+        pieces: PhasePieces | GradientPieces,
+        clip: Callable[[Data], Data],
     ) -> None:
-        self.home, self.numbers, self.clip = home, numbers, clip
-        self.first, self.last = numbers.batches.first, numbers.batches.last
+        self.home, self.pieces, self.clip = home, pieces, clip
         self.parts = self._parts()
-        self.given: tuple[Data, PhaseNumbers] | None = None
+        self.given: tuple[Data, Any] | None = None
 
-    def _parts(self) -> Iterator[tuple[Data, PhaseNumbers]]:
-        """Windows of one step: records, and numbers that count from their first."""
-        batches, estimator = self.numbers.batches, self.numbers.estimator
-        for start, part in self.home.windows(self.first, self.last, BLOCK):
+    def _parts(self) -> Iterator[tuple[Data, Any]]:
+        """Windows of one step: records, and pieces that count from their first."""
+        batches, estimator = self.pieces.batches, self.pieces.estimator
+        for start, part in self.home.windows(batches.first, batches.last, BLOCK):
             stop = start + part.num_records
-            is_partial = int(stop < self.last)
-            local = batches._replace(first=0, last=stop - start, is_partial=is_partial)
-            limits = {
-                name: np.ascontiguousarray(getattr(estimator, name)[start:stop])
-                for name in ("norms", "limits")
-            }
-            now = self.numbers._replace(
-                batches=local, estimator=estimator._replace(**limits)
+            local = Full(last=stop - start).compile(stop - start, NO_DRAWS)
+            yield (
+                self.clip(part),
+                self.pieces._replace(
+                    batches=local._replace(is_partial=int(stop < batches.last)),
+                    estimator=estimator.with_records(start, stop),
+                ),
             )
-            yield self.clip(part), now
 
     def call(
         self, control: Array, kernel: Callable[..., int], fixed: Any, *rest: Any
@@ -451,8 +260,8 @@ class Windows:
         while True:
             if self.given is None:
                 self.given = next(self.parts)
-            data, numbers = self.given
-            outcome = pauses.call(control, kernel, data, *fixed, numbers, *rest)
+            data, pieces = self.given
+            outcome = pauses.call(control, kernel, data, *fixed, pieces, *rest)
             if control[STAGE] == IN_ESTIMATE and control[CURSOR] != AT_END:
                 return outcome
             self.given = None

@@ -2,8 +2,8 @@
 
 A phase is a gradient loop or a certified minimization. A loop is one choice in each of
 five slots: batches, estimator, noise, step, average. Slots hold small frozen specs;
-`Loop.numbers` turns them into one NamedTuple, the same compiled type for every
-algorithm, so the loop compiles once.
+`Loop.compile` turns them into C functions and their numbers, one compiled type for
+every algorithm, so the loop compiles once.
 
 Clipping the gradients of phi(<a, w>) gives gradients of another convex loss: gradient
 steps contract and minimizers move little, which is what output and objective
@@ -20,7 +20,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -28,54 +28,26 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec, frozen
 from dpsample.losses import Loss
-from dpsample.optimizers.loop.batches import (
-    Allocated,
-    Batches,
-    Full,
-    Poisson,
-    Slices,
-    WithReplacement,
-)
+from dpsample.optimizers.loop.batches import Batches, Full
 from dpsample.optimizers.loop.contributions import FAR, LEAST_BOUND
 from dpsample.optimizers.loop.estimators import (
-    BucketedMedian,
-    CatoniMean,
     ClippedMean,
     Estimator,
-    LimitedMean,
     Mean,
     RecordLimits,
-    TruncatedMean,
 )
-from dpsample.optimizers.loop.perturbations import (
-    NoNoise,
-    Perturbation,
-    rounding_excess,
-)
-from dpsample.optimizers.loop.steps import FrankWolfeStep, Step
+from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation
+from dpsample.optimizers.loop.pieces import GradientPieces, PhasePieces
+from dpsample.optimizers.loop.steps import Step
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import Home
 from dpsample.problem.problem import Problem
-from dpsample.problem.records import Data
 
 # Smaller noise has no grid of normal numbers.
 LEAST_NOISE = 1e-279
 
 EQUAL_WEIGHTS = frozen(np.ones(1))  # of all iterates
-
-
-class PhaseNumbers(NamedTuple):
-    """One loop as the kernel reads it."""
-
-    batches: Any
-    estimator: Any
-    noise: Any
-    step: Any
-    weights: Array  # of the iterates after each step, or one; empty: the last iterate
-    num_steps: int
-    moves: Any = ()  # C functions, see `loop.Moves`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,48 +95,44 @@ class Loop:
     keeps_anchor: bool = False
     wall_loss: Loss | None = None
 
-    def numbers(
+    def compile(
         self,
-        data: Data | Home,
+        num_records: int,
         records: RecordLimits,
         rng: np.random.Generator,
         *,
         dim: int,
-    ) -> PhaseNumbers:
-        """Return what the kernel reads."""
-        batches = self.batches.numbers(data.num_records, rng)
-        divisor: float = batches.size  # or, for random batches, their mean size
-        if isinstance(self.batches, Poisson | Allocated):
-            divisor = batches.rate * (batches.last - batches.first)
+    ) -> PhasePieces:
+        """Return what the loop calls, and the numbers of this run."""
+        gradient = self.compile_gradient(num_records, records, rng)
         weights = np.empty(0) if self.weights is None else self.weights
-        reach = FAR if records.is_total else math.inf
-        return PhaseNumbers(
-            batches=batches,
-            estimator=self.estimator.numbers(records, divisor),
-            noise=self.noise.numbers(self._excess(data.num_records, dim)),
-            step=self.step.numbers(dim)._replace(reach=reach),
-            weights=np.array(weights, dtype=np.float64),
+        return PhasePieces(
+            batches=gradient.batches,
+            estimator=gradient.estimator,
+            noise=self.noise.compile(self._excess(num_records, dim)),
+            step=self.step.compile(dim),
+            average=self.step.compile_average(np.array(weights, dtype=np.float64)),
             num_steps=int(self.num_steps),
+            reads_middle=int(self.step.reads_middle),
+        )
+
+    def compile_gradient(
+        self, num_records: int, records: RecordLimits, rng: np.random.Generator
+    ) -> GradientPieces:
+        """Return the batches and the estimator alone."""
+        divisor = self.batches.mean_size(num_records)
+        return GradientPieces(
+            batches=self.batches.compile(num_records, rng),
+            estimator=self.estimator.compile(records, divisor),
         )
 
     def _excess(self, num_records: int, dim: int) -> float:
         """Share of the noise that makes up for rounding errors of the estimates."""
-        estimator, largest = self.estimator, self.largest_batch(num_records)
-        if not isinstance(estimator, BucketedMedian):
-            is_soft = isinstance(estimator, CatoniMean)
-            return rounding_excess(num_records=largest, dim=dim, is_soft=is_soft)
-        central = estimator.num_central
-        return rounding_excess(
-            num_records=largest, dim=dim, num_central=central, is_blocked=False
-        )
+        return self.estimator.rounding_excess(self.largest_batch(num_records), dim)
 
     def largest_batch(self, num_records: int) -> int:
         """Return the most records that a step can read."""
-        batches = self.batches
-        if isinstance(batches, Slices | WithReplacement):
-            return batches.size
-        last = num_records if batches.last is None else batches.last
-        return last - batches.first
+        return self.batches.largest(num_records)
 
     def weight_of(self, num_steps: int) -> float:
         """Sum of the weights of the first steps."""
@@ -190,25 +158,13 @@ class Loop:
     @property
     def is_noisy(self) -> bool:
         """Whether a step, a choice of a vertex or the output is perturbed."""
-        if isinstance(self.step, FrankWolfeStep):
-            return math.isfinite(self.step.selection)
-        is_perturbed = float(self.noise.numbers().scale) >= LEAST_NOISE
-        return is_perturbed or self.output_stddev >= LEAST_NOISE
+        is_perturbed = max(self.noise.scale, self.output_stddev) >= LEAST_NOISE
+        return is_perturbed or self.step.is_noisy
 
     def check_fits(self, num_records: int) -> None:
         """Fail unless every batch lies within the records."""
-        batches = self.batches
-        _check_range(batches.first, batches.last, num_records)
-        last = num_records if batches.last is None else batches.last
-        if isinstance(batches, Slices):
-            read = batches.size * self.num_steps
-            if read > last - batches.first:
-                given = f"<= {last - batches.first} records of the phase"
-                check.fail("num_steps * size", given, read)
-        if isinstance(batches, Allocated):
-            steps = batches.num_batches * batches.num_epochs
-            if self.num_steps != steps:
-                check.fail("num_steps", f"{steps}, those of all epochs", self.num_steps)
+        _check_range(self.batches.first, self.batches.last, num_records)
+        self.batches.check_steps(self.num_steps, num_records)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -496,7 +452,6 @@ def start_distance(facts: PublicFacts, distance: float | None) -> float:
     return facts.radius if distance is None else min(distance, facts.radius)
 
 
-BOUNDED = (LimitedMean, BucketedMedian, CatoniMean)
 REMEDY = (
     "Use DPSGD, NoisyGD, NoisySGD or ClippedGD(noise='steps') with a clip, "
     "PrivateProximalSGD or AcceleratedClippedSGD."
@@ -519,16 +474,14 @@ def _needs_margin(phase: Phase, is_private: bool) -> str:
     estimator = phase.estimator
     if estimator.smoothing > 0.0:
         return "takes Moreau envelopes of a loss of the margin"
-    if isinstance(estimator, TruncatedMean) and estimator.q != 2.0:
+    if estimator.q != 2.0:
         return "truncates gradients in a norm other than the l2 norm"
     if not is_private:
         return ""
     if phase.output_stddev > 0.0:
         return "perturbs its output: clipped descent can move it far"
-    if math.isinf(estimator.record_bound(1)) or not isinstance(estimator, BOUNDED):
+    if math.isinf(estimator.record_bound(1)) or not estimator.is_bounded:
         return "trusts a Lipschitz constant that no clipping enforces"
-    if isinstance(phase.noise, NoNoise):
-        step = phase.step
-        if not (isinstance(step, FrankWolfeStep) and math.isfinite(step.selection)):
-            return "adds no noise to its steps"
+    if isinstance(phase.noise, NoNoise) and not phase.step.is_noisy:
+        return "adds no noise to its steps"
     return ""

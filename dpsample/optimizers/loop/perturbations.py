@@ -22,18 +22,26 @@ noise is drawn and added in doubles, which no certificate counts.
 
 import math
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.jit import kernel
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Piece, kernel
 from dpsample.core.spec import Spec
 from dpsample.noise import ConeTable, cone_table
 from dpsample.noise.generalized_gaussian import fill_generalized_gaussian
 from dpsample.noise.law import add_gaussian, grid_step
-from dpsample.optimizers.loop.batches import BLOCK, Batches, Poisson, Slices
+from dpsample.optimizers.loop.batches import Batches, Poisson, Slices
+from dpsample.optimizers.loop.pieces import (
+    BLOCK,
+    PERTURB,
+    NoisePieces,
+    Own,
+    compile_piece,
+)
 from dpsample.privacy import (
     allocated_noise_multiplier,
     gdp_from_budget,
@@ -50,48 +58,81 @@ from dpsample.privacy.accounting.events import (
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
 
-NONE, GAUSSIAN, GENERALIZED = range(3)
 UNIT = 2.0**-53
 SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
 Scheme = Literal["poisson", "disjoint", "shuffle", "best"]
 SCHEMES = ("poisson", "disjoint", "shuffle", "best")
 
 
-class NoiseNumbers(NamedTuple):
-    """Noise as the kernel reads it."""
+@by_address
+class GaussianNumbers(NamedTuple):
+    """Gaussian noise as its kernel reads it."""
 
-    kind: int
+    scale: float
+    step: float  # of the grid on which noisy estimates lie
+
+
+@by_address
+class GeneralizedNumbers(NamedTuple):
+    """Generalized Gaussian noise as its kernel reads it."""
+
     scale: float
     copies: int
     table: ConeTable
     step: float  # of the grid on which noisy estimates lie
 
 
-@cache
-def _unread_table() -> ConeTable:
-    """Table of noise that reads none: one compiled type for all."""
-    return cone_table(2.0)
+@kernel(counts_references=False)
+def add_nothing(own, rng, scratch, gradient):
+    """Leave the gradient as it is, see `PERTURB`."""
+
+
+@kernel(counts_references=False)
+def add_gaussian_noise(own, rng, scratch, gradient):
+    """Add Gaussian noise in real arithmetic, see `PERTURB`."""
+    add_gaussian(rng, own.scale, own.step, gradient)
+
+
+@kernel(counts_references=False)
+def add_generalized_noise(own, rng, scratch, gradient):
+    """Add generalized Gaussian noise in doubles, see `PERTURB`.
+
+    The grid hides the last bits, but the law of the noise is that of doubles.
+    """
+    for _ in range(own.copies):
+        fill_generalized_gaussian(rng, own.table, own.scale, scratch)
+        for j in range(len(gradient)):
+            gradient[j] += scratch[j] / own.copies
+    for j in range(len(gradient)):
+        gradient[j] = own.step * np.rint(gradient[j] / own.step)
 
 
 class Perturbation(Spec):
-    """Base of all perturbations."""
+    """Base of all perturbations.
 
-    kind: ClassVar[int]
-    extra_bits = 0  # of the grid
+    Attributes
+    ----------
+    piece : compiled function
+        Of signature `PERTURB`.
+    """
 
-    def numbers(self, excess: float = 0.0) -> NoiseNumbers:
-        """Return what the kernel reads; the noise is 1 + ``excess`` times as large."""
-        scale, copies, table = self._fields()
-        scale *= 1.0 + excess
-        kind, step = self.kind, 0.0
-        if kind != NONE and scale > 0.0:
-            step = grid_step(scale / copies) * 2.0**-self.extra_bits
-        else:
-            kind = NONE
-        return NoiseNumbers(kind, scale, copies, table, step)
+    piece: ClassVar[Piece]
 
-    def _fields(self) -> tuple[float, int, ConeTable]:
-        return 0.0, 1, _unread_table()
+    @property
+    def scale(self) -> float:
+        """Scale of the noise in one coordinate; 0: there is none."""
+        return 0.0
+
+    def numbers(self, excess: float = 0.0) -> tuple[Any, ...]:
+        """Return what the piece reads; the noise is 1 + ``excess`` times as large."""
+        raise NotImplementedError
+
+    def compile(self, excess: float = 0.0) -> NoisePieces:
+        """Return what the loop calls."""
+        piece, own = self.piece, self.numbers(excess)
+        if self.scale == 0.0:
+            piece, own = add_nothing, Own()
+        return NoisePieces(perturb=compile_piece(piece, PERTURB, own), own=own)
 
 
 @dataclass(frozen=True)
@@ -99,7 +140,12 @@ class NoNoise(Perturbation):
     """Nothing: the textbook algorithm."""
 
     name: ClassVar[str] = "none"
-    kind: ClassVar[int] = NONE
+    piece: ClassVar[Piece] = staticmethod(add_nothing)
+
+    def numbers(self, excess: float = 0.0) -> Own:
+        """Return none."""
+        del excess
+        return Own()
 
 
 @dataclass(frozen=True)
@@ -113,14 +159,22 @@ class GaussianNoise(Perturbation):
     stddev: float
     extra_bits: int = 0
     name: ClassVar[str] = "gaussian"
-    kind: ClassVar[int] = GAUSSIAN
+    piece: ClassVar[Piece] = staticmethod(add_gaussian_noise)
 
     def __post_init__(self) -> None:
         """Check the size."""
         check.non_negative(stddev=self.stddev)
 
-    def _fields(self) -> tuple[float, int, ConeTable]:
-        return float(self.stddev), 1, _unread_table()
+    @property
+    def scale(self) -> float:
+        """Standard deviation."""
+        return float(self.stddev)
+
+    def numbers(self, excess: float = 0.0) -> GaussianNumbers:
+        """Return the standard deviation and the grid."""
+        scale = self.scale * (1.0 + excess)
+        step = grid_step(scale) * 2.0**-self.extra_bits if scale > 0.0 else 0.0
+        return GaussianNumbers(scale, step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +185,7 @@ class GeneralizedGaussianNoise(Perturbation):
     sigma: float
     copies: int = 1
     name: ClassVar[str] = "generalized_gaussian"
-    kind: ClassVar[int] = GENERALIZED
+    piece: ClassVar[Piece] = staticmethod(add_generalized_noise)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -139,8 +193,16 @@ class GeneralizedGaussianNoise(Perturbation):
         check.non_negative(sigma=self.sigma)
         check.integer(1, copies=self.copies)
 
-    def _fields(self) -> tuple[float, int, ConeTable]:
-        return float(self.sigma), int(self.copies), cone_table(self.r)
+    @property
+    def scale(self) -> float:
+        """Scale of one of the vectors."""
+        return float(self.sigma)
+
+    def numbers(self, excess: float = 0.0) -> GeneralizedNumbers:
+        """Return the scale, the grid and the table that vectors are drawn by."""
+        scale = self.scale * (1.0 + excess)
+        step = grid_step(scale / self.copies) if scale > 0.0 else 0.0
+        return GeneralizedNumbers(scale, int(self.copies), cone_table(self.r), step)
 
 
 def rounding_excess(
@@ -357,43 +419,3 @@ def forecast(scheme: Scheme, budget: Budget | None, count: int) -> NoiseForecast
         local = shuffle_local_noise(budget, num_records=count).noise_multiplier
     gdp = gdp_of(budget)
     return NoiseForecast(scheme, count, gdp, SHIFTS[budget.relation], local)
-
-
-@kernel(counts_references=False)
-def no_noise(noise, rng, scratch, gradient):
-    """Nothing."""
-
-
-@kernel(counts_references=False)
-def gaussian_noise(noise, rng, scratch, gradient):
-    """Add Gaussian noise, in real arithmetic."""
-    if noise.kind == GAUSSIAN:  # numbers may have been replaced by none
-        add_gaussian(rng, noise.scale, noise.step, gradient)
-
-
-@kernel(counts_references=False)
-def generalized_noise(noise, rng, scratch, gradient):
-    for _ in range(noise.copies):
-        fill_generalized_gaussian(rng, noise.table, noise.scale, scratch)
-        for j in range(len(gradient)):
-            gradient[j] += scratch[j] / noise.copies
-    for j in range(len(gradient)):
-        gradient[j] = noise.step * np.rint(gradient[j] / noise.step)
-
-
-@kernel(counts_references=False)
-def perturb(noise, rng, scratch, gradient):
-    """Add one draw of the noise to ``gradient`` and round to its grid.
-
-    Gaussian noise is added in real arithmetic, generalized Gaussian noise in doubles:
-    there the grid hides the last bits, but the law of the noise is that of doubles.
-    """
-    if noise.kind == GAUSSIAN:
-        add_gaussian(rng, noise.scale, noise.step, gradient)
-    elif noise.kind == GENERALIZED:
-        for _ in range(noise.copies):
-            fill_generalized_gaussian(rng, noise.table, noise.scale, scratch)
-            for j in range(len(gradient)):
-                gradient[j] += scratch[j] / noise.copies
-        for j in range(len(gradient)):
-            gradient[j] = noise.step * np.rint(gradient[j] / noise.step)

@@ -59,7 +59,7 @@ HELD_BACK = 1.5
 @kernel(counts_references=False)
 def scaled_size(step, memory):
     """Size of a step: eta as it is now, at most the longest."""
-    return min(step.sizes[0] * memory.scale[FACTOR], step.longest)
+    return min(step.size * memory.scale[FACTOR], step.longest)
 
 
 @kernel(counts_references=False)

@@ -45,13 +45,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.numerics.exact import exact_normal
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.advance import into_both
-from dpsample.optimizers.loop.contributions import are_finite, limit_slopes
 from dpsample.optimizers.loop.estimate import (
     CERTIFIED,
     CURSOR,
@@ -59,9 +59,8 @@ from dpsample.optimizers.loop.estimate import (
     RUNNING,
     add_scattered,
     estimate,
-    keep_margins,
+    limited_slopes,
     scattered_margins,
-    single_slopes,
 )
 from dpsample.problem.records import any_record
 
@@ -76,6 +75,7 @@ STEPS_PER_SMOOTHNESS = 10.0
 IN_EPOCH, STEPS_DONE = 2.0, TURN + 1
 
 
+@by_address
 class Objective(NamedTuple):
     """The quadratic part and the constants of an objective."""
 
@@ -84,6 +84,7 @@ class Objective(NamedTuple):
     ridge: float
     smoothness: float  # l, of the whole objective
     gap: float
+    local_radius: float = math.inf  # of the ball that cuts the domain
     method: int = ACCELERATED
 
 
@@ -110,11 +111,9 @@ def enough_steps(
 
 
 @kernel(counts_references=False)
-def objective_gradient(data, pieces, loop, objective, w, memory, rng):
+def objective_gradient(data, loss, gradient, objective, w, memory, rng):
     """Fill memory.gradient with grad J(w); return RUNNING, PAUSED or FAILED."""
-    outcome = estimate(
-        data, pieces, loop.moves, loop.batches, loop.estimator, 0, w, memory, rng
-    )
+    outcome = estimate(data, loss, gradient, 0, w, memory, rng)
     if outcome == RUNNING:
         for j in range(len(w)):
             memory.gradient[j] += objective.tilt[j]
@@ -131,13 +130,12 @@ def fill_tilt(rng, size, out):
 
 
 @kernel
-def solve(data, body, pieces, loop, objective, memory, rng, start, stop):
+def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
     """Take turns ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
 
     A turn is a step, by SVRG one and an epoch. Once certified, memory.theta is the
-    point. ``loop`` gives batches, estimator and the local ball; its noise is not used.
-    After PAUSED the next call, with the same arguments, goes on in the middle of a
-    turn. One kernel for all methods: nearly all of it is the gradient's code.
+    point. ``pieces`` are batches and estimator. After PAUSED the next call, with the
+    same arguments, goes on in the middle of a turn. One kernel for all methods: nearly all of it is the gradient's code.
     """
     m, top, method = objective.ridge, objective.smoothness, objective.method
     root = math.sqrt(m / top)
@@ -149,7 +147,7 @@ def solve(data, body, pieces, loop, objective, memory, rng, start, stop):
     if control[STAGE] != 0.0:
         start = int(control[TURN])
     elif start == 0 and method != CONTRACTION:
-        into_both(body, pieces, loop.step, memory, w)
+        into_both(feasible, objective.local_radius, memory, w)
         copy_into(w, v)
     for turn in range(start, stop):
         control[TURN] = turn
@@ -158,12 +156,12 @@ def solve(data, body, pieces, loop, objective, memory, rng, start, stop):
             if method == ACCELERATED:
                 for j in range(len(w)):
                     y[j] = (w[j] + root * v[j]) / (1.0 + root)
-            outcome = objective_gradient(data, pieces, loop, objective, y, memory, rng)
+            outcome = objective_gradient(data, loss, pieces, objective, y, memory, rng)
             if outcome != RUNNING:
                 return outcome
             for j in range(len(w)):
                 w[j] = y[j] - gradient[j] / top
-            into_both(body, pieces, loop.step, memory, w)
+            into_both(feasible, objective.local_radius, memory, w)
             if method == CONTRACTION:
                 continue
             moved = distance(w, y, 2.0)
@@ -177,18 +175,18 @@ def solve(data, body, pieces, loop, objective, memory, rng, start, stop):
                 control[STEPS_DONE] = 0.0
                 v[:] = 0.0
         if method == SVRG:
-            outcome = epoch(data, body, pieces, loop, objective, memory, rng)
+            outcome = epoch(data, loss, feasible, pieces, objective, memory, rng)
             if outcome != RUNNING:
                 return outcome
         else:
             for j in range(len(w)):
                 v[j] = (1.0 - root) * v[j] + root * y[j] - root / m * gradient[j]
-            into_both(body, pieces, loop.step, memory, v)
+            into_both(feasible, objective.local_radius, memory, v)
     return RUNNING
 
 
 @kernel(counts_references=False)
-def epoch(data, body, pieces, loop, objective, memory, rng):
+def epoch(data, loss, feasible, pieces, objective, memory, rng):
     """Replace memory.theta by the mean of one epoch; RUNNING, PAUSED or FAILED."""
     control = memory.control
     w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
@@ -202,11 +200,9 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
             return PAUSED
         control[STEPS_DONE] += 1.0
         is_over = is_due(control)
-        i = any_record(rng, loop.batches.first, loop.batches.last)
+        i = any_record(rng, pieces.batches.first, pieces.batches.last)
         memory.rows[0] = memory.rows[1] = i
-        if not two_slopes(
-            data, pieces, loop.moves.inner, loop.estimator, w, snapshot, memory
-        ):
+        if not two_slopes(data, loss, pieces.estimator.pieces, w, snapshot, memory):
             return FAILED
         memory.slopes[0] -= memory.slopes[1]
         direction[:] = 0.0
@@ -214,7 +210,7 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
         for j in range(len(w)):
             step = direction[j] + objective.ridge * (w[j] - snapshot[j]) + gradient[j]
             w[j] -= size * step
-        into_both(body, pieces, loop.step, memory, w)
+        into_both(feasible, objective.local_radius, memory, w)
         for j in range(len(w)):
             total[j] += w[j]
     memory.counts[0] += 2 * num_steps
@@ -224,18 +220,10 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
 
 
 @kernel(counts_references=False)
-def two_slopes(data, pieces, moves, estimator, w, snapshot, memory):
+def two_slopes(data, loss, pieces, w, snapshot, memory):
     """Slopes of one record's loss, memory.rows[0], at both points."""
     scattered_margins(data, memory.rows, 1, snapshot, memory.margins)
     memory.margins[1] = memory.margins[0]
     scattered_margins(data, memory.rows, 1, w, memory.margins)
-    keep_margins(2, memory)
     memory.response[:2] = data.response[memory.rows[0]]
-    if not moves.slopes(data, pieces, estimator, 2, memory):
-        if not estimator.is_total:
-            return False
-        single_slopes(data, pieces, moves, estimator, 2, memory)
-    if not (estimator.is_total or are_finite(memory.slopes, 2)):
-        return False
-    limit_slopes(estimator, memory.rows, 2, memory.slopes)
-    return True
+    return limited_slopes(data, loss, pieces, 2, memory)

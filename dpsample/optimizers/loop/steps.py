@@ -13,24 +13,41 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import by_address
+from dpsample.core.jit import Piece
 from dpsample.core.spec import Spec, frozen
 from dpsample.noise.selection import selection_grid
 from dpsample.numerics.norms import conversion, dual, regularity
+from dpsample.optimizers.loop.advance import (
+    accelerated_step,
+    add_to_average,
+    average_and_scale,
+    frank_wolfe_step,
+    gradient_step,
+    keep_last,
+    mirror_step,
+    proximal_step,
+    scaled_step,
+)
 from dpsample.optimizers.loop.perturbations import (
     GaussianNoise,
     GeneralizedGaussianNoise,
     NoNoise,
     Perturbation,
 )
+from dpsample.optimizers.loop.pieces import (
+    ADVANCE,
+    AVERAGE,
+    AveragePieces,
+    StepPieces,
+    compile_piece,
+)
 from dpsample.privacy.curves.additive import up
 from dpsample.problem.facts import PublicFacts
-
-GRADIENT, PROX, MIRROR, ACCELERATED, FRANK_WOLFE, SCALED = range(6)
-
 
 # Steps whose sizes or weights differ from step to step: they are listed, at 8 bytes.
 MAX_LISTED = 2**26
@@ -46,32 +63,87 @@ def listed(num_steps: int) -> Array:
     return np.arange(1.0, num_steps + 1.0)
 
 
-class StepNumbers(NamedTuple):
-    """A step as the kernel reads it."""
+@by_address
+class GradientNumbers(NamedTuple):
+    """A projected gradient step as its kernel reads it."""
 
-    kind: int
-    sizes: Array  # (num_steps,)
-    groups: NDArray[np.int64]  # (dim,) group numbers, or empty
-    ridge: float = 0.0  # of lambda/2 |w - anchor|^2, or alpha of a mirror step
-    local_radius: float = math.inf  # of the l2 ball about the phase's start
-    radius: float = math.inf  # of the ball of a mirror or Frank-Wolfe step
-    exponent: float = 2.0  # s of a mirror map kappa/2 |w|_s^2
-    ball_exponent: float = 2.0  # p <= s of the ball of a mirror step
-    kappa: float = 1.0
-    selection: float = math.inf  # cells in a unit of the gradient (`noise.selection`)
-    cell: float = 0.0  # of the log weights of a private choice
-    l1: float = 0.0
-    l2: float = 0.0
-    reach: float = math.inf  # coordinates beyond it are moved to it
-    stage: int = 0  # of a scaled descent, see `loop.scaled`
-    stddev: float = 0.0  # of the noise in its gradients
-    longest: float = math.inf  # of its steps
+    sizes: Array  # (num_steps,) or (1,)
+    ridge: float  # of lambda/2 |w - anchor|^2
+    local_radius: float  # of the l2 ball about the phase's start
+
+
+@by_address
+class ScaledNumbers(NamedTuple):
+    """A step of a scaled descent, and its average, as their kernels read them."""
+
+    size: float
+    stage: int
+    stddev: float  # of the noise in its gradients
+    longest: float  # of its steps
+    weights: Array  # of the iterates, one for all; or empty: the last iterate
+
+
+@by_address
+class ProximalNumbers(NamedTuple):
+    """A proximal step as its kernel reads it."""
+
+    sizes: Array  # (num_steps,) or (1,)
+    l1: float
+    l2: float
+    groups: Ints  # (dim,) group numbers, or empty
+
+
+@by_address
+class MirrorNumbers(NamedTuple):
+    """A mirror step as its kernel reads it."""
+
+    sizes: Array  # (num_steps,) or (1,)
+    alpha: float
+    radius: float
+    exponent: float  # s of the mirror map kappa/2 |w|_s^2
+    ball_exponent: float  # p <= s of the ball
+    kappa: float
+
+
+@by_address
+class AcceleratedNumbers(NamedTuple):
+    """An accelerated step as its kernel reads it."""
+
+    size: float
+    local_radius: float
+
+
+@by_address
+class FrankWolfeNumbers(NamedTuple):
+    """A Frank-Wolfe step as its kernel reads it."""
+
+    sizes: Array  # (num_steps,) or (1,)
+    radius: float
+    selection: float  # cells in a unit of the gradient (`noise.selection`)
+    cell: float  # of the log weights of a private choice
+
+
+@by_address
+class AverageNumbers(NamedTuple):
+    """An average as its kernel reads it."""
+
+    weights: Array  # of the iterates after each step, or one for all
 
 
 class Step(Spec):
-    """Base of all steps."""
+    """Base of all steps.
 
-    kind: ClassVar[int]
+    Attributes
+    ----------
+    piece : compiled function
+        Of signature `ADVANCE`.
+    reads_middle : bool
+        Whether gradients are those at ``memory.middle``, which the step before has
+        written, instead of those at the iterate.
+    """
+
+    piece: ClassVar[Piece]
+    reads_middle: ClassVar[bool] = False
 
     def _freeze_sizes(self, sizes: ArrayLike) -> None:
         """Check the step sizes, all > 0, and keep them as an array."""
@@ -80,22 +152,25 @@ class Step(Spec):
             check.fail("sizes", "> 0", float(values.min()))
         object.__setattr__(self, "sizes", frozen(values))
 
-    def numbers(self, dim: int) -> StepNumbers:
-        """Return what the kernel reads, for ``dim`` parameters."""
-        values = self._values(dim)
-        # Copies are writable, as all arrays of the loop's one compiled type.
-        arrays: dict[str, Any] = {
-            "sizes": np.array(values.pop("sizes")),
-            "groups": np.array(values.pop("groups", ()), dtype=np.int64),
-        }
-        arrays["stage"] = int(values.pop("stage", 0))
-        arrays |= {name: float(value) for name, value in values.items()}
-        return StepNumbers(kind=self.kind, **arrays)
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the step itself protects what the gradient tells."""
+        return False
 
-    def _values(self, dim: int) -> dict[str, Any]:
-        """Fields by their names in `StepNumbers`."""
-        del dim  # only groups are checked against it
-        return dict(vars(self))
+    def numbers(self, dim: int) -> tuple[Any, ...]:
+        """Return what the piece reads, for ``dim`` parameters, in arrays of its own."""
+        raise NotImplementedError
+
+    def compile(self, dim: int) -> StepPieces:
+        """Return what the loop calls."""
+        own = self.numbers(dim)
+        return StepPieces(advance=compile_piece(self.piece, ADVANCE, own), own=own)
+
+    def compile_average(self, weights: Array) -> AveragePieces:
+        """Return what the loop calls after each step; no weights: the last iterate."""
+        own = AverageNumbers(weights)
+        piece = add_to_average if len(weights) > 0 else keep_last
+        return AveragePieces(average=compile_piece(piece, AVERAGE, own), own=own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +185,19 @@ class GradientStep(Step):
     ridge: float = 0.0
     local_radius: float = math.inf
     name: ClassVar[str] = "gradient"
-    kind: ClassVar[int] = GRADIENT
+    piece: ClassVar[Piece] = staticmethod(gradient_step)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         self._freeze_sizes(self.sizes)
         check.non_negative(ridge=self.ridge)
         check.at_least(0.0, local_radius=self.local_radius)
+
+    def numbers(self, dim: int) -> GradientNumbers:
+        """Return what the piece reads."""
+        del dim
+        radius = float(self.local_radius)
+        return GradientNumbers(np.array(self.sizes), float(self.ridge), radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +209,7 @@ class ScaledStep(Step):
     stddev: float
     longest: float
     name: ClassVar[str] = "scaled"
-    kind: ClassVar[int] = SCALED
+    piece: ClassVar[Piece] = staticmethod(scaled_step)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -136,6 +217,26 @@ class ScaledStep(Step):
         check.integer(1, stage=self.stage)
         check.non_negative(stddev=self.stddev)
         check.above(0.0, longest=self.longest)
+
+    def numbers(self, dim: int) -> ScaledNumbers:
+        """Return what the piece reads."""
+        del dim
+        return self._with_weights(np.empty(0))
+
+    def compile_average(self, weights: Array) -> AveragePieces:
+        """Return a piece that also ends the stage."""
+        own = self._with_weights(weights)
+        piece = compile_piece(average_and_scale, AVERAGE, own)
+        return AveragePieces(average=piece, own=own)
+
+    def _with_weights(self, weights: Array) -> ScaledNumbers:
+        return ScaledNumbers(
+            size=float(np.ravel(self.sizes)[0]),
+            stage=int(self.stage),
+            stddev=float(self.stddev),
+            longest=float(self.longest),
+            weights=weights,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,21 +254,23 @@ class ProximalStep(Step):
     l2: float = 0.0
     groups: tuple[int, ...] = ()
     name: ClassVar[str] = "proximal"
-    kind: ClassVar[int] = PROX
+    piece: ClassVar[Piece] = staticmethod(proximal_step)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         self._freeze_sizes(self.sizes)
         check.non_negative(l1=self.l1, l2=self.l2)
 
-    def _values(self, dim: int) -> dict[str, Any]:
+    def numbers(self, dim: int) -> ProximalNumbers:
+        """Return what the piece reads."""
         groups = np.array(self.groups, dtype=np.int64)
         if groups.size not in (0, dim):
             check.fail("groups", f"of length {dim}", f"length {groups.size}")
         if groups.size and not (0 <= groups.min() and groups.max() < dim):
             # Kernels index memory of length dim with them.
             check.fail("groups", f"numbers from 0 to {dim - 1}", self.groups)
-        return super()._values(dim)
+        sizes = np.array(self.sizes)
+        return ProximalNumbers(sizes, float(self.l1), float(self.l2), groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +289,7 @@ class MirrorStep(Step):
     radius: float = math.inf
     ball_exponent: float | None = None
     name: ClassVar[str] = "mirror"
-    kind: ClassVar[int] = MIRROR
+    piece: ClassVar[Piece] = staticmethod(mirror_step)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -201,10 +304,17 @@ class MirrorStep(Step):
             if self.ball_exponent > self.exponent:
                 check.fail("ball_exponent", "<= exponent", self.ball_exponent)
 
-    def _values(self, dim: int) -> dict[str, Any]:
-        values = super()._values(dim)
-        values["ridge"] = values.pop("alpha")
-        return values | {"ball_exponent": self.ball_exponent or self.exponent}
+    def numbers(self, dim: int) -> MirrorNumbers:
+        """Return what the piece reads."""
+        del dim
+        return MirrorNumbers(
+            sizes=np.array(self.sizes),
+            alpha=float(self.alpha),
+            radius=float(self.radius),
+            exponent=float(self.exponent),
+            ball_exponent=float(self.ball_exponent or self.exponent),
+            kappa=float(self.kappa),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,16 +328,18 @@ class AcceleratedStep(Step):
     eta: float
     local_radius: float = math.inf
     name: ClassVar[str] = "accelerated"
-    kind: ClassVar[int] = ACCELERATED
+    piece: ClassVar[Piece] = staticmethod(accelerated_step)
+    reads_middle: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         check.positive(eta=self.eta)
         check.at_least(0.0, local_radius=self.local_radius)
 
-    def _values(self, dim: int) -> dict[str, Any]:
+    def numbers(self, dim: int) -> AcceleratedNumbers:
+        """Return what the piece reads."""
         del dim
-        return {"sizes": [1.0 / self.eta], "local_radius": self.local_radius}
+        return AcceleratedNumbers(float(1.0 / self.eta), float(self.local_radius))
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +356,7 @@ class FrankWolfeStep(Step):
     epsilon: float = math.inf
     sensitivity: float = 1.0
     name: ClassVar[str] = "frank_wolfe"
-    kind: ClassVar[int] = FRANK_WOLFE
+    piece: ClassVar[Piece] = staticmethod(frank_wolfe_step)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -258,11 +370,17 @@ class FrankWolfeStep(Step):
         per_unit, cell = self._grid()
         return per_unit * cell / self.radius
 
-    def _values(self, dim: int) -> dict[str, Any]:
+    @property
+    def is_noisy(self) -> bool:
+        """Whether vertices are chosen privately."""
+        return math.isfinite(self.selection)
+
+    def numbers(self, dim: int) -> FrankWolfeNumbers:
+        """Return what the piece reads."""
         del dim
         per_unit, cell = self._grid()
-        fields = {"sizes": self.sizes, "radius": self.radius}
-        return fields | {"selection": per_unit, "cell": cell}
+        sizes, radius = np.array(self.sizes), float(self.radius)
+        return FrankWolfeNumbers(sizes, radius, float(per_unit), float(cell))
 
     def error(self, count: int) -> float:
         """How much worse than the best of ``count`` vertices the chosen one is in mean.

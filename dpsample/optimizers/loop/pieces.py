@@ -1,0 +1,299 @@
+"""Pieces of the loop: their signatures, their numbers, and the memory of a run.
+
+Step t of a loop is
+
+    batch -> estimate -> perturb -> advance -> average,
+
+where each part is a C function of the signature below, so that the loop compiles once
+for all algorithms. An algorithm chooses its pieces, and may bring its own in its own
+file: a kernel of that signature, and a named tuple, decorated with `by_address`, of
+what this kernel alone reads. To the loop all such tuples are `Own`, an address that it
+passes on. `compile_piece` makes the C function; only what a run uses is ever compiled.
+
+A piece returns nothing but what its signature says, and raises nothing: an exception in
+a C function would be lost.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+from numba import typeof, types
+from numba.core.typing.templates import Signature
+from numba.extending import typeof_impl
+
+from dpsample.core.arrays import Array, Ints
+from dpsample.core.frames import FrameType, by_address, frame_type
+from dpsample.core.jit import (
+    PieceType,
+    Pointer,
+    f8,
+    generator,
+    i8,
+    pointer,
+    vector,
+)
+from dpsample.core.pauses import new_control
+from dpsample.domains import PROJECT
+from dpsample.domains.domain import BODY, Body
+from dpsample.losses.loss import LOSS_SLOPE
+from dpsample.losses.record_gradient import RECORD_GRADIENT
+from dpsample.optimizers.loop.scaled import NUM_SUMS
+from dpsample.problem.records import make_data
+
+BLOCK = 1024  # records that are summed before their sum joins that of the others
+START = -2  # cursor of a batch of which nothing has been read
+
+Frame = TypeVar("Frame", bound=tuple[Any, ...])
+
+
+@by_address
+class Own(NamedTuple):
+    """Numbers of any piece, of which the loop knows the address alone."""
+
+
+OWN = frame_type((), Own)
+
+
+def _register(cls: type[Frame], *kinds: object) -> FrameType:
+    """Return the type of all tuples of a class whose fields have these types."""
+    kind = frame_type(kinds, cls)
+    typeof_impl.register(cls)(lambda _found, _context: kind)
+    return kind
+
+
+@by_address
+class Memory(NamedTuple):
+    """State and scratch memory of one run."""
+
+    theta: Array  # (dim,) the iterate
+    aggregate: Array  # (dim,) of accelerated steps
+    anchor: Array  # (dim,) start of the phase
+    ball_center: Array  # (dim,) of the local ball
+    average: Array  # (dim,) weighted sum of the iterates
+    first_gradient: Array  # (dim,) sum over the first stage of a scaled descent
+    first_point: Array  # (dim,) of the points less the anchor, where those were read
+    scale: Array  # (6,) its other sums, see `scaled`
+    counts: Ints  # gradients of single records
+    middle: Array  # (dim,) next query point of a step that has one
+    gradient: Array  # from here on scratch, (dim,)
+    partial: Array  # sum of one block
+    query: Array
+    scratch: Array
+    low_dim: Array
+    high_dim: Array
+    rows: Ints  # (block,)
+    margins: Array
+    slopes: Array
+    response: Array
+    kept_rows: Ints  # of the block whose losses are read one by one
+    kept_margins: Array
+    kept_slopes: Array
+    kept_response: Array
+    low: Array
+    high: Array
+    trial: Array
+    buckets: Array  # (num_buckets, dim), zeros between two estimates
+    sorted: Array  # (num_buckets,)
+    out: Array  # (1,)
+    control: Array  # when to return to Python, see `core.pauses`
+
+
+def new_memory(dim: int, num_buckets: int = 1) -> Memory:
+    """Memory of one run, zeros; ``dim`` is that of the parameters."""
+    of_block = ("rows", "margins", "slopes", "response", "low", "high", "trial")
+    sizes: dict[str, Any] = dict.fromkeys(of_block, BLOCK)
+    sizes |= {name: BLOCK for name in Memory._fields if name.startswith("kept_")}
+    sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
+    sizes |= {"out": 1, "scale": NUM_SUMS}
+    kinds = dict.fromkeys(("counts", "rows", "kept_rows"), np.int64)
+    arrays = {
+        name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
+        for name in Memory._fields
+    }
+    return Memory(**arrays | {"control": new_control()})
+
+
+@by_address
+class LossPieces(NamedTuple):
+    """C functions of a loss; one of the two is a stand-in."""
+
+    slope: Any  # of a loss of the margin
+    gradient: Any  # of any other loss, at one record
+
+
+@by_address
+class FeasibleSet(NamedTuple):
+    """Points that iterates are projected on."""
+
+    body: Body
+    project: Any
+    reach: float  # coordinates beyond it are moved to it
+
+
+@by_address
+class RecordNumbers(NamedTuple):
+    """Numbers of the records that slopes are limited by."""
+
+    norms: Array  # (num_records,) of the rows; empty if nothing reads them
+    limits: Array  # (num_records,) of clipped slopes; empty if nothing is clipped
+    slope_bound: float  # of every slope, finite
+    smoothing: float  # 0, or the strength lambda of a Moreau envelope
+    is_total: int  # whether a loss that fails counts as 0 instead of ending the run
+
+
+# The types of records, memory and sets, the same for all problems.
+DATA = typeof(make_data(np.zeros((1, 1)), np.zeros(1), None, np.zeros(0)))
+MEMORY = _register(Memory, *map(typeof, new_memory(1)))
+LOSS = _register(LossPieces, PieceType(LOSS_SLOPE), PieceType(RECORD_GRADIENT))
+FEASIBLE = _register(FeasibleSet, BODY, PieceType(PROJECT), f8)
+RECORDS = _register(RecordNumbers, vector, vector, f8, f8, i8)
+INTS = types.int64[::1]
+
+# batch(own, rng, t, cursor, rows): write the next record numbers of step t into rows;
+# return how many, fewer than fit only at the end, and the cursor, which is START at
+# first.
+BATCH = types.UniTuple(i8, 2)(OWN, generator, i8, i8, INTS)
+# slopes(data, loss, records, count, memory): turn the first memory.margins into
+# memory.slopes; return False if the loss failed.
+SLOPES = types.boolean(DATA, LOSS, RECORDS, i8, MEMORY)
+# limit(records, rows, count, slopes): make slopes finite, and clip or truncate them.
+LIMIT = types.void(RECORDS, INTS, i8, vector)
+# add(own, data, is_run, count, memory, rng): add memory.slopes times the rows of a
+# block, consecutive ones or any, or the one gradient in memory.scratch, to
+# memory.partial or memory.buckets.
+ADD = types.void(OWN, DATA, types.boolean, i8, MEMORY, generator)
+# finish(own, divisor, memory): turn the sums into the estimate, memory.gradient.
+FINISH = types.void(OWN, f8, MEMORY)
+# perturb(own, rng, scratch, gradient): add one draw of the noise to the gradient.
+PERTURB = types.void(OWN, generator, vector, vector)
+# advance(feasible, own, t, num_steps, memory, rng): move memory.theta.
+ADVANCE = types.void(FEASIBLE, OWN, i8, i8, MEMORY, generator)
+# average(feasible, own, t, num_steps, memory): add memory.theta to memory.average.
+AVERAGE = types.void(FEASIBLE, OWN, i8, i8, MEMORY)
+
+
+@by_address
+class BlockPieces(NamedTuple):
+    """C functions that the estimate of a block calls, and their numbers."""
+
+    slopes: Any
+    limit: Any
+    add: Any
+    own: Any  # of ``add``, and of the estimator's ``finish``
+    records: RecordNumbers
+
+
+BLOCK_PIECES = _register(
+    BlockPieces, PieceType(SLOPES), PieceType(LIMIT), PieceType(ADD), OWN, RECORDS
+)
+# block(data, loss, pieces, is_in_order, theta, count, memory, rng): add the gradients
+# at theta of the records in memory.rows; return False if the loss failed.
+ADD_BLOCK = types.boolean(DATA, LOSS, BLOCK_PIECES, i8, vector, i8, MEMORY, generator)
+
+
+@by_address
+class EstimatorPieces(NamedTuple):
+    """An estimator as the loop calls it."""
+
+    block: Any
+    pieces: BlockPieces
+    finish: Any
+    divisor: float  # constant by which the sum is divided
+
+    def with_records(self, start: int, stop: int) -> "EstimatorPieces":
+        """Return the same for some of the records."""
+        records = self.pieces.records
+        part = records._replace(
+            norms=np.ascontiguousarray(records.norms[start:stop]),
+            limits=np.ascontiguousarray(records.limits[start:stop]),
+        )
+        return self._replace(pieces=self.pieces._replace(records=part))
+
+
+@by_address
+class BatchPieces(NamedTuple):
+    """A batch scheme as the loop calls it."""
+
+    batch: Any
+    own: Any
+    first: int  # records first, ..., last - 1 belong to the phase
+    last: int
+    is_in_order: int  # whether a batch is consecutive records, never by chance
+    is_partial: int  # whether more records of the batch follow in another window
+
+
+@by_address
+class NoisePieces(NamedTuple):
+    """A perturbation as the loop calls it."""
+
+    perturb: Any
+    own: Any
+
+
+@by_address
+class StepPieces(NamedTuple):
+    """A step as the loop calls it."""
+
+    advance: Any
+    own: Any
+
+
+@by_address
+class AveragePieces(NamedTuple):
+    """An average as the loop calls it."""
+
+    average: Any
+    own: Any
+
+
+@by_address
+class GradientPieces(NamedTuple):
+    """What estimates a gradient: all that a certified minimization reads."""
+
+    batches: BatchPieces
+    estimator: EstimatorPieces
+
+
+@by_address
+class PhasePieces(NamedTuple):
+    """One loop as its kernel reads it."""
+
+    batches: BatchPieces
+    estimator: EstimatorPieces
+    noise: NoisePieces
+    step: StepPieces
+    average: AveragePieces
+    num_steps: int
+    reads_middle: int  # whether gradients are those at memory.middle
+
+
+ESTIMATOR = _register(
+    EstimatorPieces, PieceType(ADD_BLOCK), BLOCK_PIECES, PieceType(FINISH), f8
+)
+BATCHES = _register(BatchPieces, PieceType(BATCH), OWN, i8, i8, i8, i8)
+NOISE = _register(NoisePieces, PieceType(PERTURB), OWN)
+STEP = _register(StepPieces, PieceType(ADVANCE), OWN)
+AVERAGES = _register(AveragePieces, PieceType(AVERAGE), OWN)
+GRADIENTS = _register(GradientPieces, BATCHES, ESTIMATOR)
+PHASE = _register(PhasePieces, BATCHES, ESTIMATOR, NOISE, STEP, AVERAGES, i8, i8)
+
+# By kernel and class of its numbers, which have one type: their arrays are copies.
+_compiled: dict[tuple[object, type], Pointer] = {}
+
+
+def compile_piece(
+    kernel: Callable[..., object], signature: Signature, own: tuple[Any, ...]
+) -> Pointer:
+    """C function of a kernel, with numbers of its own in the place of `Own`."""
+    if numba.config.DISABLE_JIT:
+        return kernel
+    key = kernel, type(own)
+    if key not in _compiled:
+        kinds = (typeof(own) if kind == OWN else kind for kind in signature.args)
+        made = copy(pointer(kernel, signature.return_type(*kinds)))
+        vars(made)["_sig"] = signature  # as the loop sees it
+        _compiled[key] = made
+    return _compiled[key]
