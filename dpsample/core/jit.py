@@ -27,6 +27,7 @@ from dpsample.core.frames import ADDRESS
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
+    refuse_frame,
     without_collector,
 )
 
@@ -233,6 +234,7 @@ def pointer(
         options = {"nopython": True, "error_model": "numpy"}
         options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
         python_function = getattr(function, "py_func", function)
+        refuse_frame(python_function.__name__, signature.return_type)
         with package_cache(), without_collector():
             made = cfunc(signature, cache=cached, **options)
             found = made(python_function)

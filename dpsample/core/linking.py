@@ -21,6 +21,7 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
 
 from dpsample.core.cache import package_cache
+from dpsample.core.frames import FrameType
 
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
@@ -39,6 +40,29 @@ def without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def refuse_frame(name: str, returned: object) -> None:
+    """Fail if a function gives Python a tuple that kernels take by address.
+
+    A kernel may give it to its caller, for which the address is as valid.
+    """
+    if _has_frame(returned):
+        raise TypingError(
+            f"The result of {name} must be numbers, arrays or a tuple built there, got "
+            f"{returned}, which kernels take by address. Return fields of it."
+        )
+
+
+def _has_frame(kind: Any) -> bool:
+    """Whether values of a type hold the address of a tuple."""
+    if isinstance(kind, types.containers.BaseTuple):
+        return any(map(_has_frame, kind))
+    if isinstance(kind, types.misc.Optional):
+        return _has_frame(kind.type)
+    if isinstance(kind, types.abstract.IteratorType):
+        return _has_frame(kind.yield_type)
+    return isinstance(kind, FrameType)
 
 
 class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -67,7 +91,10 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
                 self.enable_caching()
             self.opens_cache = False
         with without_collector():
-            return super().compile(sig)
+            entry_point = super().compile(sig)
+        for result in self.overloads.values():
+            refuse_frame(self.py_func.__name__, result.signature.return_type)
+        return entry_point
 
     def get_call_template(
         self, args: Types, kws: dict[str, object]
