@@ -145,7 +145,7 @@ def _typeof(fields: Any, context: Any) -> FrameType:
     if None in kinds:
         i = kinds.index(None)
         _reject(f"{type(fields).__name__}.{fields._fields[i]}", fields[i])
-    return frame_type(kinds, type(fields))
+    return frame_type(kinds, fields.__class__)
 
 
 def _reject(name: str, field: object, condition: str = SUPPORTED) -> None:

@@ -54,6 +54,7 @@ LIMIT_REMEDY = (
 )
 
 
+@screen.says_compiling(seconds=10.0)
 @pauses.single_threaded_blas()
 @checks.plain
 def sample(
