@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from dpsample.core import cache, check, pauses
+from dpsample.core import cache, check, linking, pauses
 from dpsample.numerics.mixing import effective_share
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
@@ -305,19 +305,24 @@ def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[
                 notebook.clear()
 
 
-def says_compiling(
+def compiles_first(
     seconds: float,
 ) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Decorate a top-level function that compiles for so long in a first call.
 
-    Its ``progress=False`` silences it.
+    Its ``progress=False`` silences it. Python's collector waits until it has compiled.
     """
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
         @wraps(function)
         def run(*args: P.args, **options: P.kwargs) -> Result:
             is_wanted = options.get("progress", True) is not False
-            with compiling(function.__name__, seconds, is_wanted=is_wanted):
+            with (
+                linking.collector_held() as turn_on,
+                # A call that lasts has compiled most of what it needs.
+                pauses.listening(turn_on),
+                compiling(function.__name__, seconds, is_wanted=is_wanted),
+            ):
                 return function(*args, **options)
 
         return run

@@ -42,7 +42,7 @@ class MinimizationPlan:
     certificate: EventCertificate | None
 
 
-@screen.says_compiling(seconds=5.0)
+@screen.compiles_first(seconds=5.0)
 @pauses.single_threaded_blas()
 @check.plain
 def minimize(

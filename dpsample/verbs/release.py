@@ -371,7 +371,7 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
     return answers[0]
 
 
-@screen.says_compiling(seconds=8.0)
+@screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()
 @check.plain
 def release(

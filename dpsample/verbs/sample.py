@@ -54,7 +54,7 @@ LIMIT_REMEDY = (
 )
 
 
-@screen.says_compiling(seconds=10.0)
+@screen.compiles_first(seconds=10.0)
 @pauses.single_threaded_blas()
 @checks.plain
 def sample(

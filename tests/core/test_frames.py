@@ -395,10 +395,10 @@ def test_numbers_have_the_type_of_their_annotation():
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ((1.0, 2.5, True), "Numbers has a wrong number: required argument"),
-        ((1.0, 2**63, True), "Numbers has a wrong number: .*(large|range)"),
-        (("1", 2, True), "Numbers has a wrong number: required argument"),
-        ((None, 2, True), "Numbers has a wrong number: required argument"),
+        ((1.0, 2.5, True), "Numbers has a wrong number: "),
+        ((1.0, 2**63, True), "Numbers has a wrong number: "),
+        (("1", 2, True), "Numbers has a wrong number: "),
+        ((None, 2, True), "Numbers has a wrong number: "),
     ],
 )
 def test_wrong_numbers_are_rejected(fields, error):
@@ -506,7 +506,10 @@ def given_back(x):
 
 @kernel(cached=False)
 def either(inner, x):
-    chosen = inner if x > 0.0 else Inner(inner.row, x)
+    chosen = inner
+    for i in range(len(inner.row)):
+        if inner.row[i] < x:
+            chosen = Inner(inner.row, x)
     return chosen.scale
 
 
