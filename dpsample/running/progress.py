@@ -316,12 +316,13 @@ def compiles_first(
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
         @wraps(function)
         def run(*args: P.args, **options: P.kwargs) -> Result:
-            is_wanted = options.get("progress", True) is not False
+            # With a deadline nothing is shown.
+            is_silent = options.get("progress", True) is False or "deadline" in options
             with (
                 linking.collector_held() as turn_on,
                 # A call that lasts has compiled most of what it needs.
                 pauses.listening(turn_on),
-                compiling(function.__name__, seconds, is_wanted=is_wanted),
+                compiling(function.__name__, seconds, is_wanted=not is_silent),
             ):
                 return function(*args, **options)
 
