@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
+from numba import typeof
 from numba.core import cgutils, types
 from numba.core.ccallback import CFunc
 from numba.core.datamodel.models import PrimitiveModel
@@ -45,12 +46,15 @@ from numba.extending import (
     typeof_impl,
     unbox,
 )
+from numba.np.numpy_support import as_dtype
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 
 ADDRESS = "dpsample_address"  # attribute of what kernels take by address
 MEMORY = "dpsample_memory"  # attribute that owns the memory at the address
 NUMBER_KINDS = "dpsample_number_kinds"  # types of the fields annotated as numbers
+DECLARED = "dpsample_declared"  # type of all tuples of a class, if there is one
 # Fields that are annotated as numbers have one type: 2 is a float where one is meant.
 NUMBERS = {float: types.float64, int: types.int64, bool: types.boolean}
 # Codes of `struct` for the fields, as Numba's data models lay them out.
@@ -120,6 +124,46 @@ def by_address(cls: type[Tuple]) -> type[Tuple]:
     return decorated
 
 
+def declare_kinds(cls: type, *kinds: Any) -> FrameType:
+    """Return the type of all tuples of a class, whose fields have these types.
+
+    Numba then asks for the types of no field, which takes a microsecond for each. That
+    the fields have them is checked when they are laid out. In a type without fields
+    any tuple by address is kept.
+    """
+    kind = frame_type(kinds, cls)
+    setattr(cls, DECLARED, kind)
+    typeof_impl.register(cls)(lambda _fields, _context: kind)
+    return kind
+
+
+def _check_declared(declared: FrameType, fields: Any) -> None:
+    for name, kind, field in zip(fields._fields, declared.kinds, fields, strict=True):
+        if isinstance(kind, types.Array):
+            fits = isinstance(field, np.ndarray) and _fits(kind, field)
+        elif isinstance(kind, types.Number | types.Boolean):
+            fits = True  # `struct` rejects what is no such number
+        elif isinstance(kind, FrameType) and not kind.kinds:
+            fits = hasattr(field, ADDRESS)
+        else:
+            fits = typeof(field) == kind
+        if not fits:
+            _reject(f"{type(fields).__name__}.{name}", field, str(kind))
+
+
+def _fits(kind: Any, field: Array) -> bool:
+    """Whether an array has a type; ``typeof`` takes several times as long."""
+    flags = field.flags
+    return bool(
+        field.ndim == kind.ndim
+        and field.dtype == as_dtype(kind.dtype)
+        and flags.aligned
+        and (flags.writeable or not kind.mutable)
+        and (kind.layout != "C" or flags.c_contiguous)
+        and (kind.layout != "F" or flags.f_contiguous)
+    )
+
+
 class _Address:
     """Attribute that is computed once, and is then found in the tuple itself."""
 
@@ -154,6 +198,9 @@ def _reject(name: str, field: object, condition: str = SUPPORTED) -> None:
 
 def _lay_out(fields: tuple[Any, ...]) -> Any:
     """Return memory that holds the fields as kernels read them."""
+    declared = getattr(type(fields), DECLARED, None)
+    if declared is not None:
+        _check_declared(declared, fields)
     code, words = _code_and_words(fields)
     packer = _packer(code)
     memory: Any = np.empty(-(-packer.size // 8), np.int64)

@@ -22,12 +22,13 @@ from llvmlite import ir
 from numba.core.errors import NumbaError, TypingError
 from numba.core.registry import cpu_target
 from numba.core.runtime import _nrt_python, rtsys
+from numba.np.numpy_support import as_dtype
 
 import dpsample
 from dpsample.core import frames
 from dpsample.core.arrays import Array
 from dpsample.core.frames import ADDRESS, MEMORY, NUMBER_KINDS, by_address, frame_type
-from dpsample.core.jit import entry, f8, i8, kernel, pointer, vector
+from dpsample.core.jit import PieceType, entry, f8, i8, kernel, pointer, vector
 from tests.support.processes import run_python
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
@@ -131,18 +132,39 @@ def decorated_classes():
 
 
 def example_of(cls):
-    """Tuple of a class with some value in each field, by the field's annotation."""
-    fields = []
-    for i, hint in enumerate(get_type_hints(cls).values()):
-        if hint in (float, int, bool):
-            fields.append(hint(i))
-        elif isinstance(hint, type) and NUMBER_KINDS in vars(hint):
-            fields.append(example_of(hint))
-        elif hint is Array or i % 2:
-            fields.append(np.zeros((2,) * (i % 4)))
-        else:
-            fields.append((np.ones(2), True, pointer(doubled, f8(f8), cached=False)))
-    return cls(*fields)
+    """Tuple of a class, by the types that it declares or by its annotations."""
+    declared = numba.typeof(
+        cls(*[value_of_hint(h) for h in get_type_hints(cls).values()])
+    )
+    return value_of(declared)
+
+
+def value_of_hint(hint):
+    if hint in (float, int, bool):
+        return hint(1)
+    if isinstance(hint, type) and NUMBER_KINDS in vars(hint):
+        return example_of(hint)
+    return np.zeros((2, 3)) if hint is Array else (np.ones(2), True, None)
+
+
+def value_of(kind):
+    """Some value of a type."""
+    if isinstance(kind, frames.FrameType):
+        return kind.instance_class(*map(value_of, kind.kinds))
+    if isinstance(kind, numba.types.BaseTuple):
+        make = getattr(kind, "instance_class", None)
+        fields = tuple(map(value_of, kind))
+        return fields if make is None else make(*fields)
+    if isinstance(kind, numba.types.Array):
+        array = np.zeros((3,) * kind.ndim, dtype=as_dtype(kind.dtype))
+        array.flags.writeable = kind.mutable
+        return array
+    if isinstance(kind, numba.types.FunctionType):
+        piece = copy.copy(pointer(doubled, f8(f8), cached=False))
+        vars(piece)["_sig"] = kind.signature
+        return piece
+    numbers = {f8: 2.5, i8: 7, numba.types.boolean: True, numba.types.none: None}
+    return numbers[kind]
 
 
 def leaves_of(kind, start=0):
@@ -523,6 +545,73 @@ def test_tuples_that_kernels_build_are_passed_by_value():
     assert type(result) is Inner and times(result, 1.0) == 4.5
     with pytest.raises(TypingError, match="unify"):
         either(inner, 1.0)
+
+
+@by_address
+class Opaque(NamedTuple):
+    """Any tuple by address."""
+
+
+@by_address
+class Declared(NamedTuple):
+    """A tuple whose fields have declared types."""
+
+    row: Array
+    scale: float
+    inner: Any
+    piece: Any
+    own: Any
+
+
+INNER = frame_type((vector, f8), Inner)
+OPAQUE = frames.declare_kinds(Opaque)
+DECLARED = frames.declare_kinds(Declared, vector, f8, INNER, PieceType(f8(f8)), OPAQUE)
+
+
+def make_declared(**fields):
+    piece = pointer(doubled, f8(f8), cached=False)
+    usual = Declared(np.ones(2), 2.0, Inner(np.ones(3), 1.0), piece, make_outer())
+    return usual._replace(**fields)
+
+
+@compiled
+def test_declared_kinds_are_those_of_all_tuples():
+    assert numba.typeof(make_declared()) is DECLARED
+    total = kernel(lambda t: t.piece(t.scale) + t.row[1] + t.inner.row[2], cached=False)
+    assert total(make_declared(scale=3)) == 8.0
+    assert total(make_declared(own=Inner(None, 1.0))) == 6.0
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("row", np.ones((2, 1))),
+        ("row", np.ones(2, np.float32)),
+        ("row", np.ones(4)[::2]),
+        ("row", np.broadcast_to(1.0, 2)),
+        ("row", 1.0),
+        ("row", None),
+        ("inner", Inner(np.ones(3)[::2], 1.0)),
+        ("inner", Inner(np.ones((3, 3)), 1.0)),
+        ("inner", (np.ones(3), 1.0)),
+        ("own", (1.0,)),
+        ("own", None),
+        ("piece", None),
+    ],
+)
+def test_fields_of_other_kinds_are_rejected(name, field):
+    """Kernels would misread them."""
+    scale = kernel(lambda declared: declared.scale, cached=False)
+    with pytest.raises(TypeError, match=rf"Declared\.{name} must be .*, got"):
+        scale(make_declared(**{name: field}))
+
+
+@compiled
+def test_a_piece_of_another_signature_is_rejected():
+    other = pointer(lambda x: x + 1, i8(i8), cached=False)
+    with pytest.raises(TypeError, match=r"Declared\.piece must be"):
+        getattr(make_declared(piece=other), ADDRESS)
 
 
 @compiled
