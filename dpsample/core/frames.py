@@ -26,6 +26,7 @@ first call: kernels would see the old shape.
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
@@ -33,10 +34,12 @@ import numpy as np
 from llvmlite import ir
 from numba import typeof
 from numba.core import cgutils, types
+from numba.core.base import BaseContext
 from numba.core.ccallback import CFunc
-from numba.core.datamodel.models import PrimitiveModel
+from numba.core.datamodel.models import DataModel, PrimitiveModel
 from numba.core.errors import NumbaError
 from numba.core.imputils import impl_ret_borrowed
+from numba.core.pythonapi import _UnboxContext
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
@@ -47,6 +50,7 @@ from numba.extending import (
     unbox,
 )
 from numba.np.numpy_support import as_dtype
+from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -66,13 +70,15 @@ ARRAY_CODE, WORDS_PER_DIMENSION, POINTER_CODE = "PPqqP", "qq", "PPP"
 ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
 POINTER_MODEL = ("c_addr", "py_addr", "jit_addr")
 SUPPORTED = "an array, a C function, None, a tuple of them or a number of 64 bits"
-Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
+Fields = tuple[Any, ...]  # a named tuple
+Kinds = tuple[Any, ...]  # Numba's types of its fields
+Frame = TypeVar("Frame", bound=Fields)
 
 
 class FrameType(types.Type):
     """Type of a named tuple by address: its class and the types of its fields."""
 
-    def __init__(self, kinds: tuple[Any, ...], instance_class: type) -> None:
+    def __init__(self, kinds: Kinds, instance_class: type) -> None:
         self.kinds = tuple(kinds)
         self.instance_class = instance_class
         # Numba compares types of C functions by name, and so does the linker with
@@ -81,6 +87,11 @@ class FrameType(types.Type):
         parts = (instance_class.__module__, *map(str, self.kinds))
         digest = hashlib.blake2b(", ".join(parts).encode(), digest_size=8).hexdigest()
         super().__init__(name=f"Frame({instance_class.__qualname__}, {digest})")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return self.instance_class._fields  # type: ignore[attr-defined,no-any-return]
 
     @property
     def key(self) -> object:
@@ -105,12 +116,12 @@ class FrameType(types.Type):
 
 
 @cache
-def frame_type(kinds: tuple[Any, ...], instance_class: Any) -> FrameType:
+def frame_type(kinds: Kinds, instance_class: type) -> FrameType:
     """Return the type of such tuples, made once: a digest takes ten microseconds."""
     return FrameType(kinds, instance_class)
 
 
-def by_address(cls: type[Tuple]) -> type[Tuple]:
+def by_address(cls: type[Frame]) -> type[Frame]:
     """Decorate a named tuple class whose tuples kernels take by address."""
     names: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
     body = {name: getattr(cls, name) for name in ("__module__", "__doc__")}
@@ -124,7 +135,7 @@ def by_address(cls: type[Tuple]) -> type[Tuple]:
     return decorated
 
 
-def declare_kinds(cls: type, *kinds: Any) -> FrameType:
+def declare_kinds(cls: type, *kinds: object) -> FrameType:
     """Return the type of all tuples of a class, whose fields have these types.
 
     Numba then asks for the types of no field, which takes a microsecond for each. That
@@ -137,8 +148,8 @@ def declare_kinds(cls: type, *kinds: Any) -> FrameType:
     return kind
 
 
-def _check_declared(declared: FrameType, fields: Any) -> None:
-    for name, kind, field in zip(fields._fields, declared.kinds, fields, strict=True):
+def _check_declared(declared: FrameType, fields: Fields) -> None:
+    for name, kind, field in zip(declared.names, declared.kinds, fields, strict=True):
         if isinstance(kind, types.Array):
             fits = isinstance(field, np.ndarray) and _fits(kind, field)
         elif isinstance(kind, types.Number | types.Boolean):
@@ -151,7 +162,7 @@ def _check_declared(declared: FrameType, fields: Any) -> None:
             _reject(f"{type(fields).__name__}.{name}", field, str(kind))
 
 
-def _fits(kind: Any, field: Array) -> bool:
+def _fits(kind: types.Array, field: Array) -> bool:
     """Whether an array has a type; ``typeof`` takes several times as long."""
     flags = field.flags
     return bool(
@@ -167,7 +178,7 @@ def _fits(kind: Any, field: Array) -> bool:
 class _Address:
     """Attribute that is computed once, and is then found in the tuple itself."""
 
-    def __get__(self, fields: Any, owner: type) -> object:
+    def __get__(self, fields: Fields | None, owner: type) -> object:
         if fields is None:
             return self
         # One memory for all threads that ask at once: the others' would be freed while
@@ -176,36 +187,40 @@ class _Address:
         return vars(fields).setdefault(ADDRESS, memory.__array_interface__["data"][0])
 
 
-def _reduce(fields: Any) -> tuple[object, ...]:
+def _reduce(fields: Fields) -> tuple[object, ...]:
     """Pickle and copy the fields only: an address is of one process and one tuple."""
     return type(fields), tuple(fields)
 
 
-def _typeof(fields: Any, context: Any) -> FrameType:
+def _typeof(fields: Fields, context: object) -> FrameType:
     kinds = tuple(
         number or typeof_impl(field, context)
         for number, field in zip(getattr(fields, NUMBER_KINDS), fields, strict=True)
     )
     if None in kinds:
         i = kinds.index(None)
-        _reject(f"{type(fields).__name__}.{fields._fields[i]}", fields[i])
+        _reject(f"{type(fields).__name__}.{_names_of(fields)[i]}", fields[i])
     return frame_type(kinds, fields.__class__)
+
+
+def _names_of(fields: Fields) -> Sequence[object]:
+    return getattr(fields, "_fields", range(len(fields)))
 
 
 def _reject(name: str, field: object, condition: str = SUPPORTED) -> None:
     raise TypeError(f"{name} must be {condition}, got {check.shown(field)}.")
 
 
-def _lay_out(fields: tuple[Any, ...]) -> Any:
+def _lay_out(fields: Fields) -> NDArray[np.int64]:
     """Return memory that holds the fields as kernels read them."""
     declared = getattr(type(fields), DECLARED, None)
     if declared is not None:
         _check_declared(declared, fields)
     code, words = _code_and_words(fields)
     packer = _packer(code)
-    memory: Any = np.empty(-(-packer.size // 8), np.int64)
+    memory = np.empty(-(-packer.size // 8), np.int64)
     try:
-        packer.pack_into(memory, 0, *words)
+        packer.pack_into(memory.data, 0, *words)
     except struct.error as error:
         raise TypeError(
             f"{type(fields).__name__} has a wrong number: {error}."
@@ -216,13 +231,13 @@ def _lay_out(fields: tuple[Any, ...]) -> Any:
 _packer = cache(struct.Struct)
 
 
-def _code_and_words(fields: tuple[Any, ...]) -> tuple[str, list[Any]]:
+def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
     """Return what `struct` packs and how, in the order of Numba's data models.
 
     `struct` aligns each word as the compiler does. "0q" aligns the start and the end of
     an inner tuple.
     """
-    code, words = list[str](), list[Any]()
+    code, words = list[str](), list[object]()
     numbers = getattr(fields, NUMBER_KINDS, (None,) * len(fields))
     for i, (number, field) in enumerate(zip(numbers, fields, strict=True)):
         if number is not None:
@@ -249,14 +264,13 @@ def _code_and_words(fields: tuple[Any, ...]) -> tuple[str, list[Any]]:
             code.append(OTHER_CODES[type(field)])
             words.append(0 if field is None else field)
         else:
-            name = getattr(fields, "_fields", range(len(fields)))[i]
-            _reject(f"{type(fields).__name__}.{name}", field)
+            _reject(f"{type(fields).__name__}.{_names_of(fields)[i]}", field)
     return "".join(code), words
 
 
 @register_model(FrameType)
 class _FrameModel(PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: FrameType) -> None:
+    def __init__(self, manager: object, kind: FrameType) -> None:
         super().__init__(manager, kind, ir.IntType(8).as_pointer())
 
 
@@ -265,13 +279,18 @@ class _FrameFields(AttributeTemplate):  # type: ignore[misc]
     key = FrameType
 
     def generic_resolve(self, kind: FrameType, name: str) -> object:
-        fields = kind.instance_class._fields  # type: ignore[attr-defined]
-        return kind.kinds[fields.index(name)] if name in fields else None
+        return kind.kinds[kind.names.index(name)] if name in kind.names else None
 
 
 @lower_getattr_generic(FrameType)  # type: ignore[untyped-decorator]
-def _load_field(context: Any, builder: Any, kind: Any, address: Any, name: str) -> Any:
-    i = kind.instance_class._fields.index(name)
+def _load_field(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    kind: FrameType,
+    address: ir.Value,
+    name: str,
+) -> ir.Value:
+    i = kind.names.index(name)
     layout = ir.LiteralStructType([context.get_data_type(k) for k in kind.kinds])
     start = builder.bitcast(address, layout.as_pointer())
     place = cgutils.gep_inbounds(builder, start, 0, i)
@@ -287,7 +306,7 @@ def _load_field(context: Any, builder: Any, kind: Any, address: Any, name: str) 
     return impl_ret_borrowed(context, builder, kind.kinds[i], field)
 
 
-def _check_model(kind: Any, model: Any) -> None:
+def _check_model(kind: types.Type, model: DataModel) -> None:
     """Fail where another version of Numba lays fields out otherwise than we do."""
     expected: tuple[str, ...] | None = None
     if isinstance(kind, types.Array):
@@ -302,7 +321,7 @@ def _check_model(kind: Any, model: Any) -> None:
 
 
 @unbox(FrameType)  # type: ignore[untyped-decorator]
-def _unbox_frame(_kind: FrameType, fields: Any, c: Any) -> NativeValue:
+def _unbox_frame(_kind: FrameType, fields: ir.Value, c: _UnboxContext) -> NativeValue:
     number = c.pyapi.object_getattr_string(fields, ADDRESS)
     is_error = cgutils.alloca_once_value(c.builder, cgutils.true_bit)
     address = cgutils.alloca_once_value(c.builder, c.pyapi.get_null_object())

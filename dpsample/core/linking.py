@@ -85,7 +85,7 @@ def refuse_frame(name: str, returned: object) -> None:
         )
 
 
-def _has_frame(kind: Any) -> bool:
+def _has_frame(kind: object) -> bool:
     """Whether values of a type hold the address of a tuple."""
     if isinstance(kind, types.containers.BaseTuple):
         return any(map(_has_frame, kind))
