@@ -1,4 +1,4 @@
-"""Compile every kernel once, so that later processes only load them."""
+"""Compile kernels ahead, so that later processes only load them."""
 
 import subprocess
 import sys
@@ -147,11 +147,12 @@ def warm(
 def parts(*, is_whole: bool = False) -> list[Part]:
     """Return what is compiled: the longest first, the shortest where two meet.
 
-    Usual are the top-level functions with their defaults, the losses on a ball and the
-    domains of `dpsample release`. The rest compiles when it is first used.
+    Usual are the top-level functions with their defaults and each loss, on a ball. The
+    rest compiles when it is first used.
     """
     usual: list[Part] = [
-        ("releases", _usual_releases),
+        ("release of a non-smooth loss", partial(_usual_release, losses.Hinge())),
+        ("release of a smooth loss", partial(_usual_release, LOGISTIC)),
         ("sampling", _usual_samples),
         ("gradient loop and solvers", _usual_minimizations),
         ("noise", _usual_noises),
@@ -217,12 +218,11 @@ def noises() -> None:
             plain._noisy(rng, np.zeros(1))
 
 
-def _usual_releases() -> None:
-    """Release once with a smooth loss and once with a non-smooth one."""
-    for loss in (LOGISTIC, losses.Hinge()):
-        problem = make(loss, BALL, num_records=NUM_RECORDS).problem
-        for seed in (None, 0):
-            release(problem, BUDGET, seed=seed)
+def _usual_release(loss: losses.Loss) -> None:
+    """Release once, from the bits of a release and from a seed."""
+    problem = make(loss, BALL, num_records=NUM_RECORDS).problem
+    for seed in (None, 0):
+        release(problem, BUDGET, seed=seed)
 
 
 def _usual_samples() -> None:

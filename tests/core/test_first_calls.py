@@ -13,13 +13,13 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is com
 # a twentieth of a second for each.
 CAPS = {
     "release": 120,
-    "release hinge": 150,
+    "release hinge": 140,
     "minimize NoisyGD": 80,
-    "minimize DPSGD": 80,
-    "minimize ObjectivePerturbation": 80,
-    "sample auto": 150,
+    "minimize DPSGD": 85,
+    "minimize ObjectivePerturbation": 90,
+    "sample auto": 135,
     "sample BilliardHMC": 135,
-    "sample Proximal": 135,
+    "sample Proximal": 140,
     "noise": 30,
 }
 USUAL = ("release", "minimize NoisyGD")
