@@ -24,9 +24,11 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 NUM_LONGEST = 10
-NUM_RECORDS, DIM = 2000, 5
-# Of these a peer makes as many as the samplers of the package here.
-NUM_DRAWS, NUM_CHAINS = 50, 2
+NUM_RECORDS = 2000
+DIM = 5
+# Peers make as many draws as the samplers of the package.
+NUM_DRAWS = 50
+NUM_CHAINS = 2
 
 PROBLEM = """
 import dpsample as dps
@@ -140,7 +142,8 @@ mcmc.get_samples().block_until_ready()
 class Compilations:
     """Functions that Numba compiles from now on, with the seconds of each alone.
 
-    Counted are runs of Numba's pipeline, in which a callee's run lies in its caller's.
+    A compilation is one run of Numba's pipeline. A callee's lies within its caller's,
+    so its seconds are subtracted.
     """
 
     def __init__(self) -> None:
@@ -193,21 +196,21 @@ def first_call(name: str, cache: Path, *, python: str = sys.executable) -> Any:
 def longest(functions: list[tuple[str, float]]) -> list[tuple[str, float, int]]:
     """Names that took longest, their seconds and how often each was compiled."""
     seconds: dict[str, list[float]] = defaultdict(list)
-    for name, own in functions:
-        seconds[name].append(own)
-    rows = [(name, sum(each), len(each)) for name, each in seconds.items()]
+    for name, cost in functions:
+        seconds[name].append(cost)
+    rows = [(name, sum(costs), len(costs)) for name, costs in seconds.items()]
     return sorted(rows, key=lambda row: -row[1])[:NUM_LONGEST]
 
 
-def measured(name: str, repeats: int) -> None:
+def print_call(name: str, repeats: int) -> None:
     """Print a line of one call, the best of several, and its longest functions."""
     cold, warm, functions = float("inf"), float("inf"), []
     for _ in range(repeats):
         with TemporaryDirectory() as cache:
             first = first_call(name, Path(cache))
-            again = first_call(name, Path(cache))
+            second = first_call(name, Path(cache))
         cold, functions = min(cold, first["seconds"]), first["functions"]
-        warm = min(warm, again["seconds"])
+        warm = min(warm, second["seconds"])
     print(f"{name:32s} {cold:8.2f} {warm:8.2f} {len(functions):10d}", flush=True)
     for function, seconds, times in longest(functions):
         print(f"    {seconds:6.2f} {times:3d} x {function}")
@@ -222,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'first call':32s} {'empty s':>8s} {'warm s':>8s} {'functions':>10s}")
     for name in options.only.split(","):
-        measured(name, options.repeats)
+        print_call(name, options.repeats)
     for name in PEERS if options.peer_python else ():
         runs = []
         for _ in range(options.repeats):

@@ -66,7 +66,9 @@ NUMBER_CODES = {types.float64: "d", types.int64: "q", types.boolean: "?"}
 OTHER_CODES: dict[type, str] = {bool: "?", int: "q", float: "d", type(None): "P"}
 OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
 # The code of an array has two more words per dimension, its shape and its strides.
-ARRAY_CODE, WORDS_PER_DIMENSION, POINTER_CODE = "PPqqP", "qq", "PPP"
+ARRAY_CODE = "PPqqP"
+DIMENSION_CODE = "qq"
+POINTER_CODE = "PPP"
 ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
 POINTER_MODEL = ("c_addr", "py_addr", "jit_addr")
 SUPPORTED = "an array, a C function, None, a tuple of them or a number of 64 bits"
@@ -81,9 +83,8 @@ class FrameType(types.Type):
     def __init__(self, kinds: Kinds, instance_class: type) -> None:
         self.kinds = tuple(kinds)
         self.instance_class = instance_class
-        # Numba compares types of C functions by name, and so does the linker with
-        # functions of the disk cache. The digest keeps names short: they are parts of
-        # many others.
+        # Numba compares types of C functions by name, and names compiled functions by
+        # those of their arguments. The digest keeps names short.
         parts = (instance_class.__module__, *map(str, self.kinds))
         digest = hashlib.blake2b(", ".join(parts).encode(), digest_size=8).hexdigest()
         super().__init__(name=f"Frame({instance_class.__qualname__}, {digest})")
@@ -149,10 +150,12 @@ def declare_kinds(cls: type, *kinds: object) -> FrameType:
 
 
 def _check_declared(declared: FrameType, fields: Fields) -> None:
-    for name, kind, field in zip(declared.names, declared.kinds, fields, strict=True):
+    numbers = getattr(fields, NUMBER_KINDS)
+    columns = zip(declared.names, declared.kinds, numbers, fields, strict=True)
+    for name, kind, number, field in columns:
         if isinstance(kind, types.Array):
             fits = isinstance(field, np.ndarray) and _fits(kind, field)
-        elif isinstance(kind, types.Number | types.Boolean):
+        elif kind == number:
             fits = True  # `struct` rejects what is no such number
         elif isinstance(kind, FrameType) and not kind.kinds:
             fits = hasattr(field, ADDRESS)
@@ -163,7 +166,7 @@ def _check_declared(declared: FrameType, fields: Fields) -> None:
 
 
 def _fits(kind: types.Array, field: Array) -> bool:
-    """Whether an array has a type; ``typeof`` takes several times as long."""
+    """Return whether an array has a type; ``typeof`` takes several times as long."""
     flags = field.flags
     return bool(
         field.ndim == kind.ndim
@@ -245,7 +248,7 @@ def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
             words.append(field)
         elif isinstance(field, np.ndarray):
             # Without a counter of references (the first word): the tuple is the owner.
-            code.append(ARRAY_CODE + WORDS_PER_DIMENSION * field.ndim)
+            code.append(ARRAY_CODE + DIMENSION_CODE * field.ndim)
             data = field.__array_interface__["data"][0]
             words += (0, id(field), field.size, field.itemsize, data)
             words += field.shape + field.strides
@@ -293,12 +296,12 @@ def _load_field(
     i = kind.names.index(name)
     layout = ir.LiteralStructType([context.get_data_type(k) for k in kind.kinds])
     start = builder.bitcast(address, layout.as_pointer())
-    place = cgutils.gep_inbounds(builder, start, 0, i)
+    field_pointer = cgutils.gep_inbounds(builder, start, 0, i)
     model = context.data_model_manager[kind.kinds[i]]
     _check_model(kind.kinds[i], model)
     instructions = builder.block.instructions
     num_before = len(instructions)
-    field = model.load_from_data_pointer(builder, place)
+    field = model.load_from_data_pointer(builder, field_pointer)
     nothing = builder.module.add_metadata([])
     for instruction in instructions[num_before:]:
         if isinstance(instruction, ir.LoadInstr):

@@ -86,7 +86,7 @@ def refuse_frame(name: str, returned: object) -> None:
 
 
 def _has_frame(kind: object) -> bool:
-    """Whether values of a type hold the address of a tuple."""
+    """Return whether values of a type hold the address of a tuple."""
     if isinstance(kind, types.containers.BaseTuple):
         return any(map(_has_frame, kind))
     if isinstance(kind, types.misc.Optional):

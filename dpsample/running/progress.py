@@ -271,8 +271,8 @@ _said: set[str] = set()  # texts that this process does not repeat
 def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[None]:
     """Say once in a process that a function is compiled, and for about how long.
 
-    A person who waits sees it in the terminal, or in the notebook until the end. Of
-    one small kernel, as of a user's loss, nothing is said.
+    A person who waits sees it in the terminal, or in the notebook until the end. One
+    small kernel, such as that of a user's loss, is not worth a message.
     """
     if COMPILING in _said or not (is_wanted and is_shown()):
         yield
@@ -287,7 +287,7 @@ def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[
         if COMPILING in _said or now - begin < COMPILED_SECONDS:
             return
         _said.add(COMPILING)
-        with suppress(Exception):  # of a terminal that is gone
+        with suppress(Exception):  # the terminal may be gone
             text = COMPILING.format(verb=verb, seconds=seconds)
             if _in_notebook():
                 notebook = _Notebook()
