@@ -38,6 +38,12 @@ LOGISTIC = losses.Logistic()
 LOSSES = tuple(kind() for kind in losses.BUILT_IN.values())
 BALL = domains.Ball(1.0)
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
+# Arguments of optimizers that have no default.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "ClippedGD": {"num_steps": 2, "clip": 1.0},
+    "DPSGD": {"sampling_rate": 0.5, "num_steps": 2},
+    "NoisyMirrorDescent": {"p": 1.5, "distance": 1.0},
+}
 # Records of a usual problem: with fewer an answer is useless, which is a warning.
 NUM_RECORDS = 1000
 POLYTOPE = domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM))
@@ -308,9 +314,9 @@ def _optimizers() -> None:
             domain = domains.Ball(1.0, p=1.5)
         is_linear = name in ("AdaSSP", "HeavyTailedLasso")
         loss = losses.Squared() if is_linear else LOGISTIC
-        needs = {"DPSGD": {"sampling_rate": 0.5, "num_steps": 2}}.get(name, {})
         problem = make(loss, domain, num_records=NUM_RECORDS).problem
-        minimize(problem, getattr(optimizers, name)(**needs), BUDGET)
+        optimizer = getattr(optimizers, name)(**REQUIRED.get(name, {}))
+        minimize(problem, optimizer, BUDGET)
 
 
 def _draws(sampler: Sampler) -> None:
