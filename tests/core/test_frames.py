@@ -699,7 +699,7 @@ def test_calls_count_no_reference():
     assert [sys.getrefcount(found) for found in (*arrays, outer, outer.inner)] == before
     assert rtsys.get_allocation_stats() == stats
     _nrt_python.memsys_disable_stats()
-    assert sys.getallocatedblocks() - blocks < 100
+    assert sys.getallocatedblocks() - blocks < 1000  # a block for each call is a leak
 
 
 def test_the_tuple_frees_its_memory_and_its_arrays():
