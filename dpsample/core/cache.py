@@ -30,6 +30,7 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import caching, ccallback, dispatcher
+from numba.core.codegen import Codegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
@@ -334,7 +335,7 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
                     f"missing in it is compiled again every time. {self._where()}"
                 )
 
-    def _index_key(self, sig: object, codegen: Any) -> tuple[object, ...]:
+    def _index_key(self, sig: object, codegen: Codegen) -> tuple[object, ...]:
         """Return the key of an entry: types, processor, bytecode, what it closes over.
 
         Numba's pickles of kernels differ between processes: they hold a random number,

@@ -114,7 +114,7 @@ def _unbox_bits(kind: object, found: object, context: _UnboxContext) -> NativeVa
 _unboxers.functions[types.NumPyRandomBitGeneratorType] = _unbox_bits
 
 
-def _box_tuple(kind: Any, value: object, context: _BoxContext) -> object:
+def _box_tuple(kind: types.BaseTuple, value: object, context: _BoxContext) -> object:
     """Tuple of a kernel's results, or no object if Ctrl-C came before there is one.
 
     To find the class of an array or of a named tuple Numba calls Python, where Ctrl-C
@@ -177,7 +177,7 @@ def kernel(
     *, cached: bool = True, counts_references: bool = True, **options: Any
 ) -> Callable[[Callable[Parameters, Result]], Kernel[Parameters, Result]]: ...
 def kernel(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object] | None = None,
     *,
     cached: bool = True,
     counts_references: bool = True,
