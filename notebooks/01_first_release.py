@@ -14,7 +14,7 @@
 # # A first private release
 #
 # *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for about
-# a minute; later runs take seconds.
+# half a minute; later runs take seconds.
 #
 # You have records about people and want to publish regression coefficients. Published as
 # they are, coefficients can give away whether a certain person was among the records.

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Choosing and diagnosing a sampler on a hard target
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for a
-# minute or two; later runs take seconds.
+# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for
+# about a minute; later runs take seconds.
 #
 # `dps.release` makes one draw with a proved sampler and needs no diagnosis. But who studies
 # a private mechanism (its spread, its risk) needs many draws from the density

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # The price of privacy
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for some
-# minutes; later runs take less than one.
+# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for one or
+# two minutes; later runs take less than one.
 #
 # A private estimate is a random one: noise is what hides a single record. This notebook
 # measures what the noise costs. It compares three mechanisms at exactly the same promise,

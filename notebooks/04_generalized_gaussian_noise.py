@@ -14,7 +14,7 @@
 # # Noise in other norms
 #
 # *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for about
-# a minute; later runs take seconds.
+# half a minute; later runs take seconds.
 #
 # To release the answer of a query privately one adds noise, and the noise has to cover
 # what one record can change. How large that change is depends on the norm in which it is

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Auditing a mechanism: how a missing factor 2 is caught
 #
-# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for a
-# minute or two; later runs take seconds.
+# *To run this notebook:* `pip install 'dpsample[plots]'`. The first run compiles for
+# about a minute; later runs take seconds.
 #
 # A claim of privacy is a claim about probabilities, so data can refute it. An **audit**
 # runs a mechanism many times on two data sets that differ in one record and looks for an

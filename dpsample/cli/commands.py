@@ -91,6 +91,7 @@ Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing outp
 Code = Annotated[str | None, typer.Argument(help="GLLST-E1, BFTT-4, gradient-E15...")]
 Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
+Everything = Annotated[bool, Option("--everything", help="Every sampler and piece.")]
 
 
 @app.callback()
@@ -255,14 +256,16 @@ def papers(markdown: Markdown = False) -> None:
 
 
 @app.command()
-def warm() -> None:
-    """Compile everything once, so that later processes start at once."""
+def warm(everything: Everything = False) -> None:
+    """Compile ahead what is usually needed, so that later processes start at once."""
     from dpsample.cli import screen
     from dpsample.core.cache import CACHE_DIRECTORY
     from dpsample.verbs.warm import warm
 
     told = screen.console()
     count = warm(
-        lambda name: told.print(f"compiling {name}"), processes=os.cpu_count() or 1
+        lambda name, left: told.print(f"compiling {name}, {left} parts left"),
+        processes=os.cpu_count() or 1,
+        is_whole=everything,
     )
     told.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")

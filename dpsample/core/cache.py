@@ -30,6 +30,7 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import caching, ccallback, dispatcher
+from numba.core.codegen import Codegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
@@ -48,6 +49,8 @@ STALE_AFTER_DAYS = 14.0
 # Modules of Numba that make a cache for a jitted function, and for a C function.
 USERS: tuple[Any, ...] = (dispatcher, ccallback)
 
+# Called where a kernel is not in the cache, before it is compiled.
+on_miss: list[Callable[[], None]] = []
 _warned: set[str] = set()
 
 
@@ -305,14 +308,18 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
             # Numba's own registers all that it can compile, in a quarter of a second.
             rtsys.initialize(target_context)
             with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)
+                loaded: object = self._load_overload(sig, target_context)
         except Exception as error:  # unpickling damaged bytes can raise anything
             self._cache_file.discard()
             _warn_once(
                 "A damaged file of the compilation cache was deleted and its kernel "
                 f"is compiled again ({type(error).__name__}: {error}). {self._where()}"
             )
-            return None
+            loaded = None
+        if loaded is None:
+            for tell in tuple(on_miss):
+                tell()
+        return loaded
 
     def save_overload(self, sig: object, data: object) -> None:
         """Keep an entry; go on without if it cannot be written, as on a full disk."""
@@ -328,7 +335,7 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
                     f"missing in it is compiled again every time. {self._where()}"
                 )
 
-    def _index_key(self, sig: object, codegen: Any) -> tuple[object, ...]:
+    def _index_key(self, sig: object, codegen: Codegen) -> tuple[object, ...]:
         """Return the key of an entry: types, processor, bytecode, what it closes over.
 
         Numba's pickles of kernels differ between processes: they hold a random number,

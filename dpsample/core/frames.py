@@ -3,28 +3,43 @@
 Numba passes a named tuple by value, flattened. An array is seven words, so that a state
 of 28 arrays is 200 arguments of every function that gets it, taken apart and put
 together again at each call. A class that is decorated with `by_address` lays its fields
-out in memory once, when a kernel first asks for its address; kernels get the address
+out in memory once, when a kernel first asks for the address. Kernels get the address
 and load a field where they name it.
 
-The fields of a tuple never change, and loads say so (``invariant.load``), or each store
-to an array would force them to be read again. The memory belongs to the tuple, which
-holds its arrays, too: the address is valid as long as whoever called the kernel holds
-the tuple. Kernels read fields by name. They can neither return such a tuple nor store,
-index or unpack it, and one that they build themselves is passed by value, as Numba
-does, which makes another version of what takes it.
+Rules for kernels:
+
+- They read fields by name. A tuple that is passed by address is not returned to Python,
+  stored, indexed, unpacked or used as a constant.
+- The fields of a tuple never change, and loads say so (``invariant.load``). Otherwise
+  each store to an array would force the compiler to read them again. Kernels never
+  write to that memory, so that no store contradicts it.
+- The memory belongs to the tuple, which also holds its arrays. The address is valid as
+  long as the caller of the kernel holds the tuple, so no reference is counted. A field
+  may be returned to Python, because it is the array itself. A view of a field may not:
+  it would have no owner.
+- A tuple that a kernel builds is passed by value, as Numba does, which compiles another
+  version of what takes it.
+
+An array is not reshaped in place (``array.shape = ...``, ``array.resize``) after the
+first call: kernels would see the old shape.
 """
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
+from numba import typeof
 from numba.core import cgutils, types
+from numba.core.base import BaseContext
 from numba.core.ccallback import CFunc
-from numba.core.datamodel.models import PrimitiveModel
+from numba.core.datamodel.models import DataModel, PrimitiveModel
+from numba.core.errors import NumbaError
 from numba.core.imputils import impl_ret_borrowed
+from numba.core.pythonapi import _UnboxContext
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
@@ -34,145 +49,231 @@ from numba.extending import (
     typeof_impl,
     unbox,
 )
+from numba.np.numpy_support import as_dtype
+from numpy.typing import NDArray
 
+from dpsample.core import check
 from dpsample.core.arrays import Array
 
 ADDRESS = "dpsample_address"  # attribute of what kernels take by address
-# How `struct` packs what a field may be; an array has two words per dimension.
-CODES: dict[type, str] = {bool: "?", int: "q", float: "d", type(None): "P"}
-CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
-ARRAY_CODES = tuple("PPqqP" + "qq" * ndim for ndim in range(4))
-# Fields that are annotated as numbers have one type, as 2 for a float has.
+MEMORY = "dpsample_memory"  # attribute that owns the memory at the address
+NUMBER_KINDS = "dpsample_number_kinds"  # types of the fields annotated as numbers
+DECLARED = "dpsample_declared"  # type of all tuples of a class, if there is one
+# Fields that are annotated as numbers have one type: 2 is a float where one is meant.
 NUMBERS = {float: types.float64, int: types.int64, bool: types.boolean}
+# Codes of `struct` for the fields, as Numba's data models lay them out.
 NUMBER_CODES = {types.float64: "d", types.int64: "q", types.boolean: "?"}
-Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
+OTHER_CODES: dict[type, str] = {bool: "?", int: "q", float: "d", type(None): "P"}
+OTHER_CODES |= {np.bool_: "?", np.int64: "q", np.float64: "d"}
+# The code of an array has two more words per dimension, its shape and its strides.
+ARRAY_CODE = "PPqqP"
+DIMENSION_CODE = "qq"
+POINTER_CODE = "PPP"
+ARRAY_MODEL = ("meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides")
+POINTER_MODEL = ("c_addr", "py_addr", "jit_addr")
+SUPPORTED = "an array, a C function, None, a tuple of them or a number of 64 bits"
+Fields = tuple[Any, ...]  # a named tuple
+Kinds = tuple[Any, ...]  # Numba's types of its fields
+Frame = TypeVar("Frame", bound=Fields)
 
 
-class FrameType(types.Type):  # type: ignore[misc]
+class FrameType(types.Type):
     """Type of a named tuple by address: its class and the types of its fields."""
 
-    def __init__(self, kinds: tuple[Any, ...], instance_class: type) -> None:
+    def __init__(self, kinds: Kinds, instance_class: type) -> None:
         self.kinds = tuple(kinds)
         self.instance_class = instance_class
-        # Numba compares types of C functions by name. The digest keeps names short:
-        # they are parts of many others.
-        words = ", ".join(str(kind) for kind in self.kinds)
-        digest = hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
+        # Numba compares types of C functions by name, and names compiled functions by
+        # those of their arguments. The digest keeps names short.
+        parts = (instance_class.__module__, *map(str, self.kinds))
+        digest = hashlib.blake2b(", ".join(parts).encode(), digest_size=8).hexdigest()
         super().__init__(name=f"Frame({instance_class.__qualname__}, {digest})")
 
     @property
-    def key(self) -> object:
-        """What types are compared by."""
-        return self.instance_class, self.kinds
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return self.instance_class._fields  # type: ignore[attr-defined,no-any-return]
 
     @property
-    def mangling_args(self) -> tuple[str, tuple[()]]:
-        """Name in the symbols of compiled functions."""
-        return self.instance_class.__name__, ()
+    def key(self) -> object:
+        """The class and the kinds, by which types are compared."""
+        return self.instance_class, self.kinds
 
     @cached_property
     def _hash(self) -> int:
         return hash(self.key)
 
     def __hash__(self) -> int:
+        """Return the hash, which takes long for many fields, as it was computed."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        """Return whether the class and the kinds are the same."""
         return self is other or (type(other) is FrameType and self.key == other.key)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out the hash: that of a class is another one in each process."""
+        """Return the state without the hash, which differs between processes."""
         return {name: value for name, value in vars(self).items() if name != "_hash"}
 
 
-def by_address(cls: type[Tuple]) -> type[Tuple]:
-    """Decorate a named tuple that kernels are to take by address."""
-    names = {name: getattr(cls, name) for name in ("__module__", "__doc__")}
-    # An address is nothing to be pickled or copied.
-    body = {ADDRESS: _Address(), "__reduce__": _reduced, **names}
-    body["dpsample_numbers"] = tuple(map(NUMBERS.get, cls.__annotations__.values()))
-    made = type(cls.__name__, (cls,), body)
-    made.__qualname__ = cls.__qualname__
-    typeof_impl.register(made)(_typeof)
-    return made
+@cache
+def frame_type(kinds: Kinds, instance_class: type) -> FrameType:
+    """Return the type of such tuples, made once: a digest takes ten microseconds."""
+    return FrameType(kinds, instance_class)
+
+
+def by_address(cls: type[Frame]) -> type[Frame]:
+    """Decorate a named tuple class whose tuples kernels take by address."""
+    names: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
+    body = {name: getattr(cls, name) for name in ("__module__", "__doc__")}
+    body |= {"__qualname__": cls.__qualname__, "__reduce__": _reduce}
+    body[ADDRESS] = _Address()
+    hints = cls.__annotations__
+    body[NUMBER_KINDS] = tuple(NUMBERS.get(hints.get(name, object)) for name in names)
+    # A subclass, because tuples of the class itself have no room for an attribute.
+    decorated = type(cls.__name__, (cls,), body)
+    typeof_impl.register(decorated)(_typeof)
+    return decorated
+
+
+def declare_kinds(cls: type, *kinds: object) -> FrameType:
+    """Return the type of all tuples of a class, whose fields have these types.
+
+    Numba then asks for the types of no field, which takes a microsecond for each. That
+    the fields have them is checked when they are laid out. In a type without fields
+    any tuple by address is kept.
+    """
+    kind = frame_type(kinds, cls)
+    setattr(cls, DECLARED, kind)
+    typeof_impl.register(cls)(lambda _fields, _context: kind)
+    return kind
+
+
+def _check_declared(declared: FrameType, fields: Fields) -> None:
+    numbers = getattr(fields, NUMBER_KINDS)
+    columns = zip(declared.names, declared.kinds, numbers, fields, strict=True)
+    for name, kind, number, field in columns:
+        if isinstance(kind, types.Array):
+            fits = isinstance(field, np.ndarray) and _fits(kind, field)
+        elif kind == number:
+            fits = True  # `struct` rejects what is no such number
+        elif isinstance(kind, FrameType) and not kind.kinds:
+            fits = hasattr(field, ADDRESS)
+        else:
+            fits = typeof(field) == kind
+        if not fits:
+            _reject(f"{type(fields).__name__}.{name}", field, str(kind))
+
+
+def _fits(kind: types.Array, field: Array) -> bool:
+    """Return whether an array has a type; ``typeof`` takes several times as long."""
+    flags = field.flags
+    return bool(
+        field.ndim == kind.ndim
+        and field.dtype == as_dtype(kind.dtype)
+        and flags.aligned
+        and (flags.writeable or not kind.mutable)
+        and (kind.layout != "C" or flags.c_contiguous)
+        and (kind.layout != "F" or flags.f_contiguous)
+    )
 
 
 class _Address:
-    """Attribute that is computed once, and is then found in the object itself."""
+    """Attribute that is computed once, and is then found in the tuple itself."""
 
-    def __get__(self, found: Any, owner: type) -> object:
-        if found is None:
+    def __get__(self, fields: Fields | None, owner: type) -> object:
+        if fields is None:
             return self
-        address, memory = _laid_out(found)
-        vars(found).update({ADDRESS: address, "dpsample_memory": memory})
-        return address
+        # One memory for all threads that ask at once: the others' would be freed while
+        # a kernel reads it.
+        memory = vars(fields).setdefault(MEMORY, _lay_out(fields))
+        return vars(fields).setdefault(ADDRESS, memory.__array_interface__["data"][0])
 
 
-def _reduced(found: Any) -> tuple[object, ...]:
-    return type(found), tuple(found)
+def _reduce(fields: Fields) -> tuple[object, ...]:
+    """Pickle and copy the fields only: an address is of one process and one tuple."""
+    return type(fields), tuple(fields)
 
 
-def _typeof(found: Any, context: Any) -> FrameType | None:
+def _typeof(fields: Fields, context: object) -> FrameType:
     kinds = tuple(
         number or typeof_impl(field, context)
-        for number, field in zip(found.dpsample_numbers, found, strict=True)
+        for number, field in zip(getattr(fields, NUMBER_KINDS), fields, strict=True)
     )
-    return None if None in kinds else frame_type(kinds, type(found))
+    if None in kinds:
+        i = kinds.index(None)
+        _reject(f"{type(fields).__name__}.{_names_of(fields)[i]}", fields[i])
+    return frame_type(kinds, fields.__class__)
 
 
-# Once per class and types: a digest takes ten microseconds.
-frame_type = cache(FrameType)
+def _names_of(fields: Fields) -> Sequence[object]:
+    return getattr(fields, "_fields", range(len(fields)))
 
 
-def _laid_out(found: tuple[Any, ...]) -> tuple[int, Array]:
-    """Lay the fields out in memory; return its address and its owner."""
-    code, words = _words(found)
+def _reject(name: str, field: object, condition: str = SUPPORTED) -> None:
+    raise TypeError(f"{name} must be {condition}, got {check.shown(field)}.")
+
+
+def _lay_out(fields: Fields) -> NDArray[np.int64]:
+    """Return memory that holds the fields as kernels read them."""
+    declared = getattr(type(fields), DECLARED, None)
+    if declared is not None:
+        _check_declared(declared, fields)
+    code, words = _code_and_words(fields)
     packer = _packer(code)
     memory = np.empty(-(-packer.size // 8), np.int64)
-    packer.pack_into(memory, 0, *words)
-    return memory.__array_interface__["data"][0], memory
+    try:
+        packer.pack_into(memory.data, 0, *words)
+    except struct.error as error:
+        raise TypeError(
+            f"{type(fields).__name__} has a wrong number: {error}."
+        ) from None
+    return memory
 
 
 _packer = cache(struct.Struct)
 
 
-def _words(found: tuple[Any, ...]) -> tuple[str, list[Any]]:
-    """Return the fields as `struct` packs them, in the order of Numba's data models.
+def _code_and_words(fields: Fields) -> tuple[str, list[object]]:
+    """Return what `struct` packs and how, in the order of Numba's data models.
 
-    It aligns each word as the compiler does, and "0q" the start and end of a tuple.
+    `struct` aligns each word as the compiler does. "0q" aligns the start and the end of
+    an inner tuple.
     """
-    code, words = list[str](), list[Any]()
-    numbers = getattr(found, "dpsample_numbers", (None,) * len(found))
-    for number, field in zip(numbers, found, strict=True):
+    code, words = list[str](), list[object]()
+    numbers = getattr(fields, NUMBER_KINDS, (None,) * len(fields))
+    for i, (number, field) in enumerate(zip(numbers, fields, strict=True)):
         if number is not None:
             code.append(NUMBER_CODES[number])
             words.append(field)
         elif isinstance(field, np.ndarray):
-            # No reference is counted: the tuple holds the array.
-            code.append(ARRAY_CODES[field.ndim])
+            # Without a counter of references (the first word): the tuple is the owner.
+            code.append(ARRAY_CODE + DIMENSION_CODE * field.ndim)
             data = field.__array_interface__["data"][0]
             words += (0, id(field), field.size, field.itemsize, data)
             words += field.shape + field.strides
         elif isinstance(field, CFunc):
-            code.append("PPP")  # the others are for calls that may raise
-            words += (field.address, 0, 0)
+            code.append(POINTER_CODE)
+            words += (field.address, 0, 0)  # the others are for calls that may raise
         elif hasattr(field, ADDRESS):
             code.append("P")
             words.append(getattr(field, ADDRESS))
         elif isinstance(field, tuple):
-            inner, rest = _words(field)
+            inner, inner_words = _code_and_words(field)
             edge = "" if set(inner) <= {"?"} else "0q"
             code += (edge, inner, edge)
-            words += rest
-        else:
-            code.append(CODES[type(field)])
+            words += inner_words
+        elif type(field) in OTHER_CODES:
+            code.append(OTHER_CODES[type(field)])
             words.append(0 if field is None else field)
+        else:
+            _reject(f"{type(fields).__name__}.{_names_of(fields)[i]}", field)
     return "".join(code), words
 
 
 @register_model(FrameType)
 class _FrameModel(PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: FrameType) -> None:
+    def __init__(self, manager: object, kind: FrameType) -> None:
         super().__init__(manager, kind, ir.IntType(8).as_pointer())
 
 
@@ -181,39 +282,54 @@ class _FrameFields(AttributeTemplate):  # type: ignore[misc]
     key = FrameType
 
     def generic_resolve(self, kind: FrameType, name: str) -> object:
-        fields = kind.instance_class._fields  # type: ignore[attr-defined]
-        return kind.kinds[fields.index(name)] if name in fields else None
+        return kind.kinds[kind.names.index(name)] if name in kind.names else None
 
 
-@lower_getattr_generic(FrameType)
-def _load_field(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
-    i = kind.instance_class._fields.index(name)
+@lower_getattr_generic(FrameType)  # type: ignore[untyped-decorator]
+def _load_field(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    kind: FrameType,
+    address: ir.Value,
+    name: str,
+) -> ir.Value:
+    i = kind.names.index(name)
     layout = ir.LiteralStructType([context.get_data_type(k) for k in kind.kinds])
-    start = builder.bitcast(value, layout.as_pointer())
-    place = cgutils.gep_inbounds(builder, start, 0, i)
-    nothing, load = builder.module.add_metadata([]), builder.load
-
-    def load_constant(*args: Any, **kwargs: Any) -> Any:
-        made = load(*args, **kwargs)
-        made.set_metadata("invariant.load", nothing)
-        return made
-
-    builder.load = load_constant
-    try:
-        model = context.data_model_manager[kind.kinds[i]]
-        field = model.load_from_data_pointer(builder, place)
-    finally:
-        del builder.load
+    start = builder.bitcast(address, layout.as_pointer())
+    field_pointer = cgutils.gep_inbounds(builder, start, 0, i)
+    model = context.data_model_manager[kind.kinds[i]]
+    _check_model(kind.kinds[i], model)
+    instructions = builder.block.instructions
+    num_before = len(instructions)
+    field = model.load_from_data_pointer(builder, field_pointer)
+    nothing = builder.module.add_metadata([])
+    for instruction in instructions[num_before:]:
+        if isinstance(instruction, ir.LoadInstr):
+            instruction.set_metadata("invariant.load", nothing)
     return impl_ret_borrowed(context, builder, kind.kinds[i], field)
 
 
-@unbox(FrameType)
-def _unbox_frame(kind: FrameType, found: Any, c: Any) -> NativeValue:
-    number = c.pyapi.object_getattr_string(found, ADDRESS)
-    failed = cgutils.alloca_once_value(c.builder, cgutils.true_bit)
-    place = cgutils.alloca_once_value(c.builder, c.pyapi.get_null_object())
+def _check_model(kind: types.Type, model: DataModel) -> None:
+    """Fail where another version of Numba lays fields out otherwise than we do."""
+    expected: tuple[str, ...] | None = None
+    if isinstance(kind, types.Array):
+        expected = ARRAY_MODEL
+    elif isinstance(kind, types.FunctionType):
+        expected = POINTER_MODEL
+    if expected is not None and tuple(model._fields) != expected:
+        raise NumbaError(
+            f"The fields of {kind} must be {expected}, got {tuple(model._fields)}. "
+            "Install another version of Numba."
+        )
+
+
+@unbox(FrameType)  # type: ignore[untyped-decorator]
+def _unbox_frame(_kind: FrameType, fields: ir.Value, c: _UnboxContext) -> NativeValue:
+    number = c.pyapi.object_getattr_string(fields, ADDRESS)
+    is_error = cgutils.alloca_once_value(c.builder, cgutils.true_bit)
+    address = cgutils.alloca_once_value(c.builder, c.pyapi.get_null_object())
     with c.builder.if_then(cgutils.is_not_null(c.builder, number)):
-        c.builder.store(c.pyapi.long_as_voidptr(number), place)
+        c.builder.store(c.pyapi.long_as_voidptr(number), address)
         c.pyapi.decref(number)
-        c.builder.store(cgutils.false_bit, failed)
-    return NativeValue(c.builder.load(place), is_error=c.builder.load(failed))
+        c.builder.store(cgutils.false_bit, is_error)
+    return NativeValue(c.builder.load(address), is_error=c.builder.load(is_error))

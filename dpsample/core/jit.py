@@ -27,6 +27,7 @@ from dpsample.core.frames import ADDRESS
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
+    refuse_frame,
     without_collector,
 )
 
@@ -113,7 +114,7 @@ def _unbox_bits(kind: object, found: object, context: _UnboxContext) -> NativeVa
 _unboxers.functions[types.NumPyRandomBitGeneratorType] = _unbox_bits
 
 
-def _box_tuple(kind: Any, value: object, context: _BoxContext) -> object:
+def _box_tuple(kind: types.BaseTuple, value: object, context: _BoxContext) -> object:
     """Tuple of a kernel's results, or no object if Ctrl-C came before there is one.
 
     To find the class of an array or of a named tuple Numba calls Python, where Ctrl-C
@@ -176,7 +177,7 @@ def kernel(
     *, cached: bool = True, counts_references: bool = True, **options: Any
 ) -> Callable[[Callable[Parameters, Result]], Kernel[Parameters, Result]]: ...
 def kernel(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object] | None = None,
     *,
     cached: bool = True,
     counts_references: bool = True,
@@ -233,6 +234,7 @@ def pointer(
         options = {"nopython": True, "error_model": "numpy"}
         options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
         python_function = getattr(function, "py_func", function)
+        refuse_frame(python_function.__name__, signature.return_type)
         with package_cache(), without_collector():
             made = cfunc(signature, cache=cached, **options)
             found = made(python_function)

@@ -7,7 +7,7 @@ language; whoever is called from Python is compiled once, with all that it calls
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,9 +21,16 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
 
 from dpsample.core.cache import package_cache
+from dpsample.core.frames import FrameType
 
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
+
+
+# One entry for each block of `collector_held` that is open, and for a collector that
+# the last of them turns on again. Both are lists, whose methods no thread interrupts.
+_holding: list[None] = []
+_owed: list[None] = []
 
 
 @contextmanager
@@ -37,8 +44,56 @@ def without_collector() -> Iterator[None]:
     try:
         yield
     finally:
-        if was_on:
+        if was_on and _holding:
+            _owed.append(None)
+        elif was_on:
             gc.enable()
+
+
+@contextmanager
+def collector_held() -> Iterator[Callable[[], None]]:
+    """Leave the collector off from the first compilation of a block to its end.
+
+    Each time that it comes back it looks through all that the compiler has made, which
+    takes a twentieth of a first call. Yields a function that turns it on earlier.
+    """
+    _holding.append(None)
+    try:
+        yield turn_on_collector
+    finally:
+        _holding.pop()
+        if not _holding:
+            turn_on_collector()
+
+
+def turn_on_collector() -> None:
+    """Turn the collector on if a compilation has left it off."""
+    if _owed:
+        _owed.clear()
+        gc.enable()
+
+
+def refuse_frame(name: str, returned: object) -> None:
+    """Fail if a function gives Python a tuple that kernels take by address.
+
+    A kernel may give it to its caller, for which the address is as valid.
+    """
+    if _has_frame(returned):
+        raise TypingError(
+            f"The result of {name} must be numbers, arrays or a tuple built there, got "
+            f"{returned}, which kernels take by address. Return fields of it."
+        )
+
+
+def _has_frame(kind: object) -> bool:
+    """Return whether values of a type hold the address of a tuple."""
+    if isinstance(kind, types.containers.BaseTuple):
+        return any(map(_has_frame, kind))
+    if isinstance(kind, types.misc.Optional):
+        return _has_frame(kind.type)
+    if isinstance(kind, types.abstract.IteratorType):
+        return _has_frame(kind.yield_type)
+    return isinstance(kind, FrameType)
 
 
 class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -67,7 +122,10 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
                 self.enable_caching()
             self.opens_cache = False
         with without_collector():
-            return super().compile(sig)
+            entry_point = super().compile(sig)
+        for result in self.overloads.values():
+            refuse_frame(self.py_func.__name__, result.signature.return_type)
+        return entry_point
 
     def get_call_template(
         self, args: Types, kws: dict[str, object]

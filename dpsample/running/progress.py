@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from dpsample.core import check, files, pauses
+from dpsample.core import cache, check, files, linking, pauses
 from dpsample.numerics.mixing import effective_share
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
@@ -32,6 +32,12 @@ Progress = Callable[[int, int, CheckpointRun], None]
 REFRESH_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0  # before a line appears
 REMEDY_SECONDS = 60.0  # before it says what takes less time
+# A first call says that it compiles if more follows after so long.
+COMPILED_SECONDS = 0.3
+COMPILING = (
+    "dpsample: {verb} is compiled for this machine, which takes about {seconds:.0f} s "
+    "once. `dpsample warm` does it ahead."
+)
 ESS_SECONDS = 1.0
 ESS_COST = 50.0  # times its own duration passes before the next estimate
 # Draws and coefficients that an estimate looks at.
@@ -252,6 +258,73 @@ def patience(
 
         with pauses.listening(draw):
             yield say
+
+
+_said: set[str] = set()  # texts that this process does not repeat
+
+
+@contextmanager
+def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[None]:
+    """Say once in a process that a function is compiled, and for about how long.
+
+    A person who waits sees it in the terminal, or in the notebook until the end. One
+    small kernel, such as that of a user's loss, is not worth a message.
+    """
+    if COMPILING in _said or not (is_wanted and is_shown()):
+        yield
+        return
+    begin: float | None = None
+    notebook: _Notebook | None = None
+
+    def tell() -> None:
+        nonlocal begin, notebook
+        now = time.monotonic()
+        begin = now if begin is None else begin
+        if COMPILING in _said or now - begin < COMPILED_SECONDS:
+            return
+        _said.add(COMPILING)
+        with suppress(Exception):  # the terminal may be gone
+            text = COMPILING.format(verb=verb, seconds=seconds)
+            if _in_notebook():
+                notebook = _Notebook()
+                notebook.show(text)
+            else:
+                print(text, file=sys.stderr, flush=True)
+
+    try:
+        cache.on_miss.append(tell)
+        yield
+    finally:
+        with pauses.uninterrupted(), suppress(Exception):
+            cache.on_miss.remove(tell)
+            if notebook is not None:
+                notebook.clear()
+
+
+def compiles_first(
+    seconds: float,
+) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Decorate a top-level function that compiles for so long in a first call.
+
+    Its ``progress=False`` silences it. Python's collector waits until it has compiled.
+    """
+
+    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
+        @wraps(function)
+        def run(*args: P.args, **options: P.kwargs) -> Result:
+            # With a deadline nothing is shown.
+            is_silent = options.get("progress", True) is False or "deadline" in options
+            with (
+                linking.collector_held() as turn_on,
+                # A call that lasts has compiled most of what it needs.
+                pauses.listening(turn_on),
+                compiling(function.__name__, seconds, is_wanted=not is_silent),
+            ):
+                return function(*args, **options)
+
+        return run
+
+    return decorate
 
 
 def with_line(function: Callable[P, Result]) -> Callable[P, Result]:

@@ -42,6 +42,7 @@ class MinimizationPlan:
     certificate: EventCertificate | None
 
 
+@screen.compiles_first(seconds=5.0)
 @pauses.single_threaded_blas()
 @check.plain
 def minimize(

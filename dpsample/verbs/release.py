@@ -372,6 +372,7 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
     return answers[0]
 
 
+@screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()
 @check.plain
 def release(
@@ -428,7 +429,7 @@ def release(
         Seconds from the beginning of the call at which the answer is handed over, not
         before. If the draw is not finished then, or failed, nothing is released, the
         budget counts as spent, and the error says no more. Nothing is shown meanwhile.
-        The first draw of a process may wait for compilation: run "dpsample warm".
+        The first draw on a machine waits for compilation: run "dpsample warm".
     constant_time : bool
         Make the same passes over the records, branches and draws of random words
         whatever the records are, and release theta or, with a probability below gamma /

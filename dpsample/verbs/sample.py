@@ -54,6 +54,7 @@ LIMIT_REMEDY = (
 )
 
 
+@screen.compiles_first(seconds=10.0)
 @pauses.single_threaded_blas()
 @checks.plain
 def sample(

@@ -1,4 +1,4 @@
-"""Compile every kernel once, so that later processes only load them."""
+"""Compile kernels ahead, so that later processes only load them."""
 
 import subprocess
 import sys
@@ -37,6 +37,15 @@ DIM = 4
 LOGISTIC = losses.Logistic()
 LOSSES = tuple(kind() for kind in losses.BUILT_IN.values())
 BALL = domains.Ball(1.0)
+BUDGET = Budget(epsilon=1.0, delta=1e-6)
+# Arguments of optimizers that have no default.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "ClippedGD": {"num_steps": 2, "clip": 1.0},
+    "DPSGD": {"sampling_rate": 0.5, "num_steps": 2},
+    "NoisyMirrorDescent": {"p": 1.5, "distance": 1.0},
+}
+# Records of a usual problem: with fewer an answer is useless, which is a warning.
+NUM_RECORDS = 1000
 POLYTOPE = domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM))
 MATRICES = domains.SchattenBall(1.0, p=1.0, shape=(2, 2))
 DOMAINS = (
@@ -117,35 +126,54 @@ def sampler_targets() -> list[Gibbs]:
 
 
 def warm(
-    on_progress: Callable[[str], None] | None = None, *, processes: int = 1
+    on_progress: Callable[[str, int], None] | None = None,
+    *,
+    processes: int = 1,
+    is_whole: bool = False,
 ) -> int:
-    """Run each piece, each sampler and each noise for a moment; return their number.
+    """Run what people use for a moment, or all there is; return the number of parts.
 
-    ``on_progress`` gets the name of each part before this process compiles it. With 2
-    or more ``processes``, a second one takes parts from the other end of the list until
-    they meet.
+    ``on_progress`` gets the name of each part before this process compiles it, and the
+    number of parts that nobody has begun. With 2 or more ``processes``, a second one
+    takes parts from the other end of the list until they meet.
     """
     with TemporaryDirectory() as claims:
-        call = f"warm.share({claims!r}, backwards=True)"
+        options = f"backwards=True, is_whole={is_whole}"
+        call = f"warm.share({claims!r}, {options})"
         command = [sys.executable, "-c", f"from dpsample.verbs import warm; {call}"]
         second = subprocess.Popen(command) if processes > 1 else None
         with second or nullcontext():
-            count = share(claims, on_progress)
+            count = share(claims, on_progress, is_whole=is_whole)
     if second is not None and second.returncode != 0:
         with TemporaryDirectory() as claims:  # it left parts behind, nobody knows which
-            share(claims, on_progress)
+            share(claims, on_progress, is_whole=is_whole)
     return count
 
 
-def parts() -> list[Part]:
-    """All there is to compile: the longest first, the shortest where two meet."""
+def parts(*, is_whole: bool = False) -> list[Part]:
+    """Return what is compiled: the longest first, the shortest where two meet.
+
+    Usual are the top-level functions with their defaults and each loss, on a ball. The
+    rest compiles when it is first used.
+    """
+    usual: list[Part] = [
+        ("release of a non-smooth loss", partial(_usual_release, losses.Hinge())),
+        ("release of a smooth loss", partial(_usual_release, LOGISTIC)),
+        ("sampling", _usual_samples),
+        ("gradient loop and solvers", _usual_minimizations),
+        ("noise", _usual_noises),
+        ("accounting", _accounting),
+        *((f"loss {name}", partial(_evaluate, target)) for name, target in on_balls()),
+    ]
+    if not is_whole:
+        return usual
     kinds = reversed(public_samplers())
     return [
-        ("gradient loop and solvers", _minimizations),
-        ("noise", noises),
+        *usual,
+        ("optimizers", _optimizers),
+        ("all releases", _releases),
+        ("all noises", noises),
         ("verdicts", _verdicts),
-        ("releases", _releases),
-        ("accounting", _accounting),
         ("curved walls", _curved_walls),
         *((name, partial(_pieces, target)) for name, target in piece_targets()),
         *((f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds),
@@ -154,21 +182,36 @@ def parts() -> list[Part]:
 
 def share(
     claims: str,
-    on_progress: Callable[[str], None] | None = None,
+    on_progress: Callable[[str, int], None] | None = None,
     *,
     backwards: bool = False,
+    is_whole: bool = False,
 ) -> int:
     """Run the parts that nobody has claimed by a file of their number; count all."""
-    numbered = list(enumerate(parts()))
+    numbered = list(enumerate(parts(is_whole=is_whole)))
     for number, (name, part) in numbered[:: -1 if backwards else 1]:
         try:
             Path(claims, str(number)).touch(exist_ok=False)
         except FileExistsError:
             continue
         if on_progress is not None:
-            on_progress(name)
+            num_begun = sum(1 for _ in Path(claims).iterdir())
+            on_progress(name, len(numbered) - num_begun)
         part()
     return len(numbered)
+
+
+def on_balls() -> Iterator[tuple[str, Gibbs]]:
+    """Targets of each loss on a ball."""
+    for loss in LOSSES:
+        yield loss.name, make(loss, BALL)
+
+
+def _usual_noises() -> None:
+    """Draw generalized Gaussian noise, from a seed and from the bits of a release."""
+    noise.generalized_gaussian(np.random.default_rng(0), size=(1, DIM), r=3.0)
+    with release_streams(None, 1) as (rng,):
+        noise.generalized_gaussian(rng, size=(1, DIM), r=3.0)
 
 
 def noises() -> None:
@@ -181,6 +224,37 @@ def noises() -> None:
             plain._noisy(rng, np.zeros(1))
 
 
+def _usual_release(loss: losses.Loss) -> None:
+    """Release once, from the bits of a release and from a seed."""
+    problem = make(loss, BALL, num_records=NUM_RECORDS).problem
+    for seed in (None, 0):
+        release(problem, BUDGET, seed=seed)
+
+
+def _usual_samples() -> None:
+    """Draw by the sampler that is chosen for a ball and for the whole space."""
+    for domain in (BALL, domains.WholeSpace()):
+        sample(make(LOGISTIC, domain), num_draws=8, num_chains=2, progress=False)
+
+
+def _usual_minimizations() -> None:
+    """Minimize by the usual optimizers, with noise."""
+    problem = make(LOGISTIC, BALL, num_records=NUM_RECORDS).problem
+    for optimizer in (
+        optimizers.NoisyGD(),
+        optimizers.DPSGD(sampling_rate=0.5, num_steps=2),
+        optimizers.ObjectivePerturbation(),
+    ):
+        for seed in (None, 0):
+            minimize(problem, optimizer, BUDGET, seed=seed)
+
+
+def _evaluate(target: Gibbs) -> None:
+    """Evaluate a target's energy and gradient."""
+    start, _ = gaussian_fit.minimize(target)
+    target.log_density(start)
+
+
 def _releases() -> None:
     """Release once by each way to draw: smooth, kinked, and a user's own loss."""
     own = losses.custom(
@@ -189,10 +263,9 @@ def _releases() -> None:
         slope_bound=1.0,
         upper_curvature=1.0,
     )
-    budget = Budget(epsilon=1.0, delta=1e-6)
     for loss in (LOGISTIC, losses.Hinge(), own):
-        release(make(loss, BALL).problem, budget)
-    release(make(LOGISTIC, BALL).problem, budget, risk="empirical")
+        release(make(loss, BALL).problem, BUDGET)
+    release(make(LOGISTIC, BALL).problem, BUDGET, risk="empirical")
 
 
 def _accounting() -> None:
@@ -231,15 +304,19 @@ def _pieces(target: Gibbs) -> None:
     target.problem.loss.value(0.0, 1.0)
 
 
-def _minimizations() -> None:
-    """Run one step of the gradient loop, and each certified solver."""
-    problem = make(LOGISTIC, BALL).problem
-    for optimizer in (
-        optimizers.ClippedGD(num_steps=1, clip=1.0),
-        optimizers.ObjectivePerturbation(ridge=1.0),
-        optimizers.SVRG(ridge=1.0),
-    ):
-        minimize(problem, optimizer)
+def _optimizers() -> None:
+    """Minimize by each optimizer, on a domain that it supports."""
+    for name in optimizers.__all__:
+        domain: domains.Domain = BALL
+        if name in ("HeavyTailedFrankWolfe", "HeavyTailedLasso"):
+            domain = domains.Ball(1.0, p=1.0)
+        elif name == "NoisyMirrorDescent":
+            domain = domains.Ball(1.0, p=1.5)
+        is_linear = name in ("AdaSSP", "HeavyTailedLasso")
+        loss = losses.Squared() if is_linear else LOGISTIC
+        problem = make(loss, domain, num_records=NUM_RECORDS).problem
+        optimizer = getattr(optimizers, name)(**REQUIRED.get(name, {}))
+        minimize(problem, optimizer, BUDGET)
 
 
 def _draws(sampler: Sampler) -> None:

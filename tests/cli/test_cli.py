@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -287,9 +288,11 @@ def test_demo_without_matplotlib_says_how_to_get_the_picture(
 
 
 @pytest.mark.slow
-def test_warm_compiles_everything_and_a_second_run_adds_no_file(tmp_path):
+@pytest.mark.parametrize("options", [[], ["--everything"]], ids=str)
+def test_warm_compiles_everything_and_a_second_run_adds_no_file(tmp_path, options):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    code = "from dpsample.cli import main; raise SystemExit(main(['warm']))"
+    words = ["warm", *options]
+    code = f"from dpsample.cli import main; raise SystemExit(main({words}))"
     counts = []
     for _ in range(2):
         done = subprocess.run(
@@ -301,5 +304,6 @@ def test_warm_compiles_everything_and_a_second_run_adds_no_file(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert "are compiled and cached" in done.stdout
+        assert re.search("^compiling .*, [0-9]+ parts left$", done.stdout, re.MULTILINE)
         counts.append(sum(path.is_file() for path in tmp_path.rglob("*")))
     assert counts[0] == counts[1] > 0

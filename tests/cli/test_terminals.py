@@ -147,8 +147,8 @@ def quick(monkeypatch, environment):
     monkeypatch.setattr(claims, "claims", lambda paper, progress: [row])
     monkeypatch.setattr(demo, "NUM_RECORDS", 200)
 
-    def warmed(on_progress, *, processes):
-        on_progress(f"sampler of {processes * 0} parts")
+    def warmed(on_progress, *, processes, is_whole):
+        on_progress(f"sampler of {processes * 0} parts", int(is_whole))
         return 31
 
     monkeypatch.setattr(warm, "warm", warmed)

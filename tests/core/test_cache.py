@@ -222,3 +222,14 @@ def test_the_oldest_numba_that_is_allowed_imports():
         "del caching.UserProvidedCacheLocator\n"
         "import dpsample.core.cache"
     )
+
+
+@compiled
+def test_who_waits_is_told_of_what_is_not_cached(cache, monkeypatch):
+    misses = []
+    monkeypatch.setattr(cache_module, "on_miss", [lambda: misses.append(1)])
+    assert used() == (1, 1) and not misses
+    for path in cached_files(cache, ".nbi"):
+        path.unlink()
+    assert used() == (0, 0)
+    assert len(misses) == 2  # a kernel and a pointer

@@ -52,7 +52,7 @@ HALVES = dps.domains.Polytope(np.vstack([np.eye(4), -np.eye(4)]), np.ones(8))
 WARM = """
 from dpsample.core.cache import CACHE_DIRECTORY
 from dpsample.verbs.warm import warm
-warm()
+warm(is_whole=True)
 print(CACHE_DIRECTORY)
 """
 EVERYTHING = """

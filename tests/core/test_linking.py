@@ -8,7 +8,7 @@ from numba.core import event
 from numba.core.runtime import _nrt_python, rtsys
 
 from dpsample.core.jit import kernel
-from dpsample.core.linking import without_collector
+from dpsample.core.linking import collector_held, without_collector
 
 pytestmark = pytest.mark.skipif(
     not hasattr(kernel(lambda: 0), "py_func"), reason="kernels are interpreted"
@@ -128,6 +128,31 @@ def test_a_collector_that_was_off_stays_off():
     gc.disable()
     try:
         with without_collector():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_block_keeps_the_collector_off_between_compilations():
+    with collector_held() as turn_on:
+        assert gc.isenabled()
+        for _ in range(2):
+            with without_collector():
+                pass
+            assert not gc.isenabled()
+        turn_on()
+        assert gc.isenabled()
+        with collector_held(), without_collector():
+            pass
+        assert not gc.isenabled()  # the outer block goes on
+    assert gc.isenabled()
+
+
+def test_a_block_turns_on_no_collector_that_was_off():
+    gc.disable()
+    try:
+        with collector_held(), without_collector():
             pass
         assert not gc.isenabled()
     finally:

@@ -10,7 +10,7 @@ import sys
 import termios
 import threading
 import types
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from fcntl import ioctl
 
 import numpy as np
@@ -19,6 +19,7 @@ from arviz_stats.base import array_stats
 from rich.console import Console
 
 import dpsample as dps
+from dpsample.core import cache
 from dpsample.numerics.mixing import effective_share
 from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
@@ -129,6 +130,8 @@ class Notebook:
         monkeypatch.setitem(sys.modules, "IPython.display", module)
         monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
         monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+        # Whether kernels are in the cache is a matter of other tests.
+        monkeypatch.setattr(progress, "_said", {progress.COMPILING})
 
     def display(self, first, *, raw, display_id):
         assert raw and display_id is True
@@ -262,6 +265,7 @@ import dpsample as dps
 from dpsample.running import progress
 from dpsample.verbs.warm import LOGISTIC, make
 progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
+progress._said.add(progress.COMPILING)
 """
 DRAWS = """
 dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), num_draws=20, num_warmup=5,
@@ -346,3 +350,98 @@ def test_the_line_of_a_release_is_erased_whatever_ends_it(end):  # L1
     text, left = in_terminal(code, columns=50, COLUMNS="500")
     assert "release is drawing" in text and "NOT PRIVATE" in text
     assert not any("passes" in line or "drawing" in line for line in left)
+
+
+def miss():
+    """Tell who listens that a kernel is not in the cache."""
+    for tell in tuple(cache.on_miss):
+        tell()
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """A person looks at a terminal, to which nothing was said."""
+    monkeypatch.setattr(progress, "_said", set())
+    monkeypatch.setattr(progress, "is_shown", lambda: True)
+    monkeypatch.setattr(progress, "_in_notebook", lambda: False)
+
+
+def first_call(clock, seconds, **options):
+    with progress.compiling("sample", 10.0, **options):
+        for _ in range(3):
+            miss()
+            clock.now += seconds
+
+
+@pytest.mark.usefixtures("seen")
+def test_a_first_call_says_once_that_it_compiles(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    first_call(clock, 0.01)  # one small kernel, as of a user's loss
+    first_call(clock, 1.0, is_wanted=False)
+    assert capsys.readouterr() == ("", "")
+    for said in (1, 0):
+        first_call(clock, 1.0)
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == said
+        assert err.count("sample is compiled for this machine, which takes") == said
+        assert err.count("about 10 s once") == said
+    assert not cache.on_miss
+
+
+def test_a_first_call_says_nothing_where_nobody_looks(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_said", set())
+    first_call(Clock(monkeypatch), 1.0)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_in_a_notebook_it_says_so_until_the_end(monkeypatch, notebook):
+    monkeypatch.setattr(progress, "_said", set())
+    first_call(Clock(monkeypatch), 1.0)
+    assert [text for text in notebook.shown if "sample is compiled" in text]
+    assert len(notebook.outputs) == 1 and not notebook.kept
+
+
+@pytest.mark.usefixtures("seen")
+def test_what_an_error_ends_no_longer_listens(monkeypatch):
+    with pytest.raises(ValueError, match="stop"), progress.compiling("sample", 1.0):
+        raise ValueError("stop")
+    assert not cache.on_miss
+
+
+@pytest.mark.parametrize("options", [{}, {"progress": True}, {"progress": False}])
+def test_progress_false_silences_the_first_call(monkeypatch, options):
+    wanted = []
+
+    @contextmanager
+    def compiling(verb, seconds, *, is_wanted):
+        wanted.append((verb, seconds, is_wanted))
+        yield
+
+    monkeypatch.setattr(progress, "compiling", compiling)
+
+    @progress.compiles_first(seconds=3.0)
+    def draw(*, progress=True):
+        return progress
+
+    assert draw(**options) is options.get("progress", True)
+    assert wanted == [("draw", 3.0, options.get("progress", True))]
+
+
+FIRST = """
+progress._said.clear()
+problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
+for _ in range(2):
+    dps.minimize(problem, dps.optimizers.ClippedGD(clip=1.0, num_steps=2){options})
+"""
+
+
+@pytest.mark.slow
+def test_a_terminal_is_told_of_the_first_compilation_only(tmp_path):
+    fresh = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    for options in (", progress=False", ""):  # an empty cache, and one that is filled
+        _, left = in_terminal(FIRST.format(options=options), **fresh)
+        assert left == []
+    fresh = {"NUMBA_CACHE_DIR": str(tmp_path / "other")}
+    _, left = in_terminal(FIRST.format(options=""), **fresh)
+    (said,) = [line for line in left if "dpsample:" in line]
+    assert said.startswith("dpsample: minimize is compiled for this machine")

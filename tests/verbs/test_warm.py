@@ -18,22 +18,22 @@ def runs(monkeypatch):
         (name, lambda number=number: counts.update([number]))
         for number, name in enumerate(names)
     ]
-    monkeypatch.setattr(warm, "parts", lambda: made)
+    monkeypatch.setattr(warm, "parts", lambda *, is_whole: made)
     return counts
 
 
 def test_one_process_runs_all_parts_in_order(runs):
-    names = []
-    assert warm.warm(names.append) == 3
-    assert names == ["ball", "ball", "box"]
+    told = []
+    assert warm.warm(lambda *part: told.append(part)) == 3
+    assert told == [("ball", 2), ("ball", 1), ("box", 0)]
     assert runs == {0: 1, 1: 1, 2: 1}
 
 
 def test_what_another_process_has_claimed_is_left_to_it(runs, tmp_path):
     (tmp_path / "1").touch()
-    names = []
-    warm.share(str(tmp_path), names.append, backwards=True)
-    assert names == ["box", "ball"]
+    told = []
+    warm.share(str(tmp_path), lambda *part: told.append(part), backwards=True)
+    assert told == [("box", 1), ("ball", 0)]
     assert runs == {2: 1, 0: 1}
     warm.share(str(tmp_path))
     assert runs == {2: 1, 0: 1}
