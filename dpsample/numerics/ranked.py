@@ -192,8 +192,8 @@ class RankRoom(NamedTuple):
 
     @classmethod
     def of(cls, num_chains: int, length: int, num_lags: int) -> Self:
-        """RankRoom for so many split chains of a length."""
-        count = num_chains * length
+        """RankRoom for so many split chains of a length, and at least two lags."""
+        count, num_lags = num_chains * length, max(num_lags, 2)
         return cls(
             scores=np.empty(count),
             folded=np.empty(count),

@@ -189,7 +189,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
 def filler(
     run: Kernel[..., tuple[int, int]],
     numbers: Target,
-    pieces: tuple[Any, ...],
+    pieces: tuple[object, ...],
     plan: object,
     num_steps: int = 1,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
@@ -259,7 +259,7 @@ class PreparedChain:
     run: Kernel[..., tuple[int, int]]  # what `compile_run` returned
     init_fn: Callable[[Gibbs, Any, Array], ChainState]
     start: Array  # (dim,): a point of the domain near the mode
-    pieces_fn: Callable[[Gibbs, Any], tuple[Any, ...]] = target_pieces
+    pieces_fn: Callable[[Gibbs, Any], tuple[object, ...]] = target_pieces
     num_steps: int = 1  # of the kernel, per draw
     num_warmup: int = 500  # draws that are discarded by default
     settings: Settings = field(default_factory=dict)

@@ -15,7 +15,6 @@ from dpsample.core import check, jit
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import (
-    Kernel,
     PieceType,
     Pointer,
     entry,
@@ -110,40 +109,52 @@ def regularizer(target, pieces, theta, work):
     return penalty_at(target, pieces.regularizer_value, theta, work)
 
 
-def compile_energy(mean_loss: Kernel[..., float]) -> Kernel[..., float]:
-    """Return a kernel of the signature `ENERGY`, with passes of one kind."""
-
-    def compute_energy(target, loss_value, regularizer_value, theta, work):
-        risk = mean_loss(target.data, loss_value, theta, work)
-        penalty = penalty_at(target, regularizer_value, theta, work)
-        return target.k * (risk + target.mu * penalty)
-
-    return kernel(counts_references=False)(compute_energy)
+@kernel(counts_references=False)
+def energy_of_rows(target, loss_value, regularizer_value, theta, work):
+    """Return V, of the signature `ENERGY`."""
+    risk = records.mean_loss(target.data, loss_value, theta, work)
+    penalty = penalty_at(target, regularizer_value, theta, work)
+    return target.k * (risk + target.mu * penalty)
 
 
-def compile_gradient(mean_gradient: Kernel[..., float]) -> Kernel[..., float]:
-    """Return a kernel of the signature `ENERGY_GRADIENT`."""
-
-    def compute_gradient(target, loss_slope, value, slope, theta, work, gradient):
-        risk = mean_gradient(target.data, loss_slope, theta, work, gradient)
-        work.vector[:] = 0.0
-        if target.mu > 0.0:  # or an infinite slope would count
-            work.vector[:] = np.nan
-            slope(target.regularizer, theta, work.vector)
-        for j in range(gradient.shape[0]):
-            gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
-        penalty = penalty_at(target, value, theta, work)
-        return target.k * (risk + target.mu * penalty)
-
-    return kernel(counts_references=False)(compute_gradient)
+@kernel(counts_references=False)
+def energy_of_tiles(target, loss_value, regularizer_value, theta, work):
+    """As `energy_of_rows`, of records with a copy in tiles."""
+    risk = records.mean_loss_of_tiles(target.data, loss_value, theta, work)
+    penalty = penalty_at(target, regularizer_value, theta, work)
+    return target.k * (risk + target.mu * penalty)
 
 
-# For records with a copy in tiles, and for any others.
-OF_TILES = (
-    compile_energy(records.mean_loss_of_tiles),
-    compile_gradient(records.mean_gradient_of_tiles),
-)
-OF_ROWS = compile_energy(records.mean_loss), compile_gradient(records.mean_gradient)
+@kernel(counts_references=False)
+def add_penalty(target, risk, value, slope, theta, work, gradient):
+    """Return V from the risk, and turn the risk's gradient into that of V."""
+    work.vector[:] = 0.0
+    if target.mu > 0.0:  # or an infinite slope would count
+        work.vector[:] = np.nan
+        slope(target.regularizer, theta, work.vector)
+    for j in range(gradient.shape[0]):
+        gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
+    penalty = penalty_at(target, value, theta, work)
+    return target.k * (risk + target.mu * penalty)
+
+
+@kernel(counts_references=False)
+def gradient_of_rows(target, loss_slope, value, slope, theta, work, gradient):
+    """Return V and fill its (sub)gradient, of the signature `ENERGY_GRADIENT`."""
+    risk = records.mean_gradient(target.data, loss_slope, theta, work, gradient)
+    return add_penalty(target, risk, value, slope, theta, work, gradient)
+
+
+@kernel(counts_references=False)
+def gradient_of_tiles(target, loss_slope, value, slope, theta, work, gradient):
+    """As `gradient_of_rows`, of records with a copy in tiles."""
+    data = target.data
+    risk = records.mean_gradient_of_tiles(data, loss_slope, theta, work, gradient)
+    return add_penalty(target, risk, value, slope, theta, work, gradient)
+
+
+OF_ROWS = energy_of_rows, gradient_of_rows
+OF_TILES = energy_of_tiles, gradient_of_tiles
 
 
 @kernel(counts_references=False)

@@ -55,3 +55,11 @@ def test_a_number_that_is_not_finite_leaves_nan():
     for found in ranked.verdicts(draws):
         assert np.isfinite(found[:, 0]).all()
         assert np.isnan(found[:, 1:]).all()
+
+
+def test_four_draws_of_one_chain_have_room_for_two_lags():
+    """Halves of halves have one draw each; sums at lags 0 and 1 are always asked."""
+    room = ranked.RankRoom.of(4, 1, 1)
+    assert room.sums.size == 2 and room.rho.size == 2
+    draws = np.random.default_rng(3).standard_normal((1, 4, 1))
+    assert np.isfinite(ranked.verdicts(draws)[1]).all()

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
+from dpsample.core.jit import pointer
 from dpsample.targets import gibbs
 from tests.support.bodies import random_polytope
 from tests.support.tiers import one_in
@@ -296,3 +297,15 @@ def test_chords_of_many_sides_are_found_in_several_calls(monkeypatch):
     monkeypatch.setattr(gibbs, "CALL_NUMBERS", 10_000)
     np.testing.assert_array_equal(gibbs.chords(target, points, along), whole)
     assert len(calls) == 5
+
+
+def test_energies_are_compiled_for_the_layout_of_the_records():
+    """Few dense records have a copy in tiles; neither kind compiles the other."""
+    dense, thin = (
+        make(dps.domains.Ball(1.0), layout=m) for m in (np.array, sparse.csr_matrix)
+    )
+    assert dense.numbers.data.tile > 0 and thin.numbers.data.tile == 0
+    kinds = {gibbs.OF_TILES: dense, gibbs.OF_ROWS: thin}
+    for (energy, gradient), target in kinds.items():
+        assert target.pieces.energy is pointer(energy, gibbs.ENERGY)
+        assert target.pieces.energy_gradient is pointer(gradient, gibbs.ENERGY_GRADIENT)

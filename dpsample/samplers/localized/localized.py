@@ -230,12 +230,8 @@ class Place:
             frame=LocalFrame.of(self.target, self.mode, self.region),
             pieces=TryPieces.of(self.target),
         )
-        tries = prepared.new_tries(proposals.NUM_TRIALS)
-
-        def costs_of(tried: Proposal) -> Array:
-            return prepared.costs(tried, rng, tries)
-
-        chosen = proposal(self.mode, self.region, ball, rng, costs_of)
+        costs_fn = prepared.trials(rng)
+        chosen = proposal(self.mode, self.region, ball, rng, costs_fn)
         return replace(prepared, proposal=chosen).learn(rng)
 
 
@@ -291,7 +287,10 @@ class PreparedLocalized:
             accepted=max(accepted, NEVER),
             read=read,
         )
-        return replace(learned, expected_seconds=seconds * learned.expected_passes)
+        learned = replace(learned, expected_seconds=seconds * learned.expected_passes)
+        if "chunk" in vars(self):  # made once for the pilot run and the draws
+            vars(learned)["chunk"] = self.chunk
+        return learned
 
     def _share_read(self, group: int, lasting: Array) -> float:
         """Share of the records that tries of a group read, as `excess` reads them.
@@ -372,13 +371,18 @@ class PreparedLocalized:
         """Room for blocks of at most ``size`` tries."""
         return kernels.new_tries(size, self.mode.basis.shape[1], self.target.dim)
 
-    def costs(self, tried: Proposal, rng: np.random.Generator, tries: TryRoom) -> Array:
-        """Costs of as many tries of a proposal as there is room for."""
-        limits = self._trial(len(tries.costs), until=kernels.AT_PROPOSALS)
-        tries.progress[:] = 0.0
-        given = *self.fixed, columns.NO_RECORDS, tried, limits, rng, tries.point, tries
-        call(kernels.draw, *given)
-        return tries.costs
+    def trials(self, rng: np.random.Generator) -> Callable[[Proposal], Array]:
+        """Return a function of a proposal to the costs of a number of its tries."""
+        tries = self.new_tries(proposals.NUM_TRIALS)
+        limits = self._trial(proposals.NUM_TRIALS, until=kernels.AT_PROPOSALS)
+        rest = limits, rng, tries.point, tries
+
+        def costs(tried: Proposal) -> Array:
+            tries.progress[:] = 0.0
+            call(kernels.draw, *self.fixed, columns.NO_RECORDS, tried, *rest)
+            return tries.costs
+
+        return costs
 
     def _trial(self, size: int, *, until: int) -> DrawLimits:
         """Limits of a call that ends before it has a point."""
