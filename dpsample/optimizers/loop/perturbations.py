@@ -118,6 +118,7 @@ class Perturbation(Spec):
     """
 
     piece: ClassVar[Piece]
+    extra_bits = 0  # of the grid
 
     @property
     def scale(self) -> float:
