@@ -18,9 +18,11 @@ from dpsample.domains import (
     SchattenBall,
     Simplex,
     WholeSpace,
+    ball,
     from_dict,
 )
 from dpsample.domains.polytope import split_row
+from dpsample.numerics.norms import distance
 from tests.support.bodies import (
     bounded,
     by_definition,
@@ -224,3 +226,18 @@ def test_faces_that_a_projection_keeps_are_not_made_orthogonal_anew():
     np.testing.assert_array_equal(part, whole)
     np.testing.assert_array_equal(weights[1], weights[0])
     np.testing.assert_array_equal(kept, fresh)
+
+
+def test_the_euclidean_ball_has_the_bits_of_all_balls():
+    rng = np.random.default_rng(8)
+    for dim, size in ((1, 1.0), (2, 1e-170), (3, 1e170), (5, 1.0), (40, 1e-320)):
+        center = size * rng.standard_normal(dim)
+        body = Ball(0.7 * size, center=center).body(dim)
+        for factor in (0.0, 0.3, 1.0, 2.0, 1e9):
+            point = center + factor * size * rng.standard_normal(dim)
+            found, expected = np.full((2, dim), np.nan)
+            ball.euclidean_project(body, point, found)
+            ball.ball_project(body, point, expected)
+            assert found.tobytes() == expected.tobytes()
+            length = distance(point, np.zeros(dim), 2.0)
+            assert ball.euclidean_length(point) == length

@@ -15,7 +15,7 @@ except with probability below 2^-95/q^2.
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,13 @@ from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.spec import Spec
 from dpsample.numerics.exact import two_product, two_sum, word
-from dpsample.optimizers.loop.pieces import BATCH, START, BatchPieces, compile_piece
+from dpsample.optimizers.loop.pieces import (
+    BATCH,
+    START,
+    BatchPieces,
+    Numbers,
+    compile_piece,
+)
 
 _UNIT = 2.0**-63
 # From these words on, half a unit of them, and the errors of logarithms and of their
@@ -250,7 +256,7 @@ class Batches(Spec):
         """Whether a batch is consecutive records, never by chance."""
         return False
 
-    def numbers(self, num_records: int, rng: np.random.Generator) -> tuple[Any, ...]:
+    def numbers(self, num_records: int, rng: np.random.Generator) -> Numbers:
         """Return what the piece reads; what has an order draws it here."""
         raise NotImplementedError
 

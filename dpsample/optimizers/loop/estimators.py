@@ -8,7 +8,7 @@ hold for every record.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -47,6 +47,7 @@ from dpsample.optimizers.loop.pieces import (
     SLOPES,
     BlockPieces,
     EstimatorPieces,
+    Numbers,
     RecordNumbers,
     compile_piece,
 )
@@ -124,7 +125,7 @@ class Estimator(Spec):
         """Bound of one record's part in the sum, in the estimator's norm."""
         raise NotImplementedError
 
-    def numbers(self) -> tuple[Any, ...]:
+    def numbers(self) -> Numbers:
         """Return what the pieces read."""
         return ThresholdNumbers(math.inf)
 

@@ -23,7 +23,7 @@ noise is drawn and added in doubles, which no certificate counts.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from dpsample.optimizers.loop.pieces import (
     BLOCK,
     PERTURB,
     NoisePieces,
+    Numbers,
     Own,
     compile_piece,
 )
@@ -117,13 +118,14 @@ class Perturbation(Spec):
     """
 
     piece: ClassVar[Piece]
+    extra_bits = 0  # of the grid
 
     @property
     def scale(self) -> float:
         """Scale of the noise in one coordinate; 0: there is none."""
         return 0.0
 
-    def numbers(self, excess: float = 0.0) -> tuple[Any, ...]:
+    def numbers(self, excess: float = 0.0) -> Numbers:
         """Return what the piece reads; the noise is 1 + ``excess`` times as large."""
         raise NotImplementedError
 

@@ -46,7 +46,9 @@ from dpsample.problem.records import make_data
 BLOCK = 1024  # records that are summed before their sum joins that of the others
 START = -2  # cursor of a batch of which nothing has been read
 
-Frame = TypeVar("Frame", bound=tuple[Any, ...])
+# What a piece alone reads, a named tuple by address.
+Numbers = tuple[Any, ...]
+Frame = TypeVar("Frame", bound=Numbers)
 
 
 @by_address
@@ -285,7 +287,7 @@ _compiled: dict[tuple[object, type], Pointer] = {}
 
 
 def compile_piece(
-    kernel: Callable[..., object], signature: Signature, own: tuple[Any, ...]
+    kernel: Callable[..., object], signature: Signature, own: Numbers
 ) -> Pointer:
     """C function of a kernel, with numbers of its own in the place of `Own`."""
     if numba.config.DISABLE_JIT:
@@ -293,7 +295,10 @@ def compile_piece(
     key = kernel, type(own)
     if key not in _compiled:
         kinds = (typeof(own) if kind == OWN else kind for kind in signature.args)
-        made = copy(pointer(kernel, signature.return_type(*kinds)))
+        # The cache on disk does not see all that a user's function calls change.
+        is_ours = kernel.__module__.split(".")[0] == "dpsample"
+        kept = pointer(kernel, signature.return_type(*kinds), cached=is_ours)
+        made = copy(kept)
         vars(made)["_sig"] = signature  # as the loop sees it
         _compiled[key] = made
     return _compiled[key]

@@ -135,7 +135,8 @@ def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
 
     A turn is a step, by SVRG one and an epoch. Once certified, memory.theta is the
     point. ``pieces`` are batches and estimator. After PAUSED the next call, with the
-    same arguments, goes on in the middle of a turn. One kernel for all methods: nearly all of it is the gradient's code.
+    same arguments, goes on in the middle of a turn. One kernel for all methods: nearly
+    all of it is the gradient's code.
     """
     m, top, method = objective.ridge, objective.smoothness, objective.method
     root = math.sqrt(m / top)

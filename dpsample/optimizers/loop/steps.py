@@ -10,7 +10,7 @@ gradient-E1.)
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,7 @@ from dpsample.optimizers.loop.pieces import (
     ADVANCE,
     AVERAGE,
     AveragePieces,
+    Numbers,
     StepPieces,
     compile_piece,
 )
@@ -157,7 +158,7 @@ class Step(Spec):
         """Whether the step itself protects what the gradient tells."""
         return False
 
-    def numbers(self, dim: int) -> tuple[Any, ...]:
+    def numbers(self, dim: int) -> Numbers:
         """Return what the piece reads, for ``dim`` parameters, in arrays of its own."""
         raise NotImplementedError
 
