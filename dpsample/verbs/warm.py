@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -197,7 +198,10 @@ def share(
         if on_progress is not None:
             num_begun = sum(1 for _ in Path(claims).iterdir())
             on_progress(name, len(numbered) - num_begun)
-        part()
+        with warnings.catch_warnings():
+            # That so few records make an answer useless is no matter here.
+            warnings.simplefilter("ignore", UserWarning)
+            part()
     return len(numbered)
 
 
@@ -311,12 +315,12 @@ def _optimizers() -> None:
         if name in ("HeavyTailedFrankWolfe", "HeavyTailedLasso"):
             domain = domains.Ball(1.0, p=1.0)
         elif name == "NoisyMirrorDescent":
-            domain = domains.Ball(1.0, p=1.5)
+            domain = domains.WholeSpace()
         is_linear = name in ("AdaSSP", "HeavyTailedLasso")
         loss = losses.Squared() if is_linear else LOGISTIC
         problem = make(loss, domain, num_records=NUM_RECORDS).problem
         optimizer = getattr(optimizers, name)(**REQUIRED.get(name, {}))
-        minimize(problem, optimizer, BUDGET)
+        minimize(problem, optimizer, None if name == "ProximalSGD" else BUDGET)
 
 
 def _draws(sampler: Sampler) -> None:
