@@ -176,6 +176,7 @@ def parts(*, is_whole: bool = False) -> list[Part]:
         ("all noises", noises),
         ("verdicts", _verdicts),
         ("curved walls", _curved_walls),
+        ("chords of other balls", _other_chords),
         *((name, partial(_pieces, target)) for name, target in piece_targets()),
         *((f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds),
     ]
@@ -282,6 +283,11 @@ def _accounting() -> None:
 def _curved_walls() -> None:
     """Leap between walls whose exits are found by bracketing."""
     _draw(make(LOGISTIC, MATRICES), samplers.BilliardHMC())
+
+
+def _other_chords() -> None:
+    """Draw along chords of a ball that is not Euclidean, which has its own."""
+    _draw(make(LOGISTIC, domains.Ball(1.0, p=1.5)), samplers.HitAndRun())
 
 
 def _verdicts() -> None:
