@@ -73,6 +73,13 @@ def turn_on_collector() -> None:
         gc.enable()
 
 
+def _cache_name_of(value: object) -> str:
+    """Return the name of a kernel or of a constant in a closure, or "" if none does."""
+    if isinstance(value, CheckedDispatcher):
+        return value.cache_name
+    return repr(value) if type(value) in (bool, int, str) else ""
+
+
 def refuse_frame(name: str, returned: object) -> None:
     """Fail if a function gives Python a tuple that kernels take by address.
 
@@ -127,6 +134,27 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
             refuse_frame(self.py_func.__name__, result.signature.return_type)
         return entry_point
 
+    @property
+    def cache_name(self) -> str:
+        """Return what a cache knows of a kernel that another one closes over, or "".
+
+        A name stands only for what can be one kernel: a user may have several functions
+        of one name. A kernel that a function of the package makes is told apart by what
+        it closes over itself.
+        """
+        function = self.py_func
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        names = [_cache_name_of(value) for value in cells]
+        if not (function.__module__.startswith("dpsample.") and all(names)):
+            return ""
+        line = function.__code__.co_firstlineno
+        # The order of a set differs between processes.
+        options = [
+            (key, sorted(value) if isinstance(value, set) else value)
+            for key, value in sorted(self.targetoptions.items())
+        ]
+        return f"{function.__module__}.{function.__qualname__}:{line} {names} {options}"
+
     def get_call_template(
         self, args: Types, kws: dict[str, object]
     ) -> tuple[object, ...]:
@@ -164,18 +192,6 @@ class KernelDispatcher(CheckedDispatcher):
         self._compiler.targetoptions = {**self.targetoptions, "_nrt": True}
         # By types of the arguments: the key under which callers find the code.
         self.lowered: dict[Types, tuple[object, CompileResult]] = {}
-
-    @property
-    def cache_name(self) -> str:
-        """What a cache knows of a kernel that another one closes over, or nothing.
-
-        A name stands only for what can be one kernel: a user may have several functions
-        of one name.
-        """
-        module, name = self.py_func.__module__, self.py_func.__qualname__
-        if not module.startswith("dpsample.") or "<locals>" in name:
-            return ""
-        return f"{module}.{name} {sorted(self.targetoptions.items())}"
 
     def get_call_template(
         self, args: Types, kws: dict[str, object]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -175,6 +176,7 @@ def parts(*, is_whole: bool = False) -> list[Part]:
         ("all noises", noises),
         ("verdicts", _verdicts),
         ("curved walls", _curved_walls),
+        ("chords of other balls", _other_chords),
         *((name, partial(_pieces, target)) for name, target in piece_targets()),
         *((f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds),
     ]
@@ -197,7 +199,10 @@ def share(
         if on_progress is not None:
             num_begun = sum(1 for _ in Path(claims).iterdir())
             on_progress(name, len(numbered) - num_begun)
-        part()
+        with warnings.catch_warnings():
+            # That so few records make an answer useless is no matter here.
+            warnings.simplefilter("ignore", UserWarning)
+            part()
     return len(numbered)
 
 
@@ -280,6 +285,11 @@ def _curved_walls() -> None:
     _draw(make(LOGISTIC, MATRICES), samplers.BilliardHMC())
 
 
+def _other_chords() -> None:
+    """Draw along chords of a ball that is not Euclidean, which has its own."""
+    _draw(make(LOGISTIC, domains.Ball(1.0, p=1.5)), samplers.HitAndRun())
+
+
 def _verdicts() -> None:
     """Judge a few draws, as short chains and as long ones."""
     draws = np.random.default_rng(0).standard_normal((2, 8, 1))
@@ -311,12 +321,12 @@ def _optimizers() -> None:
         if name in ("HeavyTailedFrankWolfe", "HeavyTailedLasso"):
             domain = domains.Ball(1.0, p=1.0)
         elif name == "NoisyMirrorDescent":
-            domain = domains.Ball(1.0, p=1.5)
+            domain = domains.WholeSpace()
         is_linear = name in ("AdaSSP", "HeavyTailedLasso")
         loss = losses.Squared() if is_linear else LOGISTIC
         problem = make(loss, domain, num_records=NUM_RECORDS).problem
         optimizer = getattr(optimizers, name)(**REQUIRED.get(name, {}))
-        minimize(problem, optimizer, BUDGET)
+        minimize(problem, optimizer, None if name == "ProximalSGD" else BUDGET)
 
 
 def _draws(sampler: Sampler) -> None:

@@ -157,3 +157,33 @@ def test_a_block_turns_on_no_collector_that_was_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def make_inner(factor):
+    def inner(x):
+        return factor * x
+
+    inner.__module__ = "dpsample.toy"
+    return kernel(cached=False, fastmath={"reassoc", "contract"})(inner)
+
+
+def make_outer(inner, module="dpsample.toy"):
+    def outer(x):
+        return inner(x) + 1.0
+
+    outer.__module__ = module
+    return kernel(cached=False)(outer)
+
+
+def test_a_kernel_is_named_by_all_that_it_closes_over():
+    """Kernels that close over it are found in the cache by this name."""
+    first, again, other = make_inner(2.0), make_inner(2), make_inner(3)
+    assert first.cache_name == ""  # floats have many names
+    assert again.cache_name == make_inner(2).cache_name != other.cache_name != ""
+    assert "['contract', 'reassoc']" in again.cache_name
+    name = make_outer(again).cache_name
+    assert name == make_outer(make_inner(2)).cache_name
+    assert name != make_outer(other).cache_name
+    assert make_outer(again, "notebook").cache_name == ""
+    assert make_outer(make_outer(again, "notebook")).cache_name == ""
+    assert make_outer(lambda x: x).cache_name == ""
