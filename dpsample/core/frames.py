@@ -27,7 +27,7 @@ first call: kernels would see the old shape.
 import hashlib
 import struct
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -116,7 +116,7 @@ class FrameType(types.Type):
         return {name: value for name, value in vars(self).items() if name != "_hash"}
 
 
-@cache
+@lru_cache(maxsize=4096)
 def frame_type(kinds: Kinds, instance_class: type) -> FrameType:
     """Return the type of such tuples, made once: a digest takes ten microseconds."""
     return FrameType(kinds, instance_class)
@@ -231,7 +231,7 @@ def _lay_out(fields: Fields) -> NDArray[np.int64]:
     return memory
 
 
-_packer = cache(struct.Struct)
+_packer = lru_cache(maxsize=4096)(struct.Struct)
 
 
 def _code_and_words(fields: Fields) -> tuple[str, list[object]]:

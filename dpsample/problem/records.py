@@ -94,12 +94,17 @@ def make_data(
 def tiled(data: Data) -> Data:
     """Add a copy in tiles to records that are dense and few."""
     dense = data.dense
-    if not 0 < dense.size <= MOST_TILED:
+    if not are_tiled(dense.size):
         return data
     count = math.ceil(len(dense) / min(TILE, data.block))
     tile = min(32 * math.ceil(len(dense) / (32 * count)), data.block)  # whole registers
     parts = [dense[i : i + tile].T.ravel() for i in range(0, len(dense), tile)]
     return data._replace(tiles=np.concatenate(parts), tile=tile)
+
+
+def are_tiled(num_features: int) -> bool:
+    """Return whether records with so many dense features get a copy in tiles."""
+    return 0 < num_features <= MOST_TILED
 
 
 def block_size(dim: int) -> int:

@@ -120,7 +120,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     is_close = is_close and fit(target).share_inside >= MOSTLY
     if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
-        chain = mixing(FactorizedMetropolis().tune(target, rng), rng)
+        chain = mixing(FactorizedMetropolis().tune_proposal(target, rng), rng)
         if chain is not None and reaches_tails(target, fit(target)):
             return SamplerChoice(FactorizedMetropolis(), why, chain)
     chain = proposed(target, rng) if is_likely else None
@@ -162,7 +162,7 @@ def sweeps_shortly(prepared: PreparedChain) -> bool:
 
 def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
     """Chain of independent proposals, if its trial passes and they reach the tails."""
-    prepared = LaplaceIndependence().tune(target, rng)
+    prepared = LaplaceIndependence().tune_proposal(target, rng)
     chain = mixing(prepared, rng)
     return chain if chain and reaches_tails(target, prepared.plan) else None
 

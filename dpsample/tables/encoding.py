@@ -53,6 +53,7 @@ from dpsample.tables.schema import (
 FORMAT = "dpsample encoding 1"
 SMALLER = 2.0**-200  # factor of rows whose norms overflow
 ROUNDING = 1e-12  # relative slack for norms computed in floating point
+LABEL_BITS = 1000  # longer integers are no labels, and no doubles
 Columns = Mapping[str, Column]
 
 
@@ -611,7 +612,8 @@ def check_label(schema: Schema, target: str | None, label: object) -> str | None
     """
     remedy = 'Pass one of the declared levels, as "yes", 1 or True.'
     kinds = (str, bool, int, float, bytes, np.generic, type(None))
-    if not isinstance(label, kinds):
+    is_long = isinstance(label, int) and label.bit_length() > LABEL_BITS
+    if is_long or not isinstance(label, kinds):
         check.fail("positive_label", "a label", check.shown(label), remedy)
     if isinstance(label, np.generic):
         label = label.item()

@@ -416,8 +416,9 @@ class Gibbs:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
         domain, home = self.problem.domain, self.problem.home
-        is_tiled = isinstance(home, InMemory) and self.numbers.data.tile > 0
-        energy, gradient = OF_TILES if is_tiled else OF_ROWS
+        is_sparse = isinstance(home, InMemory) and not home.data.dense.size
+        num_features = 0 if is_sparse else home.num_records * home.dim
+        energy, gradient = OF_TILES if records.are_tiled(num_features) else OF_ROWS
         return Pieces(
             value,
             slope,

@@ -56,6 +56,7 @@ POINT = array(None)
 REALS = Kind(lambda value: floats(value) is None)
 BUDGET_OR_NONE = optional(instance(dps.Budget))
 REFERENCE = optional(either(number(lambda x: x == x), TEXT, CALLABLE))
+COLUMN = either(TEXT, instance(int, np.integer))
 WORD_OR_WORDS = either(TEXT, words())
 GRID = Kind(lambda v: not _are_grids(v))
 COLUMN_NAMES = Kind(
@@ -250,7 +251,7 @@ BY_DOOR |= {
         "columns": optional(words("x")) if door != "Encoding" else words("age"),
         "clip": FLAG,
         "row_bound": optional(POSITIVE),
-        "target": optional(TEXT),
+        "target": optional(COLUMN if door == "Encoding" else TEXT),
         "positive_label": optional(TEXT),
         "format": optional(TEXT),
         "schema": optional(instance(tables.Schema)),

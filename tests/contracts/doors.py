@@ -72,7 +72,7 @@ INNER = {
     "slope_bound",
     "steps_of",
     "third_derivative_bound",
-    "tuned",
+    "tune_proposal",
     "with_sampler",
     "words",
     "losses.RecordGradient.risk",

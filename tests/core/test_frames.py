@@ -10,7 +10,6 @@ import pkgutil
 import struct
 import sys
 import threading
-import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, get_type_hints
@@ -343,14 +342,15 @@ def test_an_address_that_is_used_again_has_new_fields():
 def test_threads_that_ask_at_once_get_one_address(monkeypatch):
     """The memory of all but one is freed, so kernels may read no other."""
     usual = frames._lay_out
+    outer, barrier, all_done = make_outer(), threading.Barrier(8), threading.Barrier(8)
 
     def slowly(fields):
         memory = usual(fields)
-        time.sleep(0.01)
+        if fields is outer:
+            all_done.wait()
         return memory
 
     monkeypatch.setattr(frames, "_lay_out", slowly)
-    outer, barrier = make_outer(), threading.Barrier(8)
 
     def ask():
         barrier.wait()

@@ -22,10 +22,9 @@ import numba
 import numpy as np
 from numba import typeof, types
 from numba.core.typing.templates import Signature
-from numba.extending import typeof_impl
 
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.frames import FrameType, by_address, frame_type
+from dpsample.core.frames import by_address, declare_kinds, frame_type
 from dpsample.core.jit import (
     PieceType,
     Pointer,
@@ -41,7 +40,7 @@ from dpsample.domains.domain import BODY, Body
 from dpsample.losses.loss import LOSS_SLOPE
 from dpsample.losses.record_gradient import RECORD_GRADIENT
 from dpsample.optimizers.loop.scaled import NUM_SUMS
-from dpsample.problem.records import make_data
+from dpsample.problem.records import DATA
 
 BLOCK = 1024  # records that are summed before their sum joins that of the others
 START = -2  # cursor of a batch of which nothing has been read
@@ -57,13 +56,6 @@ class Own(NamedTuple):
 
 
 OWN = frame_type((), Own)
-
-
-def _register(cls: type[Frame], *kinds: object) -> FrameType:
-    """Return the type of all tuples of a class whose fields have these types."""
-    kind = frame_type(kinds, cls)
-    typeof_impl.register(cls)(lambda _found, _context: kind)
-    return kind
 
 
 @by_address
@@ -146,12 +138,11 @@ class RecordNumbers(NamedTuple):
     is_total: int  # whether a loss that fails counts as 0 instead of ending the run
 
 
-# The types of records, memory and sets, the same for all problems.
-DATA = typeof(make_data(np.zeros((1, 1)), np.zeros(1), None, np.zeros(0)))
-MEMORY = _register(Memory, *map(typeof, new_memory(1)))
-LOSS = _register(LossPieces, PieceType(LOSS_SLOPE), PieceType(RECORD_GRADIENT))
-FEASIBLE = _register(FeasibleSet, BODY, PieceType(PROJECT), f8)
-RECORDS = _register(RecordNumbers, vector, vector, f8, f8, i8)
+# The types of memory and sets, the same for all problems.
+MEMORY = declare_kinds(Memory, *map(typeof, new_memory(1)))
+LOSS = declare_kinds(LossPieces, PieceType(LOSS_SLOPE), PieceType(RECORD_GRADIENT))
+FEASIBLE = declare_kinds(FeasibleSet, BODY, PieceType(PROJECT), f8)
+RECORDS = declare_kinds(RecordNumbers, vector, vector, f8, f8, i8)
 INTS = types.int64[::1]
 
 # batch(own, rng, t, cursor, rows): write the next record numbers of step t into rows;
@@ -188,7 +179,7 @@ class BlockPieces(NamedTuple):
     records: RecordNumbers
 
 
-BLOCK_PIECES = _register(
+BLOCK_PIECES = declare_kinds(
     BlockPieces, PieceType(SLOPES), PieceType(LIMIT), PieceType(ADD), OWN, RECORDS
 )
 # block(data, loss, pieces, is_in_order, theta, count, memory, rng): add the gradients
@@ -272,15 +263,15 @@ class PhasePieces(NamedTuple):
     reads_middle: int  # whether gradients are those at memory.middle
 
 
-ESTIMATOR = _register(
+ESTIMATOR = declare_kinds(
     EstimatorPieces, PieceType(ADD_BLOCK), BLOCK_PIECES, PieceType(FINISH), f8
 )
-BATCHES = _register(BatchPieces, PieceType(BATCH), OWN, i8, i8, i8, i8)
-NOISE = _register(NoisePieces, PieceType(PERTURB), OWN)
-STEP = _register(StepPieces, PieceType(ADVANCE), OWN)
-AVERAGES = _register(AveragePieces, PieceType(AVERAGE), OWN)
-GRADIENTS = _register(GradientPieces, BATCHES, ESTIMATOR)
-PHASE = _register(PhasePieces, BATCHES, ESTIMATOR, NOISE, STEP, AVERAGES, i8, i8)
+BATCHES = declare_kinds(BatchPieces, PieceType(BATCH), OWN, i8, i8, i8, i8)
+NOISE = declare_kinds(NoisePieces, PieceType(PERTURB), OWN)
+STEP = declare_kinds(StepPieces, PieceType(ADVANCE), OWN)
+AVERAGES = declare_kinds(AveragePieces, PieceType(AVERAGE), OWN)
+GRADIENTS = declare_kinds(GradientPieces, BATCHES, ESTIMATOR)
+PHASE = declare_kinds(PhasePieces, BATCHES, ESTIMATOR, NOISE, STEP, AVERAGES, i8, i8)
 
 # By kernel and class of its numbers, which have one type: their arrays are copies.
 _compiled: dict[tuple[object, type], Pointer] = {}

@@ -376,14 +376,14 @@ class LaplaceIndependence(Sampler):
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the Gaussian, or learn one; look for tails that it does not reach."""
-        prepared = self.tune(target, rng)
+        prepared = self.tune_proposal(target, rng)
         drop = -log_proposal(prepared.plan, gaussian_fit.FAR**2)
         needed = gaussian_fit.LEAST_RISE * drop
         is_reached = gaussian_fit.reaches_tails(target, prepared.plan, needed)
         settings = prepared.settings | {"reaches_tails": int(is_reached)}
         return replace(prepared, settings=settings)
 
-    def tune(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+    def tune_proposal(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
         gaussian = gaussian_fit.fit(target)
         if gaussian.share_inside < MIN_SHARE:

@@ -164,12 +164,12 @@ class FactorizedMetropolis(sampler.TunedSampler):
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Expand at the mode; look for tails that the Gaussian does not reach."""
-        prepared = self.tune(target, rng)
+        prepared = self.tune_proposal(target, rng)
         is_reached = gaussian_fit.reaches_tails(target, _gaussian(prepared.plan))
         settings = prepared.settings | {"reaches_tails": int(is_reached)}
         return replace(prepared, settings=settings)
 
-    def tune(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+    def tune_proposal(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Expand at the mode and find the share of noise."""
         plan = _plan(target)
         if isinstance(plan, str):
