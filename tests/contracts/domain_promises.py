@@ -246,7 +246,7 @@ def gaussian_width(domain, dim):
     if not domain.is_bounded:
         assert domain.gaussian_width(dim) == (math.inf, 0.0)
         return
-    width = domain.gaussian_width(dim, num_draws=100)  # polytopes bound more of them
+    width = domain.gaussian_width(dim, num_draws=200)  # polytopes bound more of them
     assert width.standard_error <= 0.2 * width.value
     # Polytopes solve a linear program for each direction.
     count = 144 if domain.name == "polytope" else 3600
