@@ -163,11 +163,11 @@ def make_inner(factor):
     def inner(x):
         return factor * x
 
-    inner.__module__ = "dpsample.toy"
+    inner.__module__ = "dpsample.core"
     return kernel(cached=False, fastmath={"reassoc", "contract"})(inner)
 
 
-def make_outer(inner, module="dpsample.toy"):
+def make_outer(inner, module="dpsample.core"):
     def outer(x):
         return inner(x) + 1.0
 
