@@ -186,9 +186,9 @@ def kernel(
     """Compile on first call, cached on disk, without the GIL, IEEE division.
 
     ``counts_references=False`` is for functions that allocate nothing and return no
-    array but an argument, and that only to those that do not count either: Numba then
-    leaves out the atomic counts of every view and tuple, which cost the gradient loop
-    1.3 us a step. Kernels that call them keep the memory alive; for a call from Python
+    array except an argument, and that only to those that do not count either. Numba
+    then leaves out the atomic counts of every view and tuple, which cost the gradient
+    loop 1.3 us a step. Kernels that call them keep the memory alive; for a call from Python
     they are compiled apart, and count, unless they have ``fastmath``. (The flag is
     always set, since a callee would inherit its caller's.)
 

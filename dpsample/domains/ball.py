@@ -171,6 +171,16 @@ def shrink_to_norm(size: Array, radius: float, p: float, out: Array) -> None:
         shrink_general(size, radius, p, out)
 
 
+@kernel(counts_references=False)
+def pull_inside(body: Body, out: Array) -> None:
+    """Pull a point towards the center by what rounding errors have left outside."""
+    pull = EPSILON
+    while distance(out, body.center, body.p) > body.radius:
+        for i in range(len(out)):
+            out[i] = body.center[i] + (out[i] - body.center[i]) * (1.0 - pull)
+        pull = min(2.0 * pull, 1.0)
+
+
 @kernel
 def ball_project(body: Body, theta: Array, out: Array) -> None:
     """Write the nearest point, pulled in by rounding errors until it is inside."""
@@ -187,11 +197,7 @@ def ball_project(body: Body, theta: Array, out: Array) -> None:
     shrink_to_norm(size, body.radius, body.p, out)
     for i in range(dim):
         out[i] = body.center[i] + math.copysign(out[i], theta[i] - body.center[i])
-    pull = EPSILON
-    while distance(out, body.center, body.p) > body.radius:
-        for i in range(dim):
-            out[i] = body.center[i] + (out[i] - body.center[i]) * (1.0 - pull)
-        pull = min(2.0 * pull, 1.0)
+    pull_inside(body, out)
 
 
 @kernel(counts_references=False)
@@ -314,11 +320,7 @@ def euclidean_project(body: Body, theta: Array, out: Array) -> None:
     for i in range(dim):
         size = abs(theta[i] - body.center[i]) * (body.radius / length)
         out[i] = body.center[i] + math.copysign(size, theta[i] - body.center[i])
-    pull = EPSILON
-    while distance(out, body.center, body.p) > body.radius:
-        for i in range(dim):
-            out[i] = body.center[i] + (out[i] - body.center[i]) * (1.0 - pull)
-        pull = min(2.0 * pull, 1.0)
+    pull_inside(body, out)
 
 
 @kernel(counts_references=False)

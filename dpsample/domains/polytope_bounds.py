@@ -47,7 +47,7 @@ MAX_DUALS = 6
 MANY = 50
 CHART_ERROR = 1e-11
 INDEPENDENT = 1e-10  # least relative size of a chart's sides
-# Newton decrement at which a point is central: the barrier is within .02 of its best.
+# Newton decrement at which a point is central: the barrier is within 0.02 of its best.
 CENTRAL = 0.2
 
 

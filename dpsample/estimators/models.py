@@ -379,7 +379,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         two have the options that it gives them, and serve the losses that it lists.
     ledger : Ledger or LedgerFile, optional
         Where every fit is entered, those of clones too; those of other processes
-        (``n_jobs``) only in a LedgerFile, for they get copies of a Ledger.
+        (``n_jobs``) only in a LedgerFile, because they get copies of a Ledger.
     random_state : int or RandomState, optional
         Reproduces a study's fit, which is then not releasable. By default the operating
         system's entropy is used.

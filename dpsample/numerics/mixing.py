@@ -163,7 +163,7 @@ def wanted_thinning(shares: Array, work: float = math.inf) -> int:
     Shares are those of the columns, with a transition a draw. The means of eight halves
     of H draws of variance W have the variance W / (H share) times chi^2_7 / 7, so that
     a column fails if that exceeds W (1.01^2 - 1 + 1 / H). In at most one of a hundred
-    runs any does, and no share is less than `LEAST_SHARE`, for they are estimates.
+    runs any does, and no share is less than `LEAST_SHARE`, because they are estimates.
     Autocorrelations are taken to fall geometrically.
 
     These are the fewest that pass; more if that gives more effective draws for all work

@@ -1,6 +1,6 @@
 """Formats of files, and single entries: numbers, days and codes, each by itself.
 
-No type that a whole column was given decides what an entry becomes, for that would
+No type that a whole column was given decides what an entry becomes, because that would
 depend on other records: the entries "1", 1 and 1.0 are one number, whether or not
 another record has "x" in that column.
 """

@@ -26,8 +26,8 @@ from dpsample.samplers.proximal import constant_time
 from dpsample.targets.reduced import are_stated, flat_reason
 from dpsample.verbs import minimize, release, sandwich, tune
 
-# Inputs agree to the digits of the event, for it follows from most of them. Bounds of
-# the risk do not: a polytope's width is the mean of thousands of linear programs.
+# Inputs agree to the digits of the event: it follows from most of them. Bounds of the
+# risk do not: a polytope's width is the mean of thousands of linear programs.
 INPUT_TOLERANCE = 1e-6
 RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
 # Powers of two, and what follows from stated numbers by products and roots.

@@ -409,7 +409,7 @@ def test_processes_spend_one_budget_and_what_is_killed_has_spent(tmp_path):
         for end in ends:
             command = [sys.executable, "-c", SPENDER, str(path), end]
             running.enter_context(subprocess.Popen(command))
-    # Five times .2 fit in the budget; seven were wanted.
+    # Five times 0.2 fit in the budget; seven were wanted.
     kept = ledger.read()
     assert len(kept.entries) == 5
     assert kept.remaining().gdp < 0.2

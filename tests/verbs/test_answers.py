@@ -190,7 +190,7 @@ def test_no_sentence_says_but_where_it_means_except():
 
 
 def forged_fit(**changes):
-    """A fit whose event and epsilon say .01 for noise of 1e-12."""
+    """A fit whose event and epsilon say 0.01 for noise of 1e-12."""
     certificate = dps.minimize(
         problem(), changes.pop("method"), dps.Budget(epsilon=0.01, delta=1e-6)
     ).certificate

@@ -26,7 +26,7 @@ theta < pi/2. In the strip |Im x| <= c the integrand f is analytic: |a(x + ic)| 
 e^{c^2/(2 z^2)}. The error is at most 2 M / (e^{2 pi c/h} - 1), M a bound of the
 integrals of |f(x +- ic)| (Trefethen and Weideman 2014, Theorem 5.1):
 M = e^{c^2/(2 z^2)} cos(theta)^{1-alpha} A. Below -1/2 - 13 z, f is at most the density
-of N, for there a <= 1 <= b. Above 1/2, a <= e^{(x-1/2)/z^2} and b >= 1 - q, so f is at
+of N: there a <= 1 <= b. Above 1/2, a <= e^{(x-1/2)/z^2} and b >= 1 - q, so f is at
 most (1-q)^{1-alpha} e^{alpha(alpha-1)/(2 z^2)} times the density of N(alpha).
 """
 

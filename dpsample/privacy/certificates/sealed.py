@@ -284,7 +284,7 @@ class Sealed(ABC):
         return certificate
 
     def computed_digest(self) -> str:
-        """SHA-256 of every field but the digest."""
+        """SHA-256 of every field except the digest."""
         content = self.to_dict() | {"digest": ""}
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -206,7 +206,7 @@ def support_any(target, pieces, plan, mean, normal, a, b):
     for j in range(dim):
         normal[j] /= size
     # The projection's rounding turns the normal by its ratio to the distance: outwards
-    # by what that can cut off, for the halfspace must contain the domain.
+    # by what that can cut off, because the halfspace must contain the domain.
     slack = PROJECTION_ERROR * scale * (1.0 + scale / size)
     normal[dim] = np.dot(normal[:dim], a) + slack
     normal[dim + 1] = 1.0
