@@ -188,9 +188,9 @@ def kernel(
     ``counts_references=False`` is for functions that allocate nothing and return no
     array except an argument, and that only to those that do not count either. Numba
     then leaves out the atomic counts of every view and tuple, which cost the gradient
-    loop 1.3 us a step. Kernels that call them keep the memory alive; for a call from Python
-    they are compiled apart, and count, unless they have ``fastmath``. (The flag is
-    always set, since a callee would inherit its caller's.)
+    loop 1.3 us a step. Kernels that call them keep the memory alive. For a call from
+    Python they are compiled apart, and count, unless they have ``fastmath``. (The flag
+    is always set, since a callee would inherit its caller's.)
 
     ``options`` go to Numba. ``fastmath`` must never license the compiler to drop NaN
     tests: NaN is the failure code of every kernel. A kernel that has it is compiled for
