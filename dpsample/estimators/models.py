@@ -367,7 +367,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         their number: no row is longer.
     radius : float or "auto"
         Of the ball of allowed coefficients, those of columns scaled to [-1, 1] or,
-        without ``bounds``, of X; "auto": `dpsample.verbs.advise.default_radius`.
+        without ``bounds``, of X; "auto": `dpsample.api.advise.default_radius`.
     p : float
         Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
     fit_intercept : bool
