@@ -85,7 +85,7 @@ __all__ = [
 __dir__ = dir_of([*__all__, "__version__"])
 
 if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
-    sys.meta_path.append(MovedModules())
+    sys.meta_path.insert(0, MovedModules())
 
 _HOME = {
     "Budget": "privacy",

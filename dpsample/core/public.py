@@ -54,7 +54,8 @@ def import_moved(former: str, *, stacklevel: int) -> ModuleType:
 class MovedModules(MetaPathFinder, Loader):
     """Finder of modules by their former names.
 
-    It is the last finder, so it is asked only about modules that do not exist.
+    It must be the first finder. Otherwise the usual one would look for a submodule in
+    the folder of the present package, and load it a second time.
     """
 
     def find_spec(
