@@ -37,15 +37,15 @@ from dpsample.samplers.chain import (
     ChainState,
     compile_run,
     displace,
+    fill_with_normals,
     new_state,
-    normal_noise,
 )
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
     DRAW_FAILED,
     EXHAUSTED,
+    FUNCTION_FAILED,
     OK,
-    PIECE_FAILED,
 )
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -62,10 +62,10 @@ ROUNDING = 1e-12
 INSIDE = chain.NUM_COUNTS
 COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
 NUM_COUNTS = len(COUNT_NAMES)
-# What a paused conditional draw saves in its control: tries, and U at w.
+# What a paused conditional draw keeps in its control: tries, and U at w.
 TRIES, U_AT_W = range(2)
 # Its stages: between two tries, and among the tests of a proposal.
-TRYING, TESTING = 1, 2
+TRYING, TESTING = range(1, 3)
 NO_CAP = 2**62  # of the tries
 MOST_TRIES = 10**7  # of one step of a study: more say that the step is hopeless
 # Rounding of a gap, as `gap_and_slack` bounds it, from which its upper bound helps.
@@ -221,7 +221,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         return OK
     status = gibbs.inside(target, pieces, mean, state.work)
     if np.isnan(status):
-        return PIECE_FAILED
+        return FUNCTION_FAILED
     if status == 0.0:
         a, b = state.scratch[NOISE], state.scratch[DIRECTION]
         if plan.halfspace == 2:
@@ -229,7 +229,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         else:
             support_any(target, pieces, plan, mean, state.own.normal, a, b)
         if np.isnan(state.own.normal[0]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     return OK
 
 
@@ -306,7 +306,7 @@ def compile_conditional(
             gibbs.project(target, pieces, y, w)
             control.saved[U_AT_W] = tangent_at(target, pieces, plan, state, w, gradient)
             if not np.isfinite(control.saved[U_AT_W]):
-                return PIECE_FAILED
+                return FUNCTION_FAILED
             aim(plan.metric, y, w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
@@ -329,7 +329,7 @@ def compile_conditional(
                 control.saved[TRIES] += 1.0
                 state.counts[chain.PROPOSALS] += 1
                 if np.isnan(status):
-                    return PIECE_FAILED
+                    return FUNCTION_FAILED
                 if status == NO_DRAW:
                     return DRAW_FAILED
                 if status == 0.0:
@@ -353,7 +353,7 @@ def compile_conditional(
 
 def touch(target, pieces, plan, state, w, gradient):
     """U at w, and its gradient."""
-    return chain.slope(target, pieces, state, w, gradient)
+    return chain.evaluate_gradient(target, pieces, state, w, gradient)
 
 
 @kernel(counts_references=False)
@@ -369,7 +369,7 @@ def weigh(target, pieces, metric, state, threshold, u_x):
     u_w = state.work.control[0].saved[U_AT_W]
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, state.scratch[7])
     if not np.isfinite(gap):
-        return -PIECE_FAILED
+        return -FUNCTION_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
@@ -410,7 +410,7 @@ conditional = compile_conditional(touch, judge)
 @kernel(counts_references=False)
 def displace_y(metric, state, rng):
     """Draw y given x into scratch[1]."""
-    normal_noise(rng, state.scratch[0])
+    fill_with_normals(rng, state.scratch[0])
     spread = np.sqrt(metric.step)
     displace(metric, state.position, state.scratch[0], spread, state.scratch[1])
 
