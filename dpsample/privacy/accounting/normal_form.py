@@ -53,8 +53,9 @@ def ideal_form(event: Event, relation: str) -> IdealForm:
 def normal_parts(event: Event, relation: str) -> tuple[Event, ...]:
     """Parts of ``event`` in sequence under ``relation``.
 
-    They are as in `IdealForm`, except that approximations of ideal mechanisms remain. Each
-    is a `NearEvent` of one `ComposedEvent` of ideal parts. Blocks of a `ParallelEvent` are `ComposedEvent`.
+    They are as in `IdealForm`, except that approximations of ideal mechanisms remain:
+    each is a `NearEvent` of one `ComposedEvent` of ideal parts. Blocks of a
+    `ParallelEvent` are `ComposedEvent`.
     """
     if isinstance(event, NearEvent):
         inner = ideal_form(event.event, relation)
