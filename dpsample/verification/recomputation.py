@@ -16,6 +16,11 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
 )
 from dpsample.privacy.accounting.normal_form import ideal_form
+from dpsample.privacy.calibration.exponential_mechanism import (
+    MARGIN,
+    ExponentialMechanism,
+    calibrate,
+)
 from dpsample.privacy.certificates import certificate as draws
 from dpsample.privacy.certificates import event_certificate as fits
 from dpsample.privacy.certificates.certificate import Certificate
