@@ -25,6 +25,7 @@ from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time
 from dpsample.targets.reduced import are_stated, facts_obstacle
+from dpsample.verification import recomputation as verification
 
 # Inputs agree to the digits of the event: it follows from most of them. Bounds of the
 # risk do not: a polytope's width is the mean of thousands of linear programs.
