@@ -6,8 +6,8 @@ most 2 C / (n lambda). That holds for generalized linear models, whose clipped g
 is the gradient of another convex loss. It fails for other convex smooth losses (erratum
 gradient-E15, privacy-9), as this instance in the plane shows.
 
-The records are f(w) = (w - c)^T A (w - c) / 2 with A = [[.5, -+.45], [-+.45, .5]],
-eigenvalues .05 and .95: narrow valleys at 45 degrees through the four corners c =
+The records are f(w) = (w - c)^T A (w - c) / 2 with A = [[0.5, -+0.45], [-+0.45, 0.5]],
+eigenvalues 0.05 and 0.95: narrow valleys at 45 degrees through the four corners c =
 (+-12, +-18). A clipped gradient is C A (w - c) / |A (w - c)|, whose Jacobian is the
 rank-one t (A t)^T C / |g|, t orthogonal to the gradient g: not symmetric, and the sum
 over the two valley directions has determinant (t_1 x t_2)(A_1 t_1 x A_2 t_2) < 0. So

@@ -262,10 +262,10 @@ def warm(everything: Everything = False) -> None:
     from dpsample.core.cache import CACHE_DIRECTORY
     from dpsample.verbs.warm import warm
 
-    told = screen.console()
+    console = screen.console()
     count = warm(
-        lambda name, left: told.print(f"compiling {name}, {left} parts left"),
+        lambda name, left: console.print(f"compiling {name}, {left} parts left"),
         processes=os.cpu_count() or 1,
         is_whole=everything,
     )
-    told.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")
+    console.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")

@@ -97,7 +97,7 @@ def read(
     return data
 
 
-def rules(data: Dataset, problem: dps.Problem) -> list[str]:
+def describe_rules(data: Dataset, problem: dps.Problem) -> list[str]:
     """Say what is done to any record before the draw: public rules, never counts."""
     row, limit = problem.facts.row_bound, problem.response_bound
     outside = "scaled down to it" if problem.clip_rows else "an error"
@@ -108,7 +108,7 @@ def rules(data: Dataset, problem: dps.Problem) -> list[str]:
     return ["Encoding, by public rules:", *(f"  {line}" for line in lines)]
 
 
-def loss_named(text: str) -> Loss:
+def parse_loss(text: str) -> Loss:
     """Loss of ``name`` or ``name:parameter``."""
     name, colon, parameter = text.partition(":")
     name = name.replace("-", "_")
@@ -135,7 +135,7 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
     return dps.Problem(
         data.features,
         data.response,
-        loss=loss_named(options.loss),
+        loss=parse_loss(options.loss),
         domain=dps.domains.Ball(options.radius),
         row_bound=row_bound,
         row_norm=options.row_norm,
@@ -165,7 +165,7 @@ def write_skeleton(
 
 def skeleton(content: bytes, kind: str, source: str) -> str:
     """Text of a TOML file that has to be filled in."""
-    file = _format(content, kind) if kind != "parquet" else TextFormat()
+    file = _guess_format(content, kind) if kind != "parquet" else TextFormat()
     frame = to_frame(content, kind, Schema(file=file), source)
     is_stored = kind == "parquet"
     if is_stored:
@@ -174,24 +174,24 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         columns = entries.columns_of(frame.head(LOOKED_AT))
         refuse_record(columns, file)  # which would be printed
         candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
-        file = max(candidates, key=lambda one: _num_numbers(columns, one))
-        types = {name: _type(c.entries, file) for name, c in columns.items()}
-    said = STORED if is_stored else GUESSED
+        file = max(candidates, key=lambda marks: _num_numbers(columns, marks))
+        types = {name: _guess_type(c.entries, file) for name, c in columns.items()}
+    origin_of_types = STORED if is_stored else GUESSED
     printable = "".join(c if c.isprintable() else "?" for c in source)
-    text = HEAD.format(source=printable, types=said)
+    text = HEAD.format(source=printable, types=origin_of_types)
     declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
     if declared:
         text += "\n[file]\n"
         text += "".join(f"{k} = {toml_text(v)}\n" for k, v in declared.items())
     for section, hint in HINTS.items():
-        names = [name for name, found in types.items() if found == section]
+        names = [name for name, guess in types.items() if guess == section]
         if names:
             text += f"\n[{section}]  # {hint}\n"
             text += "".join(f"{toml_key(name)} = []\n" for name in names)
     return text
 
 
-def _format(content: bytes, kind: str) -> TextFormat:
+def _guess_format(content: bytes, kind: str) -> TextFormat:
     """Separator of the header, and the encoding in which the file can be read."""
     # Without its mark, half of all files in latin-1 would be good UTF-16, too.
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -211,8 +211,8 @@ def _format(content: bytes, kind: str) -> TextFormat:
 
 def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
     """Count entries that are numbers by these marks."""
-    found = (entries.number(e, file) for c in columns.values() for e in c.entries)
-    return sum(value is not None for value in found)
+    numbers = (entries.number(e, file) for c in columns.values() for e in c.entries)
+    return sum(value is not None for value in numbers)
 
 
 def _stored_type(declared: Any) -> str:
@@ -227,11 +227,11 @@ def _stored_type(declared: Any) -> str:
     return "numeric" if any(kind(declared) for kind in kinds) else "categorical"
 
 
-def _type(column: Array | Sequence[Any], file: TextFormat) -> str:
+def _guess_type(column: Array | Sequence[Any], file: TextFormat) -> str:
     """Type of more than half of the entries that are there."""
     for kind, convert in (("numeric", entries.number), ("date", entries.day)):
-        found = [convert(entry, file) for entry in column]
-        there = [v is not None for v in found if v is None or not math.isnan(v)]
-        if 2 * sum(there) > len(there):
+        values = [convert(entry, file) for entry in column]
+        is_number = [v is not None for v in values if v is None or not math.isnan(v)]
+        if 2 * sum(is_number) > len(is_number):
             return kind
     return "categorical"

@@ -167,7 +167,7 @@ class KeptError(Exception):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: compiled modules make it an ImportError."""
+    """Return whether Ctrl-C caused an error: compiled modules raise ImportError."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -201,7 +201,7 @@ def _are_one(path: Path, other: Path) -> bool:
 
 
 @contextmanager
-def kept(
+def keep_output(
     save: Save,
     output: Path | None,
     suffix: str,
@@ -220,62 +220,62 @@ def kept(
     KeptError
         At the end of the block, if ``output`` or stdout could not be written.
     """
-    place, reason = None, ""
+    path, reason = None, ""
     try:
         if output is not None:
             if output.is_file() and not overwrite:  # it came while we drew
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             save(output)
-            place = output
+            path = output
     except OSError as error:
         reason = f"{output} could not be written ({_message(error)})"
-        place = _spare(save, suffix)
+        path = _save_spare(save, suffix)
     except BaseException:
-        tell(_last_resort(_spare(save, suffix), text))
+        tell(_last_resort(_save_spare(save, suffix), text))
         raise
     try:
-        yield place
+        yield path
         flush()
     except BaseException as error:
-        where = _last_resort(place or _spare(save, suffix), text)
+        where = _last_resort(path or _save_spare(save, suffix), text)
         if isinstance(error, OSError | ValueError):
             reason = reason or f"the output was cut short ({_message(error)})"
             raise KeptError(f"{reason}. {where}") from error
         tell(where)
         raise
     if reason:
-        raise KeptError(f"{reason}. {_where(place, text)}")
+        raise KeptError(f"{reason}. {_describe_place(path, text)}")
 
 
 def _message(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _where(place: Path | None, text: Callable[[], str] | None) -> str:
-    if place is not None:
-        return f"What was drawn is in {place}."
+def _describe_place(path: Path | None, text: Callable[[], str] | None) -> str:
+    if path is not None:
+        return f"What was drawn is in {path}."
     return "What was drawn is lost." if text is None else "What was drawn is printed."
 
 
-def _last_resort(place: Path | None, text: Callable[[], str] | None) -> str:
+def _last_resort(path: Path | None, text: Callable[[], str] | None) -> str:
     """Say where it is; if no file has it, print it first."""
-    if place is None and text is not None:
+    if path is None and text is not None:
         with suppress(OSError, ValueError):
             print(text(), file=sys.stderr, flush=True)
-    return _where(place, text)
+    return _describe_place(path, text)
 
 
-def _spare(save: Save, suffix: str) -> Path | None:
+def _save_spare(save: Save, suffix: str) -> Path | None:
     """Private file that holds what was drawn; None if there is room for none."""
     try:
         descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="dpsample-")
     except OSError:
         return None
     os.close(descriptor)
-    place = Path(name)
+    path = Path(name)
     try:
-        save(place)
+        save(path)
     except OSError:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return None
-    return place
+    return path

@@ -76,10 +76,12 @@ def run(
     backend = Backend(jobs=jobs, kind=kind, dask=dask)  # type: ignore[arg-type]
     folder, code = output or studies / RESULTS, 0
     for name in _chosen(studies, names):
-        given = bundle(studies, name)
+        study_bundle = bundle(studies, name)
         path = rows.store_path(name, folder, quick=quick)
         try:
-            count = rows.run(given, folder, quick=quick, backend=backend, resume=resume)
+            count = rows.run(
+                study_bundle, folder, quick=quick, backend=backend, resume=resume
+            )
         except KeyboardInterrupt:
             print(
                 f"dpsample: interrupted. Finished replicates are in {path}; "
@@ -108,13 +110,13 @@ def _chosen(studies: Path, names: list[str]) -> list[str]:
     """Return the studies that are meant, each known before the first one runs."""
     from dpsample.experiments.configuration import study_names
 
-    known = study_names(studies)
-    if not known:
+    available = study_names(studies)
+    if not available:
         check.fail("studies", "a folder of studies", str(studies))
     if names == ["all"]:
-        return known
+        return available
     for name in names:
-        check.one_of(tuple(known), study=name)
+        check.one_of(tuple(available), study=name)
     return names
 
 

@@ -81,8 +81,8 @@ class GrowthRegression:
         true = np.asarray(self.dataset.theta)
         w = check.array("theta", theta, shape=true.shape)
         with np.errstate(over="ignore"):
-            far = np.linalg.norm(w - true)
-            return float(self.constant * far**self.exponent)
+            distance = np.linalg.norm(w - true)
+            return float(self.constant * distance**self.exponent)
 
 
 @check.plain
@@ -168,7 +168,7 @@ class HardInstance:
     exponent : float
         theta.
     radius : float
-        Of the l2 ball about 0 that is the domain.
+        Radius of the domain, an l2 ball about 0.
     reference : float
         The lower bound's rate, without its constant.
     """
@@ -261,12 +261,12 @@ def rare_records(
     rate = min(1.0, math.sqrt(dim) / (num_records * math.sqrt(rho)))
     signs = np.where(rng.random(dim) < 0.5, -1.0, 1.0)
     spike = rate ** (-1.0 / order) * moment / (2.0 * math.sqrt(dim)) * signs
-    chosen = rng.random(num_records) < rate
+    is_large = rng.random(num_records) < rate
     size = float(np.linalg.norm(rate * spike))
     scale = math.sqrt(dim) / (num_records * math.sqrt(rho))
     conjugate = exponent / (exponent - 1.0)
     return HardInstance(
-        records=chosen[:, None] * spike,
+        records=is_large[:, None] * spike,
         mean=rate * spike,
         exponent=float(exponent),
         radius=size ** (1.0 / (exponent - 1.0)),
@@ -327,8 +327,8 @@ def tilted_signs(
         records, mean = size * signs * sides, size * delta * signs
     else:
         size = 0.5 * moment
-        chosen = np.arange(dim) == rng.integers(dim, size=num_records)[:, None]
-        records, mean = size * signs * sides * chosen, size * delta / dim * signs
+        is_coordinate = np.arange(dim) == rng.integers(dim, size=num_records)[:, None]
+        records, mean = size * signs * sides * is_coordinate, size * delta / dim * signs
     return HardInstance(
         records=records,
         mean=mean,

@@ -42,10 +42,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return tags
 
     def _response(self, y: Any) -> tuple[Array, float | None]:
-        given = column_or_1d(y, warn=True)
-        if given.dtype.kind in "mM":  # NumPy counts them in nanoseconds
-            check.fail("y", "numbers, not dates or times", str(given.dtype))
-        response = np.asarray(given, dtype=np.float64)
+        values = column_or_1d(y, warn=True)
+        if values.dtype.kind in "mM":  # NumPy counts them in nanoseconds
+            check.fail("y", "numbers, not dates or times", str(values.dtype))
+        response = np.asarray(values, dtype=np.float64)
         assert_all_finite(response, input_name="y")
         lower, upper = self.response_range_ = self._ends(self.encoding_)
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
@@ -57,11 +57,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         lower, upper = self.response_range_
         return (upper - lower) / 2.0, (upper + lower) / 2.0
 
-    def _declared(
+    def _declare_response(
         self, schema: Schema, used: tuple[str, ...], name: object
     ) -> tuple[Schema, str | None]:
         """Declare the range beside the columns: the answer predicts in its units."""
-        schema, target = super()._declared(schema, used, name)
+        schema, target = super()._declare_response(schema, used, name)
         if target is not None and target not in schema.numeric:
             got = f"in {schema.kind(target)}"
             check.fail(f"response {target!r}", "declared as numeric", got)
@@ -218,16 +218,16 @@ class PrivateQuantileRegressor(PrivateRegressor):
         return Quantile(self.quantile)
 
 
-def _typed(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
+def _convert_levels(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
     """Levels of a table as labels of a type: "1" is 1, 1.0 and True there."""
-    found: list[Any] = []
+    labels: list[Any] = []
     for level in levels:
         values: list[Any] = [False, True] if kind.kind == "b" else []
         if kind.kind in "iuf":
             with suppress(ValueError, OverflowError):
                 values = [kind.type(float(level))]
-        found += [value for value in values if level_key(level) in texts(value)]
-    return found if len(found) == len(levels) else levels
+        labels += [value for value in values if level_key(level) in texts(value)]
+    return labels if len(labels) == len(levels) else levels
 
 
 def _keys(labels: Any) -> Any:
@@ -274,14 +274,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def _with_classes(self, encoding: Encoding) -> Encoding:
         """Return the encoding by which the answer tells labels: 1 is the second."""
         levels = [str(level) for level in encoding.levels or ()]
-        found = [
+        matches = [
             [v for v in levels if v == str(label) or level_key(v) in texts(label)]
             for label in self.classes_
         ]
-        if sorted(found[0] + found[1]) != sorted(levels):
+        if sorted(matches[0] + matches[1]) != sorted(levels):
             condition = f"those that bounds declares for {encoding.target!r}"
             check.fail("classes", condition, self.classes_.tolist())
-        return replace(encoding, positive_label=found[1][0])
+        return replace(encoding, positive_label=matches[1][0])
 
     def _public_classes(self, labels: Any) -> Any:
         """Return the two classes as declared; those of y only in a fit for study.
@@ -292,18 +292,20 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         levels = None if self.encoding_ is None else self.encoding_.levels
         public: Any = self.classes
         if public is None and levels is not None:
-            public = _typed(levels, labels.dtype)
+            public = _convert_levels(levels, labels.dtype)
         if public is None:  # what is not whole is none of the classes below
             check_classification_targets(labels)
         if public is None and self.random_state is None:
             return np.array(USUAL, dtype=bool if labels.dtype.kind == "b" else int)
         try:
-            found = np.unique(labels if public is None else np.asarray(public))
+            labels_present = np.unique(labels if public is None else np.asarray(public))
         except TypeError:  # no order
             check.fail("classes", "two of one kind", check.shown(public))
         if public is None:
             warnings.warn(READ, UserWarning, stacklevel=check.user_level())
-        distinct = found[np.unique(_keys(found), return_index=True)[1]]
+        distinct = labels_present[
+            np.unique(_keys(labels_present), return_index=True)[1]
+        ]
         if len(distinct) > 2:
             kind = type_of_target(distinct)
             raise ValueError(
@@ -312,7 +314,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             )
         if len(distinct) < 2:
             remedy = "Pass the public ones (classes=...)."
-            got = f"one class: {found.tolist()}"
+            got = f"one class: {labels_present.tolist()}"
             check.fail("classes", "two different ones", got, remedy)
         return distinct
 
@@ -366,8 +368,9 @@ class PrivateLogisticRegression(PrivateClassifier):
         With them, it is that of columns scaled to [-1, 1], and by default the root of
         their number: no row is longer.
     radius : float or "auto"
-        Of the ball of allowed coefficients, those of columns scaled to [-1, 1] or,
-        without ``bounds``, of X; "auto": `dpsample.verbs.advise.default_radius`.
+        Radius of the ball of allowed coefficients. Their columns are scaled to [-1, 1]
+        or, without ``bounds``, are those of X. "auto" takes
+        `dpsample.verbs.advise.default_radius`.
     p : float
         Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
     fit_intercept : bool
@@ -406,7 +409,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     certificate_ : Certificate or EventCertificate
         Its proof.
     radius_ : float
-        Of the ball.
+        Radius of the ball.
     encoding_ : Encoding or None
         What turns raw columns into rows; None without ``bounds``.
 

@@ -78,11 +78,11 @@ class Erratum:
 
     id: str
     paper: str
-    place: str
+    place: str  # a field of errata.toml, lint: ok
     kind: Kind
     printed: str
     true: str
-    shown: str
+    shown: str  # a field of errata.toml, lint: ok
     test: str
     also: tuple[str, ...] = ()
     command: str = ""
@@ -148,9 +148,9 @@ def erratum(code: str) -> Erratum:
     >>> erratum("privacy-9").id
     'gradient-E15'
     """
-    known = {name: entry for entry in errata() for name in (entry.id, *entry.also)}
-    check.one_of(tuple(known), code=code)
-    return known[code]
+    by_code = {name: entry for entry in errata() for name in (entry.id, *entry.also)}
+    check.one_of(tuple(by_code), code=code)
+    return by_code[code]
 
 
 def items() -> tuple[Item, ...]:
@@ -193,12 +193,12 @@ def items_page() -> Iterator[str]:
     yield ITEMS_HEAD
     yield f"{len(every)} items: {_counts(entry.verdict for entry in every)}."
     for key, title in PAPERS.items():
-        own = [entry for entry in every if entry.paper == key]
+        paper_items = [entry for entry in every if entry.paper == key]
         yield f"\n## {title}\n"
-        yield f"{_counts(entry.verdict for entry in own)}.\n"
+        yield f"{_counts(entry.verdict for entry in paper_items)}.\n"
         yield "| item | about | verdict | how | shown by |"
         yield "| --- | --- | --- | --- | --- |"
-        for entry in own:
+        for entry in paper_items:
             words = (entry.item, entry.about, entry.verdict, entry.why)
             yield f"| {' | '.join((*words, ', '.join(entry.by)))} |"
 

@@ -30,15 +30,17 @@ from dpsample.experiments.configuration import (
     Configuration,
     StudyData,
     check_environment,
+    import_extra,
     load,
-    required,
 )
 from dpsample.experiments.study import Params, Study, key_of, seeds_of
 
 Kind = Literal["threads", "processes"]
 # Tasks that are sent for each worker, so that none is ever idle.
 AHEAD = 2
-POLL_SECONDS, PARENT_POLL_SECONDS = 0.2, 1.0
+# Seconds after which a waiting loop looks for Ctrl-C, and a worker for its parent.
+POLL_SECONDS = 0.2
+PARENT_POLL_SECONDS = 1.0
 LOST = (
     "workers or their scheduler ended ({}), for want of memory perhaps; finished rows"
     " are stored: go on with --resume, and with fewer jobs if it happens again"
@@ -84,12 +86,12 @@ def run(setting: Setting, task: Task) -> list[Row]:
     seeds = seeds_of(
         study.name, task.params, task.replicates, root=study.seed, paired=study.paired
     )
-    more: tuple[StudyData, ...] = ()
+    data: tuple[StudyData, ...] = ()
     if study.data:
-        more = (StudyData(setting.bundle, study, setting.digests),)
+        data = (StudyData(setting.bundle, study, setting.digests),)
     begin = time.perf_counter()
     try:
-        values = _measure(study, task.params, seeds, more)
+        values = _measure(study, task.params, seeds, data)
     except Exception as error:
         first, last = task.replicates[0], task.replicates[-1]
         raise CellError(
@@ -99,8 +101,8 @@ def run(setting: Setting, task: Task) -> list[Row]:
     seconds = (time.perf_counter() - begin) / len(seeds)
     key = key_of(task.params)
     return [
-        Row(key, replicate, seconds, own)
-        for replicate, own in zip(task.replicates, values, strict=True)
+        Row(key, replicate, seconds, row_values)
+        for replicate, row_values in zip(task.replicates, values, strict=True)
     ]
 
 
@@ -119,14 +121,14 @@ def _measure(
     study: Study,
     params: Params,
     seeds: list[np.random.SeedSequence],
-    more: tuple[StudyData, ...],
+    data: tuple[StudyData, ...],
 ) -> list[dict[str, float]]:
     """Values of each replicate; a cell gets its own copy of the parameters."""
     if study.cell is not None:
-        rows = [study.cell(dict(params), seed, *more) for seed in seeds]
+        rows = [study.cell(dict(params), seed, *data) for seed in seeds]
         return [_numbers(study, row) for row in rows]
     assert study.batch is not None
-    columns = study.batch(dict(params), seeds, *more)
+    columns = study.batch(dict(params), seeds, *data)
     check.instance(Mapping, batch=columns)
     for name, column in columns.items():
         if np.shape(column) != (len(seeds),):
@@ -138,13 +140,17 @@ def _measure(
     ]
 
 
-def _numbers(study: Study, given: Mapping[str, float]) -> dict[str, float]:
+def _numbers(study: Study, values_of_cell: Mapping[str, float]) -> dict[str, float]:
     """Values of declared metrics as floats, in the order declared."""
-    check.instance(Mapping, cell=given)
-    known = [metric.name for metric in study.metrics]
-    for name in given:
-        check.one_of(known, metric=name, remedy="Declare it in metrics.")
-    values = {name: float(given[name]) for name in known if name in given}
+    check.instance(Mapping, cell=values_of_cell)
+    metric_names = [metric.name for metric in study.metrics]
+    for name in values_of_cell:
+        check.one_of(metric_names, metric=name, remedy="Declare it in metrics.")
+    values = {
+        name: float(values_of_cell[name])
+        for name in metric_names
+        if name in values_of_cell
+    }
     for name, value in values.items():
         if math.isnan(value):
             remedy = "Leave out what has no meaning in this cell."
@@ -204,7 +210,7 @@ class Backend:
 
     @contextmanager
     def _processes(self) -> Iterator[Executor]:
-        loky = required("joblib.externals.loky", "studies")
+        loky = import_extra("joblib.externals.loky", "studies")
         others = set(active_children())
         # From the first moment on: those who wait for work end with their parent, too.
         executor = loky.ProcessPoolExecutor(
@@ -222,7 +228,7 @@ class Backend:
 
     @contextmanager
     def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
-        distributed = required("distributed", "distributed")
+        distributed = import_extra("distributed", "distributed")
         with distributed.Client(self.dask, set_as_default=False) as client:
             try:  # workers come and go
                 yield (

@@ -57,7 +57,7 @@ class PrintedMirrorDescent(NamedTuple):
     event: Event
 
 
-def given(budget: Budget | None) -> Budget:
+def require_budget(budget: Budget | None) -> Budget:
     """Fail without a budget: printed schedules depend on it."""
     if budget is None:
         check.fail("budget", "given with calibration='paper'", "None")
@@ -72,7 +72,7 @@ def printed_noisy(
     sigma^2 = 64 L^2 kappa T log(1/delta)/(n^2 epsilon^2), gamma = beta, alpha = 4
     beta/T log_2(n/T), T = (n epsilon kappa/sqrt(d log(1/delta)))^(2/5).
     """
-    budget = given(budget)
+    budget = require_budget(budget)
     n, dim = facts.num_records, facts.dim
     space = geometry(p, dim, "generalized_gaussian", r="printed")
     beta, log_term = smoothness(facts, p), math.log(1.0 / budget.delta)
@@ -83,7 +83,7 @@ def printed_noisy(
         num_steps = min(max(round(steps), 1), max(n // 2, 1))
     sigma = 8.0 * facts.lipschitz(p) * math.sqrt(kappa * num_steps * log_term)
     sigma /= n * budget.epsilon
-    moved = SHIFTS[budget.relation] * space.record_bound(facts) / n
+    sensitivity = SHIFTS[budget.relation] * space.record_bound(facts) / n
     return PrintedMirrorDescent(
         space=space,
         num_steps=num_steps,
@@ -91,7 +91,7 @@ def printed_noisy(
         step_size=1.0 / beta,
         threshold=math.inf,
         noise=GeneralizedGaussianNoise(r=space.r, sigma=sigma),
-        event=GaussianEvent(_gdp(space, moved, sigma) * math.sqrt(num_steps)),
+        event=GaussianEvent(_gdp(space, sensitivity, sigma) * math.sqrt(num_steps)),
     )
 
 
@@ -110,7 +110,7 @@ def printed_truncated(
     epsilon^2), B = beta M + lambda, M the diameter; lambda = sqrt(n epsilon)/(kappa^2 d
     log(1/delta))^(1/4), T = (M n epsilon)^2/(lambda^2 d log(1/delta)), gamma = sqrt(T).
     """
-    budget = given(budget)
+    budget = require_budget(budget)
     n, dim, epsilon = facts.num_records, facts.dim, budget.epsilon
     space = geometry(p, dim, "generalized_gaussian", r="printed")
     log_term = math.log(1.0 / budget.delta)
@@ -151,7 +151,7 @@ def shuffled_event(
     gdp = up(SHIFTS[budget.relation] * record_gdp / math.sqrt(size))
     batch = GaussianEvent(gdp)
     delta, relation = budget.delta, budget.relation
-    known = epsilon_of(batch, delta=delta, relation=relation)
+    batch_epsilon = epsilon_of(batch, delta=delta, relation=relation)
 
     def is_proved(epsilon: float) -> bool:
         local_delta = delta / (3.0 * num_records * (math.exp(epsilon) + 1.0))
@@ -170,11 +170,11 @@ def shuffled_event(
         )
         return total <= delta
 
-    if known > 50.0 or not is_proved(known):
+    if batch_epsilon > 50.0 or not is_proved(batch_epsilon):
         return batch
-    least = bisected(is_proved, safe=known, unsafe=0.0, width=1e-6)
-    shuffled = ApproximateEvent(epsilon=least, delta=delta)
-    return shuffled if least < known else batch
+    shuffled_epsilon = bisected(is_proved, safe=batch_epsilon, unsafe=0.0, width=1e-6)
+    shuffled = ApproximateEvent(epsilon=shuffled_epsilon, delta=delta)
+    return shuffled if shuffled_epsilon < batch_epsilon else batch
 
 
 def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:
@@ -367,7 +367,7 @@ def printed_event(
     """Return what the printed noise proves of losses of a linear margin."""
     gdp = 0.0
     for phase in phases:
-        moved = scales.shift * descent_sensitivity(
+        sensitivity = scales.shift * descent_sensitivity(
             record_bound=min(phase.clip, scales.lipschitz),
             num_records=phase.size,
             step_size=phase.eta,
@@ -375,5 +375,5 @@ def printed_event(
             ridge=phase.ridge,
             num_steps=int(min(phase.num_steps, max_steps)),
         )
-        gdp = max(gdp, moved / phase.stddev)
+        gdp = max(gdp, sensitivity / phase.stddev)
     return GaussianEvent(gdp * (1.0 + 1e-12)) if math.isfinite(gdp) else None

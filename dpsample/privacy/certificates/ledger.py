@@ -38,12 +38,13 @@ Item = Certificate | EventCertificate | Event
 FORMAT = "dpsample ledger 1"
 # Relative width at which the search for the remaining gdp stops, and what calibration
 # to the epsilon of that gdp may lose.
-TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
+TOLERANCE = 1e-6
+ROUND_DOWN = 1.0 - 1e-9
 # Less counts as nothing: no release of that gdp tells anybody anything.
 LEAST_GDP = 1e-9
 LONGEST_LABEL = 60  # characters in tables and warnings
-# Of all ledgers, for copies of one could not share a lock of its own. It is held while
-# entries are replaced, never while something is computed.
+# All ledgers share one lock, because copies of a ledger could not share a lock of its
+# own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
 COPY = (
     "This ledger is a copy from another process, which does not learn of what is spent "
@@ -199,10 +200,10 @@ class Ledger:
     def event(self) -> Event | None:
         """All entries in sequence; None if one of them is unproved."""
         entries = self._entries  # read once: another thread may replace them
-        known = tuple(entry.event for entry in entries if entry.event is not None)
-        if len(known) < len(entries):
+        proved = tuple(entry.event for entry in entries if entry.event is not None)
+        if len(proved) < len(entries):
             return None
-        return ComposedEvent(known) if known else GaussianEvent(0.0)
+        return ComposedEvent(proved) if proved else GaussianEvent(0.0)
 
     def add(self, item: Item, label: str = "") -> None:
         """Record one release, also one that should not have been made.
@@ -294,7 +295,7 @@ class Ledger:
             If ``delta`` is not inside [0, 1), or there is no budget to take it from.
         """
         if delta is None:
-            delta = self._given(None).delta
+            delta = self._resolve_budget(None).delta
         check.half_open(0.0, 1.0, delta=delta)
         if self.event is None:
             return math.inf
@@ -323,7 +324,7 @@ class Ledger:
             If ``epsilon`` is out of its range, or missing without a budget.
         """
         if epsilon is None:
-            epsilon = self._given(None).epsilon
+            epsilon = self._resolve_budget(None).epsilon
         check.non_negative(epsilon=epsilon)
         if self.event is None:
             return 1.0
@@ -353,7 +354,7 @@ class Ledger:
         ValueError
             If there is no budget or its relation is another one.
         """
-        total = self._given(budget)
+        total = self._resolve_budget(budget)
         if self.event is None:
             return Remaining(0.0, 0.0)
         find = _largest_pure if total.is_pure else _largest_release
@@ -362,7 +363,7 @@ class Ledger:
     def to_json(self) -> str:
         """Return the ledger as JSON, certificates included."""
         entries = [
-            {"label": label, _kind(item): item.to_dict()}
+            {"label": label, _key_of(item): item.to_dict()}
             for label, item in self._entries
         ]
         content = {
@@ -392,20 +393,22 @@ class Ledger:
         ValueError
             If the text is not a ledger or an entry is not valid.
         """
-        given = load_json(text, FORMAT)
-        if set(given) != {"format", "relation", "budget", "entries"}:
-            check.fail("text", "a ledger with exactly the known fields", [*given])
-        budget = None if given["budget"] is None else parse("budget", given["budget"])
-        ledger = cls(given["relation"], budget)
-        check.instance(list, entries=given["entries"])
-        for entry in map(_entry_from_dict, given["entries"]):
+        content = load_json(text, FORMAT)
+        if set(content) != {"format", "relation", "budget", "entries"}:
+            check.fail("text", "a ledger with exactly the known fields", [*content])
+        budget = (
+            None if content["budget"] is None else parse("budget", content["budget"])
+        )
+        ledger = cls(content["relation"], budget)
+        check.instance(list, entries=content["entries"])
+        for entry in map(_entry_from_dict, content["entries"]):
             ledger.add(entry.item, entry.label)
         return ledger
 
     def __repr__(self) -> str:
         """Return a table: every entry, the total, what remains and the warnings."""
         rows = [("", "release", "epsilon alone", "state")] + [
-            (str(number), entry.title, self._alone(entry), _state(entry))
+            (str(number), entry.title, self._alone(entry), _state_of(entry))
             for number, entry in enumerate(self._entries, 1)
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -424,11 +427,13 @@ class Ledger:
     def _alone(self, entry: Entry) -> str:
         """Epsilon of one entry at the budget's delta, as it is shown."""
         if entry.event is None:
-            return _shown(math.inf)
+            return _format_epsilon(math.inf)
         if self.budget is None:
             return "-"
         delta = self.budget.delta
-        return _shown(epsilon_of(entry.event, delta=delta, relation=self.relation))
+        return _format_epsilon(
+            epsilon_of(entry.event, delta=delta, relation=self.relation)
+        )
 
     def totals(self) -> list[str]:
         """Lines on what is spent and what remains.
@@ -448,23 +453,23 @@ class Ledger:
         budget = self.budget
         if budget is None:
             return ["No budget: ledger.epsilon(delta) is the total."]
-        spent = f"epsilon = {_shown(self.epsilon())} of {budget.epsilon:g}"
-        rest = _words(self.remaining(), budget)
+        spent = f"epsilon = {_format_epsilon(self.epsilon())} of {budget.epsilon:g}"
+        rest = _describe_remaining(self.remaining(), budget)
         return [f"Total: {spent} at delta = {budget.delta:g}", f"Remaining: {rest}"]
 
     def _stated_sums(self) -> tuple[Sum, Sum] | None:
         """Add what the entries promise; None if one of them promises no pair."""
         return sum_pairs(_promise(entry, self.relation) for entry in self._entries)
 
-    def _given(self, budget: Budget | None) -> Budget:
+    def _resolve_budget(self, budget: Budget | None) -> Budget:
         """Return the budget in question, which must exist and fit."""
-        chosen = self.budget if budget is None else budget
-        if not isinstance(chosen, Budget):
-            check.fail("budget", "a Budget, of the ledger or of the call", chosen)
-        if chosen.relation != self.relation:
+        resolved = self.budget if budget is None else budget
+        if not isinstance(resolved, Budget):
+            check.fail("budget", "a Budget, of the ledger or of the call", resolved)
+        if resolved.relation != self.relation:
             condition = f"{self.relation!r} like the ledger's"
-            check.fail("budget.relation", condition, repr(chosen.relation))
-        return chosen
+            check.fail("budget.relation", condition, repr(resolved.relation))
+        return resolved
 
 
 def _largest_release(event: Event, budget: Budget) -> Remaining:
@@ -473,8 +478,8 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
     def is_safe(gdp: float) -> bool:
-        both = ComposedEvent((*parts, GaussianEvent(gdp)))
-        delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
+        composed = ComposedEvent((*parts, GaussianEvent(gdp)))
+        delta = delta_of(composed, epsilon=budget.epsilon, relation=budget.relation)
         return delta <= budget.delta
 
     try:
@@ -535,7 +540,7 @@ def _first_proved(
     return None
 
 
-def _state(entry: Entry) -> str:
+def _state_of(entry: Entry) -> str:
     if entry.relation is None:
         return "as declared"
     if entry.is_declared and len(entry.warnings) == 1:
@@ -543,7 +548,7 @@ def _state(entry: Entry) -> str:
     return "NOT a guarantee" if entry.warnings else "proved"
 
 
-def _words(rest: Remaining, budget: Budget) -> str:
+def _describe_remaining(rest: Remaining, budget: Budget) -> str:
     """Say what remains."""
     if rest == (0.0, 0.0):
         return "nothing."
@@ -562,27 +567,27 @@ def _digits_above(value: float, limit: float) -> str:
     return next((text for text in texts if float(text) > limit), repr(value))
 
 
-def _shown(epsilon: float) -> str:
+def _format_epsilon(epsilon: float) -> str:
     if not math.isfinite(epsilon):
         return "infinite"
     return round_up(epsilon) if epsilon > 0.0 else "0"
 
 
-def _kind(item: Item) -> str:
+def _key_of(item: Item) -> str:
     return "event" if isinstance(item, Event) else "certificate"
 
 
-def _entry_from_dict(given: Json) -> Entry:
+def _entry_from_dict(fields: Json) -> Entry:
     """Rebuild one entry of the JSON form."""
-    check.instance(dict, entry=given)
-    kinds = set(given) - {"label"}
-    if "label" not in given or kinds not in ({"event"}, {"certificate"}):
+    check.instance(dict, entry=fields)
+    kinds = set(fields) - {"label"}
+    if "label" not in fields or kinds not in ({"event"}, {"certificate"}):
         condition = "a label with an event or a certificate"
-        check.fail("entry", condition, check.shown(given))
+        check.fail("entry", condition, check.shown(fields))
     if kinds == {"event"}:
-        return Entry(given["label"], events.from_dict(given["event"]))
-    content = given["certificate"]
+        return Entry(fields["label"], events.from_dict(fields["event"]))
+    content = fields["certificate"]
     check.instance(dict, certificate=content)
-    known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
-    check.one_of(tuple(known), format=content.get("format"))
-    return Entry(given["label"], known[content["format"]].from_dict(content))
+    formats = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+    check.one_of(tuple(formats), format=content.get("format"))
+    return Entry(fields["label"], formats[content["format"]].from_dict(content))

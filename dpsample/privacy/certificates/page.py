@@ -80,7 +80,7 @@ class Html(str):
     __slots__ = ()
 
 
-def visible(text: str) -> str:
+def escape_hidden(text: str) -> str:
     r"""Return a text whose hidden characters, which could steer it, are escapes.
 
     Examples
@@ -106,14 +106,14 @@ def tag(name: str, *content: str, **attributes: object) -> Html:
     '<td class="number">&lt;script&gt;</td>'
     """
     inner = "".join(
-        part if isinstance(part, Html) else html.escape(visible(part))
+        part if isinstance(part, Html) else html.escape(escape_hidden(part))
         for part in content
     )
-    given = "".join(
+    rendered = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
     )
-    return Html(f"<{name}{given}>{inner}</{name}>")
+    return Html(f"<{name}{rendered}>{inner}</{name}>")
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
@@ -154,7 +154,7 @@ class AxisScale:
         return (value - self.low) / (self.high - self.low)
 
 
-def decades(label: str, low: float) -> AxisScale:
+def decade_scale(label: str, low: float) -> AxisScale:
     """Return a logarithmic scale from a power of ten to 1."""
     exponents = range(round(math.log10(low)), 1)
     every = -(-len(exponents) // 8)
@@ -162,10 +162,19 @@ def decades(label: str, low: float) -> AxisScale:
     return AxisScale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
 
 
-Side = tuple[float, float, str]  # of a line: where its name is, seen from its middle
-LEFT_ABOVE, LEFT_BELOW = (-8.0, -4.0, "end"), (-8.0, 16.0, "end")
+# Position of a line's name: pixels right and down from the middle of the line, and the
+# end of the text that is there.
+Side = tuple[float, float, str]
+LEFT_ABOVE = (-8.0, -4.0, "end")
+LEFT_BELOW = (-8.0, 16.0, "end")
 RIGHT_BELOW = (8.0, 16.0, "start")
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 400.0, 290.0, 74.0, 46.0, 12.0, 14.0
+# Size of a chart and its margins, in pixels of the view box.
+WIDTH = 400.0
+HEIGHT = 290.0
+LEFT = 74.0
+BOTTOM = 46.0
+TOP = 12.0
+RIGHT = 14.0
 
 
 def chart(
@@ -179,24 +188,26 @@ def chart(
 ) -> Html:
     """Return lines with their names above or below the middle, and marked points."""
 
-    def at(a: float, b: float) -> tuple[float, float]:
+    def to_pixels(a: float, b: float) -> tuple[float, float]:
         across = LEFT + x.place(a) * (WIDTH - LEFT - RIGHT)
         return across, TOP + (1.0 - y.place(b)) * (HEIGHT - TOP - BOTTOM)
 
-    def words(text: str, a: float, b: float, anchor: str, **more: object) -> Html:
-        return tag("text", text, x=f"{a:.1f}", y=f"{b:.1f}", text_anchor=anchor, **more)
+    def words(text: str, a: float, b: float, anchor: str, **attributes: object) -> Html:
+        return tag(
+            "text", text, x=f"{a:.1f}", y=f"{b:.1f}", text_anchor=anchor, **attributes
+        )
 
-    def line(ends: Sequence[tuple[float, float]], **more: object) -> Html:
+    def line(ends: Sequence[tuple[float, float]], **attributes: object) -> Html:
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in ends)
-        return tag("path", d=path, fill="none", **more)
+        return tag("path", d=path, fill="none", **attributes)
 
     parts = [tag("title", title, id=f"{name}-title")]
     for tick in x.ticks:
-        a, b = at(tick, y.low)
+        a, b = to_pixels(tick, y.low)
         parts += [line([(a, b), (a, TOP)], stroke="#ddd")]
         parts += [words(f"{tick:g}", a, b + 18.0, "middle")]
     for tick in y.ticks:
-        a, b = at(x.low, tick)
+        a, b = to_pixels(x.low, tick)
         parts += [line([(a, b), (WIDTH - RIGHT, b)], stroke="#ddd")]
         parts += [words(f"{tick:g}", a - 6.0, b + 4.0, "end")]
     parts += [words(x.label, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "middle")]
@@ -206,13 +217,13 @@ def chart(
     for index, (label, values, (right, down, anchor)) in enumerate(lines):
         dashes = {"stroke_dasharray": "6 5"} if index else {}
         color = "#555" if index else "#0b4f8a"
-        ends = [at(*pair) for pair in values]
+        ends = [to_pixels(*pair) for pair in values]
         parts += [line(ends, stroke=color, stroke_width=2.5, **dashes)]
         a, b = ends[len(ends) // 2]
         b = max(b + down, TOP + 12.0)
         parts += [words(label, a + right, b, anchor, fill=color)]
     for label, p, q in points:
-        a, b = at(p, q)
+        a, b = to_pixels(p, q)
         circle = {"r": 5, "fill": "#fff", "stroke": "#1a1a1a", "stroke_width": 2.5}
         parts += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", **circle)]
         parts += [words(label, a + 9.0, b - 8.0, "start")]
@@ -228,26 +239,26 @@ def chart(
     )
 
 
-def attacks(risk: AttackRisk) -> list[Html]:
+def attack_section(risk: AttackRisk) -> list[Html]:
     """Return what attackers can do at most, in numbers and as a picture."""
     rows = []
     for rate in SHOWN:
-        most = float(risk.true_positive_rate(rate))
-        odds = f"{float(percent(most / rate, up=True)) / 100:.4g}"
-        found = f"{percent(most, up=True)}\u00a0%"
+        true_positive_rate = float(risk.true_positive_rate(rate))
+        odds = f"{float(percent(true_positive_rate / rate, up=True)) / 100:.4g}"
+        true_cases = f"{percent(true_positive_rate, up=True)}\u00a0%"
         alarms = f"{100 * rate:g}\u00a0%"
-        rows.append((alarms, found, alarms, f"×\u00a0{odds}"))
+        rows.append((alarms, true_cases, alarms, f"×\u00a0{odds}"))
     grid = np.geomspace(1e-4, 1.0, 41).tolist()
-    most_of_all = [(rate, float(risk.true_positive_rate(rate))) for rate in grid]
+    best_attacks = [(rate, float(risk.true_positive_rate(rate))) for rate in grid]
     picture = chart(
-        decades("share of false alarms", 1e-4),
-        decades("share of true cases found", 1e-4),
+        decade_scale("share of false alarms", 1e-4),
+        decade_scale("share of true cases found", 1e-4),
         title=(
             "Line: the largest share of true cases that an attack finds, over its "
             "share of false alarms. Dashed line below it: a blind guess."
         ),
         lines=[
-            ("any attack, at most", most_of_all, LEFT_ABOVE),
+            ("any attack, at most", best_attacks, LEFT_ABOVE),
             ("blind guess", [(rate, rate) for rate in grid], RIGHT_BELOW),
         ],
         name="attacks",
@@ -282,51 +293,52 @@ def attacks(risk: AttackRisk) -> list[Html]:
     ]
 
 
-def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
+def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     """Return the privacy curve, in numbers and as a picture with the promise on it."""
 
-    def proved(e: float) -> float:
+    def delta_at(e: float) -> float:
         return delta_of(risk.event, epsilon=e, relation=risk.relation)
 
     epsilon, delta = certificate.epsilon_proved, certificate.budget.delta
-    shown = epsilon < LARGEST_EPSILON
-    promise = [("promised", epsilon, delta)] if shown else []
-    epsilon = epsilon if shown else certificate.budget.epsilon
-    most = min(1.6 * (epsilon or certificate.budget.epsilon), LARGEST_EPSILON)
-    grid = np.linspace(0.0, most, 41).tolist()
+    has_epsilon = epsilon < LARGEST_EPSILON
+    promise = [("promised", epsilon, delta)] if has_epsilon else []
+    epsilon = epsilon if has_epsilon else certificate.budget.epsilon
+    max_epsilon = min(1.6 * (epsilon or certificate.budget.epsilon), LARGEST_EPSILON)
+    grid = np.linspace(0.0, max_epsilon, 41).tolist()
     # What holds at an epsilon holds at larger ones.
-    least = np.minimum.accumulate([proved(e) for e in grid]).tolist()
-    values = list(zip(grid, least, strict=True))
+    deltas = np.minimum.accumulate([delta_at(e) for e in grid]).tolist()
+    values = list(zip(grid, deltas, strict=True))
     low = 10.0 ** math.floor(math.log10(max(delta, 1e-290)) - 1.0)
-    step = 10.0 ** math.floor(math.log10(most / 2.0))
+    step = 10.0 ** math.floor(math.log10(max_epsilon / 2.0))
     # 1 as well where the logarithm was rounded up to a whole number.
-    step *= next((m for m in (5.0, 2.0) if m * step <= most / 2.0), 1.0)
-    ticks = [step * i for i in range(int(most / step) + 1)]
+    step *= next((m for m in (5.0, 2.0) if m * step <= max_epsilon / 2.0), 1.0)
+    ticks = [step * i for i in range(int(max_epsilon / step) + 1)]
     above = [pair for pair in values if pair[1] >= low]
     picture = chart(
-        AxisScale(low=0.0, high=most, ticks=ticks, label="epsilon"),
-        decades("delta", low),
-        title=f"Falling line: delta over epsilon.{' Circle: the promise.' * shown}",
+        AxisScale(low=0.0, high=max_epsilon, ticks=ticks, label="epsilon"),
+        decade_scale("delta", low),
+        title="Falling line: delta over epsilon."
+        + " Circle: the promise." * has_epsilon,
         lines=[("proved", above or values[:1], LEFT_BELOW)],
         points=promise,
         name="curve",
     )
     points = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
-    numbers = [(e, round_up(d) if (d := proved(float(e))) else "0") for e in points]
+    numbers = [(e, round_up(d) if (d := delta_at(float(e))) else "0") for e in points]
     return [
         tag(
             "p",
             "Epsilon limits how much the answer can change the odds of any suspicion; "
             "delta is what this limit leaves out. Smaller numbers mean more privacy."
             + " The promise is one point; what is proved is a whole curve."
-            * shown,
+            * has_epsilon,
         ),
         tag("figure", picture),
         table("Points of the curve", ["Epsilon", "Delta, at most"], numbers),
     ]
 
 
-def short(name: str) -> str:
+def shorten_name(name: str) -> str:
     """Return a name, or the beginning of a very long one."""
     if len(name) <= LONGEST_NAME:
         return name
@@ -352,7 +364,7 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
             aria_hidden="true",
         )
         cells = (
-            tag("th", tag("bdi", short(name)), scope="row"),
+            tag("th", tag("bdi", shorten_name(name)), scope="row"),
             tag("td", f"{value:.6g}".replace("-", "−"), class_="number"),
             tag("td", drawn, class_="bar"),
         )
@@ -363,7 +375,7 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
     return tag("table", tag("caption", caption), top, tag("tbody", *rows))
 
 
-def shortened(pairs: Sequence[tuple[str, float]]) -> Html:
+def coefficient_table(pairs: Sequence[tuple[str, float]]) -> Html:
     """Return all coefficients, or of too many the largest."""
     caption = f"{len(pairs)} coefficients"
     if len(pairs) > MOST_BARS:
@@ -373,8 +385,8 @@ def shortened(pairs: Sequence[tuple[str, float]]) -> Html:
     return coefficients(caption, pairs)
 
 
-def state(certificate: Sealed) -> Html:
-    """Whether the answer may be given to others; the sign and the words say it."""
+def state_line(certificate: Sealed) -> Html:
+    """Return a line that says whether the answer may be published, with a sign."""
     kind, words = "no", "Not for publication: "
     if certificate.digest != certificate.computed_digest():
         words += "the certificate was changed since it was written."
@@ -390,9 +402,9 @@ def state(certificate: Sealed) -> Html:
     return tag("p", f"{SEAL[kind]} {words}", class_=f"state {kind}")
 
 
-def in_short(certificate: Sealed) -> list[Html]:
+def summary_section(certificate: Sealed) -> list[Html]:
     """Return what the guarantee means; each sentence follows from its numbers."""
-    facts, risk = certificate._known()
+    facts, risk = certificate._facts_and_risk()
     count = "records" if facts is None else f"{facts.num_records} records"
     if risk is None:
         said = f"An answer was computed from {count}. No protection is proved."
@@ -421,11 +433,11 @@ def in_short(certificate: Sealed) -> list[Html]:
 
 def summary(certificate: Sealed, *, answer: Sequence[tuple[str, float]] = ()) -> str:
     """Return the short form, for notebooks: answer, statement, bounds of attacks."""
-    risk = certificate._known()[1]
+    risk = certificate._facts_and_risk()[1]
     numbers = [] if risk is None else [tag("pre", str(risk))]
-    shown = [shortened(answer)] if answer else []
+    table_of_answer = [coefficient_table(answer)] if answer else []
     words = tag("p", f"{certificate.statement} {ADDS_UP}")
-    return tag("div", *shown, state(certificate), words, *numbers)
+    return tag("div", *table_of_answer, state_line(certificate), words, *numbers)
 
 
 def document(
@@ -454,22 +466,22 @@ def document(
     if certificate.digest != digest:
         remedy = "The certificate was changed since it was written."
         check.fail("digest", digest, certificate.digest, remedy)
-    risk = certificate._known()[1]
+    risk = certificate._facts_and_risk()[1]
     parts = [
         tag("h1", "Privacy certificate"),
-        state(certificate),
+        state_line(certificate),
         tag("h2", "In short"),
-        *in_short(certificate),
+        *summary_section(certificate),
     ]
     if answer:
-        parts += [tag("h2", "What was released"), shortened(answer)]
+        parts += [tag("h2", "What was released"), coefficient_table(answer)]
     parts += [tag("h2", "What an attacker can learn")]
     if risk is None:
         parts += [tag("p", "No protection is proved.")]
     else:
-        parts += attacks(risk)
+        parts += attack_section(risk)
         parts += [tag("h2", "The privacy curve")]
-        parts += curve(certificate, risk)
+        parts += curve_section(certificate, risk)
     parts += [tag("h2", "What is taken for granted"), _assumptions(certificate)]
     parts += [tag("h2", "How to verify"), *_verification(certificate, saved)]
     parts += [tag("h2", "All numbers and theorems"), _details(certificate)]
@@ -494,8 +506,8 @@ def _assumptions(certificate: Sealed) -> Html:
     exact = certificate.words(names)
     plain = (registry().plain.get(name, "") for name in names)
     items = (
-        tag("li", short, tag("span", f"Exactly: {words}.", class_="exact"))
-        for short, words in zip(plain, exact, strict=True)
+        tag("li", meaning, tag("span", f"Exactly: {words}.", class_="exact"))
+        for meaning, words in zip(plain, exact, strict=True)
     )
     return tag("ul", *items)
 

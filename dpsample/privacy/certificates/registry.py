@@ -25,7 +25,8 @@ LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
 LONGEST = 10_000  # characters of a call, far beyond any sampler's or optimizer's
 # Kinds of tuning follow from those of the candidates, of intervals from their base.
-TUNED, INTERVALS = "tuned/", "intervals/"
+TUNED = "tuned/"
+INTERVALS = "intervals/"
 BASES = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
 # What intervals do instead of adding up epsilons.
 INSTEAD = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
@@ -108,14 +109,14 @@ class Registry:
     def kind(self, name: object) -> Kind:
         """Kind of a name, which must be known."""
         if isinstance(name, str) and name.startswith(TUNED):
-            return self._tuned(name.removeprefix(TUNED).split("+"))
+            return self._tuned_kind(name.removeprefix(TUNED).split("+"))
         if isinstance(name, str) and name.startswith(INTERVALS):
-            return self._intervals(name.removeprefix(INTERVALS))
+            return self._intervals_kind(name.removeprefix(INTERVALS))
         if not (isinstance(name, str) and name in self.kinds):
             check.fail("kind", "one of the registry's", check.shown(name))
         return self.kinds[name]
 
-    def _tuned(self, names: list[str]) -> Kind:
+    def _tuned_kind(self, names: list[str]) -> Kind:
         """Kind of tuning over candidates of several kinds: all that they rest on."""
         is_plain = not any(name.startswith((TUNED, INTERVALS)) for name in names)
         if names != sorted(set(names)) or not is_plain:
@@ -134,7 +135,7 @@ class Registry:
             counted=all(kind.counted for kind in inner),
         )
 
-    def _intervals(self, base: str) -> Kind:
+    def _intervals_kind(self, base: str) -> Kind:
         """Kind of intervals about the fit of another kind."""
         if base.startswith((TUNED, INTERVALS)):
             check.fail("kind", "of intervals about a fit", check.shown(base))
@@ -197,7 +198,7 @@ def check_name(kind: str, name: object, *, field: str) -> None:
 
 
 def is_call(text: str) -> bool:
-    """Whether a text is a constructor with plain values, written as repr writes it.
+    """Return whether a text is a constructor with plain values, as repr writes it.
 
     Examples
     --------
@@ -237,7 +238,9 @@ def _is_plain(tree: ast.expr) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-def of_problem(kind: str, facts: PublicFacts, *, clip_rows: bool) -> tuple[str, ...]:
+def problem_assumptions(
+    kind: str, facts: PublicFacts, *, clip_rows: bool
+) -> tuple[str, ...]:
     """Return what a kind takes for granted of a problem's loss and records."""
     named = []
     is_draw = kind.startswith("draw")

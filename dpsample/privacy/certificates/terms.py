@@ -36,8 +36,11 @@ Risk = Literal["population", "empirical"]
 Calibration = Literal["exact", "closed_form", "paper"]
 BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
 SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
-MEAN, STABILITY = "RISK.MEAN", "RISK.STABILITY"
-ENERGY_TAIL, LEMMA_5 = "RISK.ENERGY", "RISK.LIPSCHITZ"
+# Theorems of the risk bounds, as the registry names them.
+MEAN = "RISK.MEAN"
+STABILITY = "RISK.STABILITY"
+ENERGY_TAIL = "RISK.ENERGY"
+LEMMA_5 = "RISK.LIPSCHITZ"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,8 +61,8 @@ def claims(
     """
     if paper is not None:
         check.one_of(tuple(PAPERS), paper=paper)
-    chosen = PAPERS if paper is None else (paper,)
-    cases = [case for key in chosen for case in _SOURCES[key]()]
+    keys = PAPERS if paper is None else (paper,)
+    cases = [case for key in keys for case in _SOURCES[key]()]
     rows = []
     for done, case in enumerate(cases):
         if progress is not None:

@@ -12,7 +12,7 @@ Meaning = Literal["exact", "upper bound", "attack", "unproved"]
 # Epsilon at the claimed delta when the noise is the printed one times a factor.
 EpsilonAt = Callable[[float], float]
 
-PRINTED = 1.0
+PUBLISHED_NOISE = 1.0
 LARGEST_FACTOR = 1e4
 # Relative accuracy of the factor that meets the claim.
 ACCURACY = 5e-4
@@ -23,7 +23,7 @@ class Formula:
     """What is printed and claimed; `Claim` lists the fields."""
 
     paper: str
-    place: str
+    place: str  # a field of the JSON output, lint: ok
     formula: str
     setting: str
     accounting: str
@@ -90,8 +90,8 @@ class Claim(Formula):
 
     def to_dict(self) -> Json:
         """Fields and verdict for JSON: an epsilon of None that fails is infinite."""
-        found = asdict(self) | {"verdict": self.verdict}
-        return {k: None if v == math.inf else v for k, v in found.items()}
+        content = asdict(self) | {"verdict": self.verdict}
+        return {k: None if v == math.inf else v for k, v in content.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Case(Formula):
         """Compute what is true, and the noise that the claim needs."""
         true, factor = None, None
         if self.epsilon_at is not None:
-            true = self.epsilon_at(PRINTED)
+            true = self.epsilon_at(PUBLISHED_NOISE)
             factor = self.needed
             if factor is None:
                 factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
@@ -129,8 +129,8 @@ def needed_factor(
         return math.log(min(max(ratio, 1e-9), 1e9))
 
     # Epsilon falls about as the noise grows, so the root is near.
-    near = min(max(math.log(start / claimed), -4.0), 4.0) if start > 0.0 else 0.0
-    low, high = near - 0.2, near + 0.2
+    guess = min(max(math.log(start / claimed), -4.0), 4.0) if start > 0.0 else 0.0
+    low, high = guess - 0.2, guess + 0.2
     while excess(high) > 0.0:
         low, high = high, high + 0.6
         if high > math.log(LARGEST_FACTOR):

@@ -39,16 +39,17 @@ from dpsample.privacy.curves.shuffling import (
 )
 from dpsample.privacy.printed.claim import Case, EpsilonAt
 
-# Grid of losses: a hundredth of one step's standard deviation, within limits.
-FINENESS, COARSEST, MAX_GRID = 0.01, 1e-3, 20_000
+# The grid of losses has a step of a hundredth of one step's standard deviation, at most
+# this number, and not more points than that.
+COARSEST = 1e-3
+MAX_GRID = 20_000
 TAIL = 1e-18
 DENSE = 10_001
-LARGEST_LOCAL, MOST_ROUNDS = 500.0, 200
+LARGEST_LOCAL = 500.0
 # How often one record counts in a batch, on either side of the pair.
 Pair = Literal["(r, 0)", "(+r, -r)", "(2r, 0)"]
 # Centers of the Huber loss, in standard deviations of the minimizer.
 CENTERS = np.linspace(0.5, 6.0, 56)
-COARSE, FINE = 1001, 1001
 LARGEST_EPSILON = 64.0
 
 
@@ -107,7 +108,7 @@ def poisson_renyi(
     return epsilon_at
 
 
-def repeated(
+def with_replacement(
     pair: Pair,
     *,
     batch: int,
@@ -146,7 +147,7 @@ def objective(
     return lambda factor: tilted.epsilon(delta, stddev=noise * factor)
 
 
-def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
+def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
     """Gaussian noise on each clipped record, bound 1, in random order.
 
     Half of delta is for shuffling epsilon_0-DP records, half pays for the delta of
@@ -156,7 +157,7 @@ def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
 
     def epsilon_at(factor: float) -> float:
         gdp, epsilon = 2.0 / (noise * factor), 0.0
-        for _ in range(MOST_ROUNDS):
+        for _ in range(200):
             local, short = LARGEST_LOCAL, 0.0
             if gaussian_delta(local, gdp) > _local_delta(
                 epsilon, local, num_records, delta
@@ -208,7 +209,7 @@ class MixturePair:
     others: tuple[float, ...]
     stddev: float
 
-    def swapped(self) -> MixturePair:
+    def swap(self) -> MixturePair:
         """Pair in the other order, reflected so that the ratio increases again."""
         return MixturePair(
             weights=self.weights,
@@ -275,12 +276,15 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     >>> print(f"{composed_epsilon(pair, num_steps=100, delta=1e-6):.3f}")
     1.061
     """
-    swapped, far = pair.swapped(), 1.0
+    swapped, largest_loss = pair.swap(), 1.0
     pairs = [pair] if swapped == pair else [pair, swapped]
-    while far < 1e4 and max(p.curve(np.array([far]))[0] for p in pairs) > TAIL:
-        far *= 1.25
-    interval = max(min(FINENESS * pair.deviation(), COARSEST), far / MAX_GRID)
-    losses = interval * np.arange(math.ceil(far / interval) + 1.0)
+    while (
+        largest_loss < 1e4
+        and max(p.curve(np.array([largest_loss]))[0] for p in pairs) > TAIL
+    ):
+        largest_loss *= 1.25
+    interval = max(min(0.01 * pair.deviation(), COARSEST), largest_loss / MAX_GRID)
+    losses = interval * np.arange(math.ceil(largest_loss / interval) + 1.0)
     curves = [p.curve(losses) for p in pairs]
     composed = [
         loss_distributions.Composition(
@@ -304,7 +308,9 @@ def binomial(num_trials: int, probability: float) -> tuple[Array, Array]:
     return counts.astype(np.float64), np.asarray(masses[counts])
 
 
-def judged(shared: dict[str, Any], *, ratio: float, noise: float) -> Iterator[Case]:
+def objective_cases(
+    shared: dict[str, Any], *, ratio: float, noise: float
+) -> Iterator[Case]:
     """Proved bound and attack of one printed noise, under both relations.
 
     ``ratio`` and ``noise`` as in `huber_attack`; ``shared`` holds the other fields.
@@ -383,13 +389,13 @@ def _masses(
     from scipy.special import ndtr
 
     reach = 9.0 * stddev + 1.0
-    bend = np.linspace(center - 1.0 / ratio, center + 1.0 / ratio, FINE)
-    grid = np.union1d(np.linspace(-reach, reach, COARSE), bend)
-    both = []
+    bend = np.linspace(center - 1.0 / ratio, center + 1.0 / ratio, 1001)
+    grid = np.union1d(np.linspace(-reach, reach, 1001), bend)
+    masses = []
     for slope in (np.clip(ratio * (grid - center), -1.0, 1.0), other):
         ends = np.concatenate(([-np.inf], (grid + slope) / stddev, [np.inf]))
         low, high = ends[:-1], ends[1:]
         # Differences of small tails, not of numbers near 1.
         upper = ndtr(-low) - ndtr(-high)
-        both.append(np.where(low > 0.0, upper, ndtr(high) - ndtr(low)))
-    return both[0], both[1]
+        masses.append(np.where(low > 0.0, upper, ndtr(high) - ndtr(low)))
+    return masses[0], masses[1]

@@ -6,11 +6,13 @@ from typing import Any
 
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case, EpsilonAt
-from dpsample.privacy.printed.curves import judged
+from dpsample.privacy.printed.curves import objective_cases
 
-EPSILON, DELTA = 1.0, 1e-8
+EPSILON = 1.0
+DELTA = 1e-8
 MIRROR_DELTA = 1e-6
-HALF, HALF_DELTA = 0.5 * EPSILON, 0.5 * DELTA
+HALF = 0.5 * EPSILON
+HALF_DELTA = 0.5 * DELTA
 LOG = math.log(2.5 / DELTA)
 TILT = "sigma_1^2 = 128 L^2 log(2.5/delta) / epsilon^2"
 END = 0.99  # slopes within stay below L
@@ -53,7 +55,7 @@ def _objective() -> Iterator[Case]:
             "delta": 0.5 * delta,
         }
         noise = math.sqrt(128.0 * math.log(2.5 / delta)) / EPSILON
-        yield from judged(shared, ratio=0.5 * EPSILON / rank, noise=noise)
+        yield from objective_cases(shared, ratio=0.5 * EPSILON / rank, noise=noise)
     # Distance 2 sqrt(alpha / lambda), as lambda |theta|^2 is 2 lambda-convex.
     yield Case(
         paper="su",

@@ -13,22 +13,23 @@ INSTANCE_RATIO = 5360.0
 LOCALIZED = "sigma = 8 C sqrt(log(1/delta)) / (n lambda epsilon)"
 SHUFFLED = "sigma^2 = C^2 T log(1/delta) / (n epsilon)^2 on a batch mean, O() as 1"
 PROVED = "sigma = C sqrt(log(1/delta) log(n/delta)) / (epsilon sqrt n), O() as 1"
-NUM_RECORDS, DELTA = 10_000, 1e-8
+NUM_RECORDS = 10_000
+DELTA = 1e-8
 LOG = math.log(1.0 / DELTA)
 BATCH = 100
 
 
 def cases() -> Iterator[Case]:
     """Algorithms 3 and 6; 4, 5 and 7 run them on disjoint data."""
-    yield from _localized(1.0, 1e-5)
+    yield from _localized_cases(1.0, 1e-5)
     for epsilon in (0.05, 0.2, 1.0):
         noise = math.sqrt(LOG / NUM_RECORDS) / epsilon
-        yield from _shuffled("Algorithm 6", SHUFFLED, noise, epsilon)
+        yield from _shuffled_cases("Algorithm 6", SHUFFLED, noise, epsilon)
         noise *= math.sqrt(math.log(NUM_RECORDS / DELTA))
-        yield from _shuffled("Theorem 6, proof", PROVED, noise, epsilon)
+        yield from _shuffled_cases("Theorem 6, proof", PROVED, noise, epsilon)
 
 
-def _localized(epsilon: float, delta: float) -> Iterator[Case]:
+def _localized_cases(epsilon: float, delta: float) -> Iterator[Case]:
     """Algorithm 3: noise for 2 C / (n lambda), times 4 sqrt(log(1/delta)) / epsilon."""
     gdp = epsilon / (4.0 * math.sqrt(math.log(1.0 / delta)))
     shared: dict[str, Any] = {
@@ -54,11 +55,13 @@ def _localized(epsilon: float, delta: float) -> Iterator[Case]:
     )
 
 
-def _shuffled(place: str, formula: str, noise: float, epsilon: float) -> Iterator[Case]:
+def _shuffled_cases(
+    algorithm: str, formula: str, noise: float, epsilon: float
+) -> Iterator[Case]:
     """Noise of ``noise`` C per record, held against shuffling and disjoint batches."""
     shared: dict[str, Any] = {
         "paper": "xu",
-        "place": place,
+        "place": algorithm,
         "formula": formula,
         "relation": "replace_one",
         "epsilon": epsilon,
@@ -70,7 +73,7 @@ def _shuffled(place: str, formula: str, noise: float, epsilon: float) -> Iterato
         setting=f"n = 1e4, {noise:.3g} C per record",
         accounting="shuffled Gaussian noise",
         meaning="upper bound",
-        epsilon_at=curves.shuffled(noise, num_records=NUM_RECORDS, delta=DELTA),
+        epsilon_at=curves.shuffle(noise, num_records=NUM_RECORDS, delta=DELTA),
         needed=needed / noise,
     )
     yield Case(
