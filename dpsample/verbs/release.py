@@ -45,7 +45,7 @@ from dpsample.running import progress as screen
 from dpsample.samplers import Localized, Proximal, gaussian_fit
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import (
-    PIECE_FAILED,
+    FUNCTION_FAILED,
     BottomError,
     DeadlineError,
     NoCertificate,
@@ -277,7 +277,7 @@ class ReleasePlan:
         theta = self.lifted(state.position)
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
-            raise_unless_ok(PIECE_FAILED)
+            raise_unless_ok(FUNCTION_FAILED)
         return self.grid.rounded(state.position), {
             "method": "proximal",
             "decisions": "doubles",

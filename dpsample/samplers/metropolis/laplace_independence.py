@@ -31,10 +31,10 @@ from dpsample.samplers.chain import (
     PreparedChain,
     compile_run,
     displace,
+    fill_with_normals,
     new_state,
-    normal_noise,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
@@ -215,7 +215,7 @@ def log_proposal(plan, square):
 @kernel(counts_references=False)
 def propose(plan, rng, noise, out):
     """Fill out with a proposal and return its whitened squared distance."""
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     scale = 1.0
     if plan.tail != np.inf:
         scale = math.sqrt(0.5 * plan.tail / rng.standard_gamma(0.5 * plan.tail))
@@ -255,7 +255,7 @@ def refill(target, pieces, plan, state, rng):
     for i in range(held):
         state.own.log_weights[i] -= state.own.energies[i]
         if np.isnan(state.own.log_weights[i]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     return OK
 
 
@@ -275,7 +275,7 @@ def fill_batch(target, pieces, plan, state, rng):
         square = propose(plan, rng, state.own.noise, proposal)
         status = gibbs.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if status == 0.0:
             wait += 1
             continue

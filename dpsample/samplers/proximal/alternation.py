@@ -37,15 +37,15 @@ from dpsample.samplers.chain import (
     ChainState,
     compile_run,
     displace,
+    fill_with_normals,
     new_state,
-    normal_noise,
 )
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
     DRAW_FAILED,
     EXHAUSTED,
+    FUNCTION_FAILED,
     OK,
-    PIECE_FAILED,
 )
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -221,7 +221,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         return OK
     status = gibbs.inside(target, pieces, mean, state.work)
     if np.isnan(status):
-        return PIECE_FAILED
+        return FUNCTION_FAILED
     if status == 0.0:
         a, b = state.scratch[NOISE], state.scratch[DIRECTION]
         if plan.halfspace == 2:
@@ -229,7 +229,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         else:
             support_any(target, pieces, plan, mean, state.own.normal, a, b)
         if np.isnan(state.own.normal[0]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     return OK
 
 
@@ -302,7 +302,7 @@ def compile_conditional(
             gibbs.project(target, pieces, y, w)
             control[U_AT_W] = tangent_at(target, pieces, plan, state, w, gradient)
             if not np.isfinite(control[U_AT_W]):
-                return PIECE_FAILED
+                return FUNCTION_FAILED
             aim(plan.metric, y, w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
@@ -325,7 +325,7 @@ def compile_conditional(
                 control[TRIES] += 1.0
                 state.counts[chain.PROPOSALS] += 1
                 if np.isnan(status):
-                    return PIECE_FAILED
+                    return FUNCTION_FAILED
                 if status == NO_DRAW:
                     return DRAW_FAILED
                 if status == 0.0:
@@ -349,7 +349,7 @@ def compile_conditional(
 
 def touch(target, pieces, plan, state, w, gradient):
     """U at w, and its gradient."""
-    return chain.slope(target, pieces, state, w, gradient)
+    return chain.evaluate_gradient(target, pieces, state, w, gradient)
 
 
 @kernel(counts_references=False)
@@ -365,7 +365,7 @@ def weigh(target, pieces, metric, state, threshold, u_x):
     u_w = state.work.control[U_AT_W]
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, state.scratch[7])
     if not np.isfinite(gap):
-        return -PIECE_FAILED
+        return -FUNCTION_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
@@ -406,7 +406,7 @@ conditional = compile_conditional(touch, judge)
 @kernel(counts_references=False)
 def displace_y(metric, state, rng):
     """Draw y given x into scratch[1]."""
-    normal_noise(rng, state.scratch[0])
+    fill_with_normals(rng, state.scratch[0])
     spread = np.sqrt(metric.step)
     displace(metric, state.position, state.scratch[0], spread, state.scratch[1])
 

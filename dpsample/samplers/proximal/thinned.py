@@ -24,7 +24,7 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.problem import records
 from dpsample.samplers import record_terms
 from dpsample.samplers.chain import GRADIENTS, RECORDS, ChainState, compile_run
-from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED, NoCertificate
+from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK, NoCertificate
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.targets import gibbs
@@ -93,7 +93,7 @@ def expand(target, pieces, w, state, gradient):
             data.loss_params, values, data.response[start:stop], slopes, state.work.out
         )
         if np.isnan(state.work.out[0]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         records.add_transposed(data, slopes, start, stop, state.work.vector, gradient)
     from_regularizer = state.scratch[alternation.NUM_SCRATCH]
     from_regularizer[:] = np.nan
@@ -103,7 +103,7 @@ def expand(target, pieces, w, state, gradient):
         gradient[j] *= target.k / data.num_records
         gradient[j] += from_regularizer[j]
         if not np.isfinite(gradient[j]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     state.counts[GRADIENTS] += 1
     state.counts[RECORDS] += data.num_records
     return OK
@@ -148,7 +148,7 @@ def accept(target, pieces, plan, bounds, state, rng):
         square += difference[j] * difference[j]
     gap, slack = regularizer_gap(target, pieces, plan, state, proposal, w, difference)
     if np.isnan(gap):
-        return -PIECE_FAILED
+        return -FUNCTION_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
     if rng.standard_exponential() < gap:
@@ -169,7 +169,7 @@ def test(target, pieces, state, rng):
         gap, slack = record_gap(target, pieces, state, proposal, i)
         state.counts[RECORDS] += 1
         if not -slack <= gap <= largest + slack:
-            return -PIECE_FAILED if np.isnan(gap) else -BOUND_VIOLATED
+            return -FUNCTION_FAILED if np.isnan(gap) else -BOUND_VIOLATED
         if largest * rng.random() < gap:
             return 0
         control[TIME] += rng.standard_exponential()

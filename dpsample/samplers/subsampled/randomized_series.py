@@ -39,8 +39,8 @@ from dpsample.samplers.errors import (
     BOUND_VIOLATED,
     DRAW_FAILED,
     EXHAUSTED,
+    FUNCTION_FAILED,
     OK,
-    PIECE_FAILED,
     NoCertificate,
 )
 from dpsample.samplers.proximal import alternation, metric
@@ -114,7 +114,7 @@ def estimate(target, pieces, plan, state, x, z, rng):
             factor, slack = change(target, pieces, plan, state.work, x, z, i)
             state.counts[chain.RECORDS] += 2
             if np.isnan(factor):
-                return PIECE_FAILED, np.nan
+                return FUNCTION_FAILED, np.nan
             if abs(factor) > limit + slack:
                 return BOUND_VIOLATED, np.nan
             product *= factor
@@ -291,7 +291,7 @@ class RandomizedSeries(Sampler):
         try:
             inner_metric(target)
             metric.candidates(target, oracle="metric")
-            record_terms.lipschitz(target)
+            record_terms.lipschitz_bound(target)
         except ValueError as error:
             return False, str(error)
         # The start enters by a logarithm only, but an anchor changes the losses.
@@ -441,7 +441,7 @@ def aim_inner(target, pieces, inner, state, y):
         for j in range(w.shape[0]):
             slope[j] += inner.weight * gradient[j]
             if not np.isfinite(slope[j]):
-                return PIECE_FAILED
+                return FUNCTION_FAILED
     alternation.aim(inner.metric, y, w, slope, state.scratch[MEAN])
     return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
 
@@ -478,7 +478,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
         control[INNER_TRIES] += 1.0
         state.counts[INNER] += 1
         if np.isnan(status):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if status == alternation.NO_DRAW:
             return DRAW_FAILED
         if status == 0.0:
@@ -488,7 +488,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
             return OK
         gap, slack = regularizer_gap(target, pieces, inner, state, out)
         if np.isnan(gap):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if gap < -slack:
             return BOUND_VIOLATED
         if rng.standard_exponential() >= gap:
