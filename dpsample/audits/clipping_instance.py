@@ -44,7 +44,6 @@ RIDGE = 0.01
 CORNERS = np.array([(12.0, 18.0), (12.0, -18.0), (-12.0, 18.0), (-12.0, -18.0)])
 # The record that differs: f(w) = |w - (0, +-100)|^2 / 2.
 LAST = 100.0
-LEAST_STEP = 0.01  # the number of steps grows as they get shorter
 
 
 def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
@@ -77,7 +76,8 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
     5.36 -5.36
     """
     check.instance(bool, neighbor=neighbor)
-    check.at_least(LEAST_STEP, step_size=step_size)
+    # A lower limit, because the number of steps is inverse to their size.
+    check.at_least(0.01, step_size=step_size)
     if step_size > 1.0:
         check.fail("step_size", "<= 1", step_size, "The losses are 1-smooth.")
     return _descend(neighbor, float(step_size)).copy()

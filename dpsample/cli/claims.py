@@ -21,7 +21,6 @@ HEAD = (
     "verdict",
 )
 SIDES: tuple[Side, ...] = (*("left",) * 4, *("right",) * 3, "left")
-SIGNS = {"exact": "", "upper bound": "<= ", "attack": ">= "}
 LEGEND = (
     "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "
     ">= attained by the named pair",
@@ -74,7 +73,8 @@ def cells(row: Claim) -> tuple[str, ...]:
     """Return one line of the table as words."""
     true = "unknown"
     if row.true_epsilon is not None:
-        true = f"{SIGNS[row.meaning]}{row.true_epsilon:.3g}"
+        signs = {"exact": "", "upper bound": "<= ", "attack": ">= "}
+        true = f"{signs[row.meaning]}{row.true_epsilon:.3g}"
     needed = "none" if row.verdict == "fails" else "unknown"
     if row.noise_factor is not None:
         needed = f"x {row.noise_factor:.3g}"

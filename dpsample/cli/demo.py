@@ -22,8 +22,6 @@ DIM = 10
 # Norm of the true coefficients, which lie inside the ball of the radius.
 SIGNAL = 2.5
 RADIUS = 3.0
-FALSE_ALARMS = 0.01
-PICTURE = Path("dpsample-demo.png")
 
 
 def run(output: Path | None, *, overwrite: bool = False) -> None:
@@ -31,7 +29,7 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
 
     The picture of the last demo is replaced, another file is not.
     """
-    picture = output or PICTURE
+    picture = output or Path("dpsample-demo.png")
     screen.check_outputs(output=picture, overwrite=overwrite or output is None)
     console = screen.console()
     console.print(
@@ -114,14 +112,15 @@ def _draw_curve(axes: Axes, answer: Release) -> None:
     axes.set_xlabel("epsilon")
     axes.set_ylabel("delta")
     axes.legend(frameon=False, loc="lower left")
-    success = certificate.attack_risk.true_positive_rate(FALSE_ALARMS)
+    false_alarms = 0.01
+    success = certificate.attack_risk.true_positive_rate(false_alarms)
     right = axes.twinx()
-    reach = np.minimum(delta + np.exp(epsilon) * FALSE_ALARMS, 1.0)
+    reach = np.minimum(delta + np.exp(epsilon) * false_alarms, 1.0)
     right.plot(epsilon, 100.0 * reach, "--", color="C1")
     right.set_ylim(0.0, 5.0)
     right.set_ylabel("dashed: attacks found in %, by this pair alone", color="C1")
     right.set_title(
-        f"at {100 * FALSE_ALARMS:g} % false alarms an attack finds "
+        f"at {100 * false_alarms:g} % false alarms an attack finds "
         f"{100 * success:.2g} % at most",
         fontsize="medium",
     )

@@ -28,9 +28,6 @@ from dpsample.tables.entries import Column
 from dpsample.tables.read import contents, refuse_record, to_frame
 from dpsample.tables.schema import Schema, TextFormat, toml_key, toml_text
 
-SEPARATORS = ",;\t|"
-LOOKED_AT = 1_000  # entries of a column
-MARKS = ((".", ""), (",", ""), (",", "."), (".", ","))
 HINTS = {
     "numeric": "[lower, upper] that every possible record obeys",
     "date": '["first day", "last day"], ISO 8601',
@@ -48,8 +45,6 @@ HEAD = """\
 
 ignore = []
 """
-GUESSED = "Types and marks are guesses\n# from most of the records: check them."
-STORED = "Types are those that the\n# file declares."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,12 +166,17 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
     if is_stored:
         types = {field.name: _stored_type(field.type) for field in frame.schema}
     else:
-        columns = entries.columns_of(frame.head(LOOKED_AT))
+        columns = entries.columns_of(frame.head(1_000))
         refuse_record(columns, file)  # which would be printed
-        candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
+        marks = ((".", ""), (",", ""), (",", "."), (".", ","))
+        candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
         file = max(candidates, key=lambda marks: _num_numbers(columns, marks))
         types = {name: _guess_type(c.entries, file) for name, c in columns.items()}
-    origin_of_types = STORED if is_stored else GUESSED
+    origin_of_types = (
+        "Types and marks are guesses\n# from most of the records: check them."
+    )
+    if is_stored:
+        origin_of_types = "Types are those that the\n# file declares."
     printable = "".join(c if c.isprintable() else "?" for c in source)
     text = HEAD.format(source=printable, types=origin_of_types)
     declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
@@ -203,7 +203,7 @@ def _guess_format(content: bytes, kind: str) -> TextFormat:
     lines = (x for x in re.split("[\r\n]", text.lstrip("\ufeff")) if x.strip())
     header = re.sub('"[^"]*"', "", next(lines, ""))
     usual = "\t" if kind == "tsv" else ","
-    separator = max((usual, *SEPARATORS), key=header.count)
+    separator = max((usual, *",;\t|"), key=header.count)
     return TextFormat(
         separator="" if separator == usual else separator, encoding=encoding
     )

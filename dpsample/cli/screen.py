@@ -27,9 +27,9 @@ from dpsample.core import check, files
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
-# Characters. Columns of sentences are wrapped, but not below this width.
-LEAST_WIDTH = 30
-UNLIMITED_WIDTH = 1_000_000  # for measuring a table
+# Columns of sentences are wrapped, but not below this width in characters.
+MIN_SENTENCE_WIDTH = 30
+# Interval at which a command without a live line reports that it runs.
 MINUTE_SECONDS = 60.0
 
 
@@ -123,7 +123,7 @@ def print_whole(table: Table) -> None:
     for column in table.columns:
         if column.no_wrap:  # Rich asks for its longest word only
             column.min_width = max((cell_len(str(c)) for c in column.cells), default=0)
-    min_width = console(UNLIMITED_WIDTH).measure(table).minimum
+    min_width = console(width=1_000_000).measure(table).minimum
     console(max(min_width, shutil.get_terminal_size().columns)).print(table)
 
 
@@ -151,7 +151,7 @@ def print_table(
             wrapped
         )
         longest = max(cell_len(word) for cell in columns[j] for word in cell.split())
-        widths[j] = min(widths[j], max(column_width, LEAST_WIDTH, longest))
+        widths[j] = min(widths[j], max(column_width, MIN_SENTENCE_WIDTH, longest))
     table = Table()
     for j, name in enumerate(head):
         side = sides[j] if j < len(sides) else "right"

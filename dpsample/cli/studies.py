@@ -31,7 +31,6 @@ Report = Annotated[bool, Option("--report", help="Then write the reports.")]
 Resume = Annotated[bool, Option("--resume", help="Go on with the rows that exist.")]
 
 HERE = Path("studies")
-RESULTS = "results"
 
 
 @app.command("list")
@@ -74,7 +73,7 @@ def run(
         check.fail("dask", "the address of a scheduler", repr(dask))
     kind = "threads" if threads else "processes"
     backend = Backend(jobs=jobs, kind=kind, dask=dask)  # type: ignore[arg-type]
-    folder, code = output or studies / RESULTS, 0
+    folder, code = output or studies / "results", 0
     for name in _chosen(studies, names):
         study_bundle = bundle(studies, name)
         path = rows.store_path(name, folder, quick=quick)
@@ -100,7 +99,7 @@ def report(
     names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
 ) -> int:
     """Write tables and figures; the exit code is 1 if theory is contradicted."""
-    folder = output or studies / RESULTS
+    folder = output or studies / "results"
     return max(
         _write(studies, name, folder, quick=quick) for name in _chosen(studies, names)
     )

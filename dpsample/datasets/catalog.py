@@ -65,9 +65,6 @@ def _blogfeedback() -> Schema:
     )
 
 
-VARIABLE = "DPSAMPLE_DATA"
-
-
 def load(name: str, folder: str | Path | None = None, split: str = "train") -> Dataset:
     r"""Load a well-known public data set.
 
@@ -132,9 +129,9 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
 def _folder(folder: str | Path | None, entry: CatalogEntry) -> Path:
     listed = ", ".join(f["name"] for f in entry.files.values())
     remedy = f"Put {listed} there; origin: {entry.origin}."
-    directory = folder if folder is not None else os.environ.get(VARIABLE)
+    directory = folder if folder is not None else os.environ.get("DPSAMPLE_DATA")
     if directory is None:
-        where = f"Pass folder=... or set {VARIABLE}. {remedy}"
+        where = f"Pass folder=... or set DPSAMPLE_DATA. {remedy}"
         check.fail("folder", "given", "None", where)
     path = check.path("folder", directory)
     if not path.is_dir():

@@ -20,7 +20,7 @@ from dpsample.core.streams import streams
 from dpsample.datasets.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 from dpsample.tables.read import Dataset
 
-LARGEST_GROWTH = 250.0  # constants of faster growth overflow
+MAX_GROWTH = 250.0  # constants of faster growth overflow
 
 
 @check.plain
@@ -46,7 +46,7 @@ def growth_constant(exponent: float) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    check.half_open(2.0, LARGEST_GROWTH, exponent=exponent)
+    check.half_open(2.0, MAX_GROWTH, exponent=exponent)
 
     def ratio(x: float) -> float:
         above = (abs(x) ** exponent - 1.0) / exponent - (x - 1.0)
@@ -128,7 +128,7 @@ def growth_regression(
     2.142857
     """
     check.sides(num_records=num_records, dim=dim)
-    check.open_interval(0.0, LARGEST_GROWTH, exponent=exponent)
+    check.open_interval(0.0, MAX_GROWTH, exponent=exponent)
     check.positive(signal=signal)
     check.one_of(("sphere", "gaussian"), law=law)
     rng = streams(seed, 1)[0]

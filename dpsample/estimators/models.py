@@ -26,7 +26,6 @@ READ = (
     "The two classes were read from y, as this fit with a random_state is for study. "
     "Which labels there are is a public fact: declare them (classes=...)."
 )
-USUAL = (0, 1)  # classes of a fit that is to be released, if none are declared
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -296,7 +295,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if public is None:  # what is not whole is none of the classes below
             check_classification_targets(labels)
         if public is None and self.random_state is None:
-            return np.array(USUAL, dtype=bool if labels.dtype.kind == "b" else int)
+            return np.array([0, 1], dtype=bool if labels.dtype.kind == "b" else int)
         try:
             labels_present = np.unique(labels if public is None else np.asarray(public))
         except TypeError:  # no order

@@ -37,11 +37,7 @@ from dpsample.experiments.study import Study
 
 Configuration = dict[str, str]
 Loaders = Mapping[str, Callable[[], object]]
-ROOTS = ("cell", "batch", "data")
-TEXTS = ("title", "question", "answer")
-LIBRARIES = ("numpy", "scipy", "numba")
 _loaded: dict[tuple[str, str], tuple[object, str]] = {}
-PREFIX = "dpsample_studies_"
 _import_lock, _data_lock = threading.Lock(), threading.Lock()
 
 
@@ -67,7 +63,7 @@ class Bundle(NamedTuple):
     def package(self) -> str:
         """Name under which the text is imported: the same text has the same name."""
         text = "\0".join(f"{s.name}\0{s.path}\0{s.text}" for s in self.sources)
-        return PREFIX + hashlib.sha256(text.encode()).hexdigest()[:16]
+        return "dpsample_studies_" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def study_names(folder: Path) -> list[str]:
@@ -219,7 +215,7 @@ def _environment() -> tuple[tuple[str, str], ...]:
     return (
         ("dpsample", f"{__version__} {_sources()}"),
         ("python", ".".join(platform.python_version_tuple()[:2])),
-        *((name, version(name)) for name in LIBRARIES),
+        *((name, version(name)) for name in ("numpy", "scipy", "numba")),
         ("machine", platform.machine()),
         *arithmetic().items(),
     )
@@ -273,12 +269,13 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
         part
         for node in definitions["study"]
         for part in ast.walk(node)
-        if isinstance(part, ast.keyword) and part.arg in ROOTS
+        if isinstance(part, ast.keyword) and part.arg in ("cell", "batch", "data")
     ]
     if not roots:
         for call in (p for n in definitions["study"] for p in ast.walk(n)):
             if isinstance(call, ast.Call):
-                call.keywords = [k for k in call.keywords if k.arg not in TEXTS]
+                texts = ("title", "question", "answer")
+                call.keywords = [k for k in call.keywords if k.arg not in texts]
         return list(tree.body)
     todo += [name for part in roots for name in _used_names(part)]
     seen = {"study"}

@@ -24,7 +24,7 @@ from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import Bundle, declaration, load
 from dpsample.experiments.run import StoredRun, declared_reasons, open_store, store_path
 from dpsample.experiments.study import (
-    FEWEST,
+    MIN_FIT_POINTS,
     Params,
     Slope,
     Study,
@@ -46,9 +46,6 @@ from dpsample.experiments.tasks import Row
 
 # File next to the studies: the first commit of each exclusion.
 DECLARED = "declared.toml"
-ROUNDING = 1e-6
-# An interval for an exponent of 0 is uninformative if it is wider than this.
-LEAST_EFFECT = 0.25
 
 
 class FittedSlope(NamedTuple):
@@ -73,8 +70,10 @@ class FittedSlope(NamedTuple):
         slack, low, high = self.slope.tolerance, *self.wide
         if math.isinf(low):
             return "unknown: one replicate"
-        if low - ROUNDING <= self.expected <= high + ROUNDING:
-            effect = max(abs(self.expected), LEAST_EFFECT)
+        rounding = 1e-6
+        if low - rounding <= self.expected <= high + rounding:
+            # An interval for an exponent of 0 is uninformative if wider than 0.25.
+            effect = max(abs(self.expected), 0.25)
             return "uninformative" if high - low > effect else "agrees"
         if abs(self.value - self.expected) <= slack:
             return f"agrees within {slack:g}"
@@ -97,7 +96,7 @@ def fits(study: Study, measured: Sequence[Estimate]) -> list[FittedSlope]:
         for slope in study.slopes
         for params, group in _groups(slope, measured)
         if len(points := [point for point in group if 0.0 < point.mean < math.inf])
-        >= FEWEST
+        >= MIN_FIT_POINTS
     ]
     levels = (study.confidence, joint_confidence(len(groups)))
     return [

@@ -52,12 +52,9 @@ STROKES: dict[str, Stroke] = {
 # Size of a panel in inches, and the resolution of the PNG.
 PANEL_INCHES = 3.6
 DPI = 120
-MOST_COLUMNS = 4
-TITLE_WIDTH = 40  # characters above a panel
+MAX_COLUMNS = 4
 # Inches of a letter, by which labels are spaced.
 LETTER_INCHES = 0.072
-# A band that reaches 0 ends, on a logarithmic axis, at this share of the lowest line.
-FLOOR = 0.3
 
 
 def draw(study: Study, lines: Sequence[TheoryComparison], folder: Path) -> list[Path]:
@@ -118,7 +115,8 @@ class _Picture:
             panels=panels,
             looks=looks,
             places=_axis_positions([line.estimate.params[figure.x] for line in lines]),
-            floor=FLOOR * lowest,
+            # On a logarithmic axis a band that reaches 0 ends below the lowest line.
+            floor=0.3 * lowest,
         )
 
     @property
@@ -170,7 +168,7 @@ def _canvas(picture: _Picture) -> Canvas:
     from matplotlib.figure import Figure as Canvas
 
     figure, number = picture.figure, len(picture.panels)
-    rows = -(-number // MOST_COLUMNS)
+    rows = -(-number // MAX_COLUMNS)
     columns = -(-number // rows)
     with rc_context({"font.size": 9.0}):
         canvas = Canvas(
@@ -183,7 +181,7 @@ def _canvas(picture: _Picture) -> Canvas:
             grid.flat, picture.panels.items(), strict=False
         ):
             _panel(axis, picture, lines)
-            axis.set_title(fill(title, TITLE_WIDTH))
+            axis.set_title(fill(title, width=40))
         if figure.log_log:  # at the end: a limit stops the scaling to further data
             grid.flat[0].set_ylim(bottom=picture.floor)
         default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
@@ -312,7 +310,7 @@ def _legend(canvas: Canvas, picture: _Picture) -> None:
     longest = max(len(str(handle.get_label())) for handle in handles)
     # A legend's marker and the gaps take 0.6 inches.
     fitting = int(canvas.get_figwidth() / (0.6 + LETTER_INCHES * longest))
-    columns = min(max(fitting, 1), MOST_COLUMNS)
+    columns = min(max(fitting, 1), MAX_COLUMNS)
     canvas.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 

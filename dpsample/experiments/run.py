@@ -27,7 +27,7 @@ from dpsample.experiments.configuration import (
     load,
 )
 from dpsample.experiments.study import (
-    FEWEST,
+    MIN_FIT_POINTS,
     Cell,
     Study,
     exponent_of,
@@ -168,7 +168,7 @@ def _check_slopes(study: Study, *, quick: bool) -> None:
             key_of(fixed) for fixed in fixed_parameters if fixed is not None
         )
         for key, number in points.items():
-            if number >= FEWEST:
+            if number >= MIN_FIT_POINTS:
                 exponent_of(slope, json.loads(key))
 
 

@@ -23,7 +23,6 @@ Reference = float | str | Callable[[Params], float]
 Kind = Literal["mean", "rate", "exact"]
 ROUNDING = 1e-9
 Grid = Params | Sequence[Params]
-NUM_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -247,7 +246,8 @@ def exponent_of(slope: Slope, fixed: Params) -> float:
     return value
 
 
-FEWEST = 2  # points of a fit, through which any power law goes
+# A power law is fitted to at least this number of points.
+MIN_FIT_POINTS = 2
 
 
 class Cell(NamedTuple):
@@ -310,7 +310,7 @@ def seeds_of(
     """
     identity = {name: value for name, value in params.items() if name not in paired}
     digest = hashlib.sha256(f"{study}\n{key_of(identity)}".encode()).digest()
-    words = np.frombuffer(digest[: 4 * NUM_WORDS], dtype="<u4").tolist()
+    words = np.frombuffer(digest[:16], dtype="<u4").tolist()
     return [np.random.SeedSequence(root, spawn_key=(*words, i)) for i in replicates]
 
 

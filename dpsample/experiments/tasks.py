@@ -36,11 +36,8 @@ from dpsample.experiments.configuration import (
 from dpsample.experiments.study import Params, Study, key_of, seeds_of
 
 Kind = Literal["threads", "processes"]
-# Tasks that are sent for each worker, so that none is ever idle.
-AHEAD = 2
-# Seconds after which a waiting loop looks for Ctrl-C, and a worker for its parent.
-POLL_SECONDS = 0.2
-PARENT_POLL_SECONDS = 1.0
+# Number of tasks that are sent ahead for each worker, so that none is ever idle.
+TASKS_AHEAD = 2
 LOST = (
     "workers or their scheduler ended ({}), for want of memory perhaps; finished rows"
     " are stored: go on with --resume, and with fewer jobs if it happens again"
@@ -206,7 +203,7 @@ class Backend:
                 _drive(processes, self._ahead, call, waiting, keep)
 
     def _ahead(self) -> int:
-        return AHEAD * self.jobs
+        return TASKS_AHEAD * self.jobs
 
     @contextmanager
     def _processes(self) -> Iterator[Executor]:
@@ -233,7 +230,7 @@ class Backend:
             try:  # workers come and go
                 yield (
                     client.get_executor(),
-                    lambda: AHEAD * max(1, sum(client.ncores().values())),
+                    lambda: TASKS_AHEAD * max(1, sum(client.ncores().values())),
                 )
             except distributed.KilledWorker as error:  # four, by one task
                 raise OSError(LOST.format("KilledWorker")) from error
@@ -262,7 +259,7 @@ def _drive(
             # A wait without end is deaf to a signal that another thread received, and
             # in one by `threading`, as for futures, Ctrl-C can be a RuntimeError.
             try:
-                future = done.get(timeout=POLL_SECONDS)
+                future = done.get(timeout=0.2)  # seconds
             except Empty:
                 continue
             keep(future.result())
@@ -285,7 +282,7 @@ def _leave_with(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(PARENT_POLL_SECONDS)
+            time.sleep(1.0)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

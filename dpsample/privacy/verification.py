@@ -39,8 +39,10 @@ TOLERANCE = 1e-9
 # operations on their sides; the curve itself is rounded up.
 ROUNDING = 8.0 * 2.0**-53
 INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
-PROOF = ("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu")
-DERIVED = (*PROOF, "epsilon_proved", "gamma", "risk_bound")
+DERIVED = (
+    *("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu"),
+    *("epsilon_proved", "gamma", "risk_bound"),
+)
 # What no certificate shows to whoever recomputes it.
 UNSEEN = (
     "that the program was run as stated, on records within the declared bounds",

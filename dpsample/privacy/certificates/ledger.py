@@ -36,13 +36,10 @@ from dpsample.problem.facts import RELATIONS
 
 Item = Certificate | EventCertificate | Event
 FORMAT = "dpsample ledger 1"
-# Relative width at which the search for the remaining gdp stops, and what calibration
-# to the epsilon of that gdp may lose.
+# Relative width at which the search for the remaining gdp stops.
 TOLERANCE = 1e-6
-ROUND_DOWN = 1.0 - 1e-9
-# Less counts as nothing: no release of that gdp tells anybody anything.
-LEAST_GDP = 1e-9
-LONGEST_LABEL = 60  # characters in tables and warnings
+# A smaller gdp or epsilon is reported as 0, because such a release reveals nothing.
+MIN_PRIVACY_LOSS = 1e-9
 # All ledgers share one lock, because copies of a ledger could not share a lock of its
 # own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
@@ -79,7 +76,7 @@ class Entry(NamedTuple):
     def title(self) -> str:
         """Label, or what the entry is, on one line without control characters."""
         text = check.printable(self.label or self.what)
-        return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
+        return text if len(text) <= 60 else text[:57] + "..."
 
     @property
     def what(self) -> str:
@@ -483,7 +480,7 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         return delta <= budget.delta
 
     try:
-        safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
+        safe, unsafe = MIN_PRIVACY_LOSS, gdp_from_budget(budget.epsilon, budget.delta)
     except ValueError:  # a budget that is too small for any noise
         return Remaining(0.0, 0.0)
     if is_safe(unsafe):
@@ -492,7 +489,7 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         return Remaining(0.0, 0.0)
     safe = bisected(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
     # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
-    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
+    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * (1.0 - 1e-9))
 
 
 def _largest_pure(event: Event, budget: Budget) -> Remaining:
@@ -507,11 +504,11 @@ def _largest_pure(event: Event, budget: Budget) -> Remaining:
         extended = ComposedEvent((*parts, PureEvent(epsilon)))
         return delta_of(extended, epsilon=budget.epsilon, relation=relation) == 0.0
 
-    if not is_safe(LEAST_GDP):
+    if not is_safe(MIN_PRIVACY_LOSS):
         return Remaining(0.0, 0.0)
     unsafe = budget.epsilon
     return Remaining(
-        0.0, bisected(is_safe, safe=LEAST_GDP, unsafe=unsafe, width=TOLERANCE)
+        0.0, bisected(is_safe, safe=MIN_PRIVACY_LOSS, unsafe=unsafe, width=TOLERANCE)
     )
 
 

@@ -22,8 +22,8 @@ from dpsample.privacy.attack_risk import QUESTIONS, SHOWN, AttackRisk, percent
 from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed, round_up
 
-LONGEST_NAME = 120
-MOST_BARS = 30  # coefficients in the first table: of more, the largest
+# Maximum number of coefficients in the first table, which shows the largest ones.
+MAX_BARS = 30
 OTHERWISE = {
     "replace_one": "had one record held any other values",
     "zero_out": "had one record not counted",
@@ -340,9 +340,10 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
 
 def shorten_name(name: str) -> str:
     """Return a name, or the beginning of a very long one."""
-    if len(name) <= LONGEST_NAME:
+    limit = 120
+    if len(name) <= limit:
         return name
-    return f"{name[:LONGEST_NAME]}… ({len(name)} characters)"
+    return f"{name[:limit]}… ({len(name)} characters)"
 
 
 def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
@@ -378,10 +379,10 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
 def coefficient_table(pairs: Sequence[tuple[str, float]]) -> Html:
     """Return all coefficients, or of too many the largest."""
     caption = f"{len(pairs)} coefficients"
-    if len(pairs) > MOST_BARS:
-        caption = f"The {MOST_BARS} largest of {caption}"
+    if len(pairs) > MAX_BARS:
+        caption = f"The {MAX_BARS} largest of {caption}"
         order = sorted(range(len(pairs)), key=lambda j: -abs(pairs[j][1]))
-        pairs = [pairs[j] for j in sorted(order[:MOST_BARS])]
+        pairs = [pairs[j] for j in sorted(order[:MAX_BARS])]
     return coefficients(caption, pairs)
 
 
@@ -485,7 +486,7 @@ def document(
     parts += [tag("h2", "What is taken for granted"), _assumptions(certificate)]
     parts += [tag("h2", "How to verify"), *_verification(certificate, saved)]
     parts += [tag("h2", "All numbers and theorems"), _details(certificate)]
-    if len(answer) > MOST_BARS:
+    if len(answer) > MAX_BARS:
         parts += [tag("h2", "All coefficients"), coefficients("In order", answer)]
     parts += [tag("footer", tag("p", f"Made by dpsample {__version__}."))]
     head = (

@@ -23,13 +23,9 @@ COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
 # Names that a user gives to a mechanism of their own: no sentence that claims anything.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
-LONGEST = 10_000  # characters of a call, far beyond any sampler's or optimizer's
 # Kinds of tuning follow from those of the candidates, of intervals from their base.
 TUNED = "tuned/"
 INTERVALS = "intervals/"
-BASES = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
-# What intervals do instead of adding up epsilons.
-INSTEAD = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +136,12 @@ class Registry:
         if base.startswith((TUNED, INTERVALS)):
             check.fail("kind", "of intervals about a fit", check.shown(base))
         inner = self.kind(base)
-        if not (set(inner.by) & set(BASES) and inner.events and inner.releasable):
-            check.fail("kind", f"of intervals about {' or '.join(BASES)}", base)
+        bases = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
+        if not (set(inner.by) & set(bases) and inner.events and inner.releasable):
+            check.fail("kind", f"of intervals about {' or '.join(bases)}", base)
         squares = ("INTERVALS.SQUARES",) if "AdaSSP" in inner.by else ()
+        # Intervals compose the curves instead of adding up epsilons.
+        instead = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
         also = (name for name in inner.assumptions if name != "NOISE.ROUNDED")
         return Kind(
             by=("Sandwich",),
@@ -150,7 +149,7 @@ class Registry:
             theorems=(
                 "INTERVALS.MATRIX",
                 *squares,
-                *(INSTEAD.get(name, name) for name in inner.theorems),
+                *(instead.get(name, name) for name in inner.theorems),
             ),
             assumptions=("INTERVALS.LAW", "NOISE.ROUNDED", *also),
             trusts=inner.trusts,
@@ -205,7 +204,8 @@ def is_call(text: str) -> bool:
     >>> is_call("DPSGD(num_steps=3, clip=None)"), is_call("DPSGD(really='private!')")
     (True, False)
     """
-    if len(text) > LONGEST:
+    # A limit of characters far beyond the call of any sampler or optimizer.
+    if len(text) > 10_000:
         return False
     try:
         tree = ast.parse(text, mode="eval").body

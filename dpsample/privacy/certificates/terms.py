@@ -36,11 +36,6 @@ Risk = Literal["population", "empirical"]
 Calibration = Literal["exact", "closed_form", "paper"]
 BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
 SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
-# Theorems of the risk bounds, as the registry names them.
-MEAN = "RISK.MEAN"
-STABILITY = "RISK.STABILITY"
-ENERGY_TAIL = "RISK.ENERGY"
-LEMMA_5 = "RISK.LIPSCHITZ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +61,33 @@ class RiskModel:
         gap = self.lipschitz * self.swap_lipschitz / (self.num_records * self.ratio)
         if self.confidence is None:
             if population:
-                return self.dim + gap, (MEAN, STABILITY)
-            return float(self.dim), (MEAN,)
+                return self.dim + gap, ("RISK.MEAN", "RISK.STABILITY")
+            return float(self.dim), ("RISK.MEAN",)
         # log(1/beta) of beta = 1 - confidence, which may be rounded to 1.
         log_inverse = -math.log1p(-self.confidence)
         if not population:
             energy = _energy_bound(self.dim, log_inverse)
             lipschitz = self.dim + self._spread(self.lipschitz, log_inverse)
             if self.has_ridge or energy <= lipschitz:
-                return energy, (ENERGY_TAIL,)
-            return lipschitz, (MEAN, LEMMA_5)
+                return energy, ("RISK.ENERGY",)
+            return lipschitz, ("RISK.MEAN", "RISK.LIPSCHITZ")
         if not self.has_ridge:
             # Lemma 5 for the population risk itself, which is G-Lipschitz.
             spread = self._spread(self.lipschitz, log_inverse)
-            return self.dim + gap + spread, (MEAN, STABILITY, LEMMA_5)
+            return self.dim + gap + spread, (
+                "RISK.MEAN",
+                "RISK.STABILITY",
+                "RISK.LIPSCHITZ",
+            )
         # F_pop + mu r is not Lipschitz: bound the energy, then F_pop - F by Lemma 5.
         log_inverse += math.log(2.0)  # beta / 2 for each
         energy = _energy_bound(self.dim, log_inverse)
         spread = self._spread(self.swap_lipschitz, log_inverse)
-        return energy + gap + spread, (ENERGY_TAIL, STABILITY, LEMMA_5)
+        return energy + gap + spread, (
+            "RISK.ENERGY",
+            "RISK.STABILITY",
+            "RISK.LIPSCHITZ",
+        )
 
     def _spread(self, lipschitz: float, log_inverse: float) -> float:
         return lipschitz * math.sqrt(2.0 * log_inverse / self.ratio)

@@ -12,11 +12,6 @@ Meaning = Literal["exact", "upper bound", "attack", "unproved"]
 # Epsilon at the claimed delta when the noise is the printed one times a factor.
 EpsilonAt = Callable[[float], float]
 
-PUBLISHED_NOISE = 1.0
-LARGEST_FACTOR = 1e4
-# Relative accuracy of the factor that meets the claim.
-ACCURACY = 5e-4
-
 
 @dataclass(frozen=True, kw_only=True)
 class Formula:
@@ -105,7 +100,7 @@ class Case(Formula):
         """Compute what is true, and the noise that the claim needs."""
         true, factor = None, None
         if self.epsilon_at is not None:
-            true = self.epsilon_at(PUBLISHED_NOISE)
+            true = self.epsilon_at(1.0)  # the published noise itself
             factor = self.needed
             if factor is None:
                 factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
@@ -133,9 +128,10 @@ def needed_factor(
     low, high = guess - 0.2, guess + 0.2
     while excess(high) > 0.0:
         low, high = high, high + 0.6
-        if high > math.log(LARGEST_FACTOR):
+        if high > math.log(10_000.0):
             return None
     while excess(low) <= 0.0:
         low, high = low - 0.6, low
-    root = float(brentq(excess, low, high, xtol=0.4 * ACCURACY))
-    return math.exp(root + 0.5 * ACCURACY)
+    accuracy = 5e-4  # of the factor, relative
+    root = float(brentq(excess, low, high, xtol=0.4 * accuracy))
+    return math.exp(root + 0.5 * accuracy)

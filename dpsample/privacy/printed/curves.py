@@ -43,14 +43,10 @@ from dpsample.privacy.printed.claim import Case, EpsilonAt
 # this number, and not more points than that.
 COARSEST = 1e-3
 MAX_GRID = 20_000
-TAIL = 1e-18
-DENSE = 10_001
-LARGEST_LOCAL = 500.0
+# Largest epsilon of a single record before shuffling that is considered.
+MAX_LOCAL_EPSILON = 500.0
 # How often one record counts in a batch, on either side of the pair.
 Pair = Literal["(r, 0)", "(+r, -r)", "(2r, 0)"]
-# Centers of the Huber loss, in standard deviations of the minimizer.
-CENTERS = np.linspace(0.5, 6.0, 56)
-LARGEST_EPSILON = 64.0
 
 
 def gaussian(gdp: float, delta: float) -> EpsilonAt:
@@ -158,7 +154,7 @@ def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
     def epsilon_at(factor: float) -> float:
         gdp, epsilon = 2.0 / (noise * factor), 0.0
         for _ in range(200):
-            local, short = LARGEST_LOCAL, 0.0
+            local, short = MAX_LOCAL_EPSILON, 0.0
             if gaussian_delta(local, gdp) > _local_delta(
                 epsilon, local, num_records, delta
             ):
@@ -181,7 +177,7 @@ def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
 
 def shuffled_noise(epsilon: float, *, num_records: int, delta: float) -> float:
     """Noise on each record, in units of its bound, for which `shuffled` is epsilon."""
-    low, high = 0.0, LARGEST_LOCAL
+    low, high = 0.0, MAX_LOCAL_EPSILON
     while high - low > 1e-6 * high:
         middle = 0.5 * (low + high)
         spent = shuffle_delta(
@@ -253,7 +249,7 @@ class MixturePair:
         """Points that hold all but 1e-20 of both masses, and the losses there."""
         reach = 9.5 * self.stddev
         low, high = min(self.others) - reach, max(self.means) + reach
-        x = np.linspace(low, high, DENSE)
+        x = np.linspace(low, high, 10_001)
         ratio = self._log_tilt(x, self.means) - self._log_tilt(x, self.others)
         return x, np.maximum.accumulate(ratio)
 
@@ -280,7 +276,7 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     pairs = [pair] if swapped == pair else [pair, swapped]
     while (
         largest_loss < 1e4
-        and max(p.curve(np.array([largest_loss]))[0] for p in pairs) > TAIL
+        and max(p.curve(np.array([largest_loss]))[0] for p in pairs) > 1e-18
     ):
         largest_loss *= 1.25
     interval = max(min(0.01 * pair.deviation(), COARSEST), largest_loss / MAX_GRID)
@@ -361,8 +357,10 @@ def huber_attack(
 
     def epsilon_at(factor: float) -> float:
         stddev = noise * factor
-        pairs = [_masses(c * stddev, ratio, other, stddev) for c in CENTERS]
-        low, high = 0.0, LARGEST_EPSILON
+        # Centers of the Huber loss, in standard deviations of the minimizer.
+        centers = np.linspace(0.5, 6.0, 56)
+        pairs = [_masses(c * stddev, ratio, other, stddev) for c in centers]
+        low, high = 0.0, 64.0
         while high - low > 1e-5 * high:
             middle = 0.5 * (low + high)
             is_told = divergence(pairs, middle) > delta

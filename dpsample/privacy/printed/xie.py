@@ -9,15 +9,15 @@ from dpsample.privacy.printed.claim import Case
 
 DELTA = 1e-4  # one over the number of records
 LOG = math.log(1.0 / DELTA)
-EPSILONS = (0.5, 1.0, 3.0)
 CLIPPED = "sigma = C sqrt(log(1/delta)) / (m epsilon)"
 ROBUST = "sigma = sensitivity * sqrt(log(1/delta)) / epsilon"
 # Simulations: T = 5 n^2 / m^2 steps of batches of m records.
-SIXTH = ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180)
-TENTH = ("n = 1e4, m = n/10, T = 500", 0.1, 500)
+SIMULATIONS = (
+    ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180),
+    ("n = 1e4, m = n/10, T = 500", 0.1, 500),
+)
 POISSON = "Poisson sampling"
 FIXED = "fixed size, pair "
-UNCENTERED = f"{POISSON}, pair (sensitivity, 0)"
 # Noise is relative to C, the bound of one record (Algorithm 1), or to what a replaced
 # record moves, two bounds of one; the last entry is the multiple that is accounted for.
 SAMPLED: tuple[tuple[str, str, str, Relation, float], ...] = (
@@ -25,7 +25,7 @@ SAMPLED: tuple[tuple[str, str, str, Relation, float], ...] = (
     ("Algorithm 1", CLIPPED, POISSON, "replace_one", 1.0),
     ("Algorithm 1", CLIPPED, f"{FIXED}(2C, 0)", "replace_one", 0.5),
     ("Algorithm 4", ROBUST, POISSON, "replace_one", 2.0),
-    ("Algorithm 2", ROBUST, UNCENTERED, "replace_one", 1.0),
+    ("Algorithm 2", ROBUST, f"{POISSON}, pair (sensitivity, 0)", "replace_one", 1.0),
     ("Algorithms 2 and 4", ROBUST, f"{FIXED}(sensitivity, 0)", "replace_one", 1.0),
 )
 
@@ -36,10 +36,11 @@ def cases() -> Iterator[Case]:
     Noise without T (gradient-E25); Algorithm 1 counts a replaced record once, although
     it moves the sum by 2 C (gradient-E31).
     """
-    for setting, rate, num_steps in (SIXTH, TENTH):
-        for epsilon in EPSILONS:
+    epsilons = (0.5, 1.0, 3.0)
+    for setting, rate, num_steps in SIMULATIONS:
+        for epsilon in epsilons:
             yield from _subsampled_cases(setting, rate, num_steps, epsilon)
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         yield _full_batch_case(epsilon, DELTA, num_steps=5)
     for epsilon in (1.0, 5.0):
         yield _full_batch_case(epsilon, 1e-5, num_steps=1)

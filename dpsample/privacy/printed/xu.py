@@ -10,12 +10,11 @@ from dpsample.privacy.printed.claim import Case
 # One record moves the output of Algorithm 2 by this many 2 C / (n lambda), on the data
 # set of `dpsample.audits.clipping_instance`.
 INSTANCE_RATIO = 5360.0
-LOCALIZED = "sigma = 8 C sqrt(log(1/delta)) / (n lambda epsilon)"
 SHUFFLED = "sigma^2 = C^2 T log(1/delta) / (n epsilon)^2 on a batch mean, O() as 1"
 PROVED = "sigma = C sqrt(log(1/delta) log(n/delta)) / (epsilon sqrt n), O() as 1"
 NUM_RECORDS = 10_000
 DELTA = 1e-8
-LOG = math.log(1.0 / DELTA)
+# Records of a batch, of which there are NUM_RECORDS / BATCH disjoint ones.
 BATCH = 100
 
 
@@ -23,7 +22,7 @@ def cases() -> Iterator[Case]:
     """Algorithms 3 and 6; 4, 5 and 7 run them on disjoint data."""
     yield from _localized_cases(1.0, 1e-5)
     for epsilon in (0.05, 0.2, 1.0):
-        noise = math.sqrt(LOG / NUM_RECORDS) / epsilon
+        noise = math.sqrt(math.log(1.0 / DELTA) / NUM_RECORDS) / epsilon
         yield from _shuffled_cases("Algorithm 6", SHUFFLED, noise, epsilon)
         noise *= math.sqrt(math.log(NUM_RECORDS / DELTA))
         yield from _shuffled_cases("Theorem 6, proof", PROVED, noise, epsilon)
@@ -35,7 +34,7 @@ def _localized_cases(epsilon: float, delta: float) -> Iterator[Case]:
     shared: dict[str, Any] = {
         "paper": "xu",
         "place": "Algorithms 2 and 3",
-        "formula": LOCALIZED,
+        "formula": "sigma = 8 C sqrt(log(1/delta)) / (n lambda epsilon)",
         "relation": "replace_one",
         "epsilon": epsilon,
         "delta": delta,
