@@ -92,8 +92,8 @@ def strongly_convex(epsilon: float, delta: float) -> EpsilonAt:
 
     In one dimension with L = beta = 1, n = 1000 and C = [-10, 10]: theta solves
     common theta + slope + G = 0, where one record's slope is that of a Huber loss, or
-    zero. It is below L on [-0.99, 0.99]. The ridge lambda theta^2 has the curvature 2 lambda, Delta in
-    the norm of C only Delta/10^2.
+    zero. It is below L on [-0.99, 0.99]. The ridge lambda theta^2 has the curvature 2
+    lambda, whereas Delta in the norm of C is a curvature of Delta/10^2 only.
     """
     n, radius = 1000, 10.0
     convexity = 0.95 / (epsilon * n)
