@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path(__file__).parent
+# Environment variable with the folder of the public files.
+VARIABLE = "DPSAMPLE_DATA"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +131,9 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
 def _folder(folder: str | Path | None, entry: CatalogEntry) -> Path:
     listed = ", ".join(f["name"] for f in entry.files.values())
     remedy = f"Put {listed} there; origin: {entry.origin}."
-    directory = folder if folder is not None else os.environ.get("DPSAMPLE_DATA")
+    directory = folder if folder is not None else os.environ.get(VARIABLE)
     if directory is None:
-        where = f"Pass folder=... or set DPSAMPLE_DATA. {remedy}"
+        where = f"Pass folder=... or set {VARIABLE}. {remedy}"
         check.fail("folder", "given", "None", where)
     path = check.path("folder", directory)
     if not path.is_dir():

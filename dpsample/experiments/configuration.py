@@ -37,6 +37,8 @@ from dpsample.experiments.study import Study
 
 Configuration = dict[str, str]
 Loaders = Mapping[str, Callable[[], object]]
+# Modules of studies are imported under names that begin with this.
+PREFIX = "dpsample_studies_"
 _loaded: dict[tuple[str, str], tuple[object, str]] = {}
 _import_lock, _data_lock = threading.Lock(), threading.Lock()
 
@@ -63,7 +65,7 @@ class Bundle(NamedTuple):
     def package(self) -> str:
         """Name under which the text is imported: the same text has the same name."""
         text = "\0".join(f"{s.name}\0{s.path}\0{s.text}" for s in self.sources)
-        return "dpsample_studies_" + hashlib.sha256(text.encode()).hexdigest()[:16]
+        return PREFIX + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def study_names(folder: Path) -> list[str]:
