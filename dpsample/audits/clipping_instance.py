@@ -133,7 +133,7 @@ def printed_release(
     epsilon: float,
     delta: float,
 ) -> Array:
-    """Independent outputs of one phase of Algorithm 3, with the noise as printed.
+    """Independent outputs of one phase of Algorithm 3, with the noise as published.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 ``dpsample bounds`` writes a skeleton: names and types of columns, no values. Header and
 separator are facts about the file. Types of a text file are guesses: a column has the
 type of more than half of its first entries, so that one record decides it only where
-they are split; the skeleton says so.
+they are split. The skeleton says so.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ReleaseOptions(RecordOptions):
 def run(options: ReleaseOptions) -> None:
     """Release, save and print answer and certificate, evaluate if asked to.
 
-    Everything that can be wrong is found before the draw; after it, nothing loses it.
+    Everything that can be wrong is found before the draw. After it, nothing loses it.
     """
     inputs = (options.file, options.evaluate, options.bounds)
     screen.check_outputs(*inputs, output=options.output, overwrite=options.overwrite)
@@ -115,7 +115,7 @@ def print_parameters(answer: Release) -> None:
 
 
 def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
-    """Open the ledger of a command; make it, with a total, where there is none.
+    """Open the ledger of a command. Make it, with a total, where there is none.
 
     An existing ledger has its own total, which the options may repeat.
     """
@@ -200,7 +200,7 @@ def predict(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write what a saved answer says of new records; what was clipped is told."""
+    """Write what a saved answer says of new records. What was clipped is told."""
     screen.check_outputs(answer, file, output=output, overwrite=overwrite)
     release = load_answer(answer)
     facts = release.public_facts

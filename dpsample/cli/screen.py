@@ -86,7 +86,7 @@ def abandon() -> None:
 
 
 def tell(text: str) -> None:
-    """Print one line on stderr, if that is possible; never elsewhere."""
+    """Print one line on stderr, if that is possible. Never elsewhere."""
     if sys.stderr is None:  # closed by the shell: print would take stdout
         return
     with suppress(OSError, ValueError):
@@ -163,7 +163,7 @@ def print_table(
 
 
 class KeptError(Exception):
-    """Something failed after the draw; the message says where the draw is."""
+    """Something failed after the draw. The message says where the draw is."""
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -258,7 +258,7 @@ def _describe_place(path: Path | None, text: Callable[[], str] | None) -> str:
 
 
 def _last_resort(path: Path | None, text: Callable[[], str] | None) -> str:
-    """Say where it is; if no file has it, print it first."""
+    """Say where it is. If no file has it, print it first."""
     if path is None and text is not None:
         with suppress(OSError, ValueError):
             print(text(), file=sys.stderr, flush=True)

@@ -64,7 +64,7 @@ def run(
     studies: Studies = HERE,
     report: Report = False,
 ) -> int:
-    """Compute the replicates of studies; all backends give the same numbers."""
+    """Compute the replicates of studies. All backends give the same numbers."""
     from dpsample.experiments import run as rows
     from dpsample.experiments.configuration import bundle
     from dpsample.experiments.tasks import Backend
@@ -98,7 +98,7 @@ def run(
 def report(
     names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
 ) -> int:
-    """Write tables and figures; the exit code is 1 if theory is contradicted."""
+    """Write tables and figures. The exit code is 1 if theory is contradicted."""
     folder = output or studies / "results"
     return max(
         _write(studies, name, folder, quick=quick) for name in _chosen(studies, names)

@@ -83,7 +83,7 @@ def certificate_of(answer: AnyAnswer) -> AnyCertificate:
 
 
 def format_of(written: bytes, file: Path) -> str:
-    """Known format of the content of a file; any other is an error of the user."""
+    """Known format of the content of a file. Any other is an error of the user."""
     try:
         content = json.loads(written.decode("utf-8-sig"))
     except (ValueError, RecursionError):  # brackets without end

@@ -72,11 +72,11 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
 
     Nothing is downloaded: the file, possibly compressed by bz2, gzip or xz, must be
     in the folder or in one of its subfolders, and its content must have the published
-    checksum. Columns are encoded by public ranges and levels; values outside them are
+    checksum. Columns are encoded by public ranges and levels. Values outside them are
     clipped, and records with a missing number are dropped.
 
     ============================================= =====================================
-    a8a, a9a, w7a                                 labels; rows of 0 and 1, divided by
+    a8a, a9a, w7a                                 labels. Rows of 0 and 1, divided by
                                                   the square root of the number of
                                                   attributes (14; w7a: 300)
     adult, magic04                                labels
@@ -93,7 +93,7 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     name : str
         One of the names above.
     folder : str or Path, optional
-        Where the files are; by default the environment variable DPSAMPLE_DATA.
+        Where the files are. By default the environment variable DPSAMPLE_DATA.
     split : {"train", "test"}
         a8a, a9a, w7a, adult and blogfeedback have a test set.
 

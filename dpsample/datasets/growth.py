@@ -52,7 +52,7 @@ def growth_constant(exponent: float) -> float:
         above = (abs(x) ** exponent - 1.0) / exponent - (x - 1.0)
         return float(above / abs(x - 1.0) ** exponent)
 
-    # The minimum is at some x < 0; beyond -10 the ratio only climbs towards 1/theta.
+    # The minimum is at some x < 0. Beyond -10 the ratio only climbs towards 1/theta.
     lowest = minimize_scalar(
         ratio, bounds=(-10.0, 0.0), method="bounded", options={"xatol": 1e-10}
     )
@@ -229,7 +229,7 @@ def rare_records(
 
     :math:`X = p^{-1/k} \frac{r}{2\sqrt d} v` with probability :math:`p = \min(1,
     \frac{\sqrt d}{n\sqrt\rho})`, v a random sign vector: Xu et al. (arXiv 2026),
-    Theorem 4. The domain has radius :math:`\|E X\|^{1/(\theta-1)}`; the printed one
+    Theorem 4. The domain has radius :math:`\|E X\|^{1/(\theta-1)}`. The published one
     breaks the moment bound (gradient-E18).
 
     Parameters

@@ -81,7 +81,7 @@ Answer = Release | Fit | Intervals
 
 
 def _in_order(table: Any) -> Any:
-    """Refuse what is no number; put columns that are only numbered in their order."""
+    """Refuse what is no number. Put columns that are only numbered in their order."""
     is_masked = np.ma.isMaskedArray(table)
     kind = getattr(getattr(table, "dtype", None), "kind", None)
     if is_masked or kind in ("m", "M"):
@@ -146,7 +146,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
             Records. Columns of a DataFrame are matched by name from then on.
         y : array or Series of shape (num_records,)
-            Labels of two classes; or responses, which are moved to their public range
+            Labels of two classes. Or responses, which are moved to their public range
             if they are outside.
 
         Returns
@@ -183,7 +183,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return certificate
 
     def _table(self, X: Any, schema: Schema | None, *, reset: bool) -> Any:
-        """Return a table of named columns; those of an array are x0, x1 and so on.
+        """Return a table of named columns. Those of an array are x0, x1 and so on.
 
         They are 0, 1 and so on where the schema declares them so.
         """
@@ -218,7 +218,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return X
 
     def _rows(self, X: object, y: object) -> Rows:
-        """Rows of the records to fit; sets the encoding and scikit-learn's facts."""
+        """Rows of the records to fit. Sets the encoding and scikit-learn's facts."""
         # Results of an earlier fit do not belong to the settings of this one.
         for name in ("answer_", "coef_", "intercept_"):
             self.__dict__.pop(name, None)
@@ -426,7 +426,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         Returns
         -------
         array of shape (num_features + 1, 2)
-            Ends, in the units of ``coef_``; those of the intercept come last.
+            Ends, in the units of ``coef_``. Those of the intercept come last.
 
         Raises
         ------

@@ -30,7 +30,7 @@ READ = (
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
-    """A private linear regressor; responses are scaled to [-1, 1] for the fit."""
+    """A private linear regressor. Responses are scaled to [-1, 1] for the fit."""
 
     response_range: tuple[float, float] | None = None
 
@@ -95,7 +95,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         Parameters
         ----------
         X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
-            Records; values outside their public bounds are moved there, with a warning.
+            Records. Values outside their public bounds are moved there, with a warning.
 
         Returns
         -------
@@ -115,14 +115,14 @@ class PrivateRidge(PrivateRegressor):
     the width of the response's range, which no prediction within it exceeds: else their
     noise would grow with the radius.
 
-    The private answer is regularized by its noise, its ball and its method; there is no
+    The private answer is regularized by its noise, its ball and its method. There is no
     penalty to choose. Parameters are those of `PrivateLogisticRegression` without
     ``classes``, and:
 
     Parameters
     ----------
     response_range : (lower, upper), optional
-        Public range of y; by default what ``bounds`` declares for the name of y.
+        Public range of y. By default what ``bounds`` declares for the name of y.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     Parameters
     ----------
     width : float, optional
-        Residual, in units of y, up to which the loss is quadratic; by default a tenth
+        Residual, in units of y, up to which the loss is quadratic. By default a tenth
         of the response's range.
 
     Examples
@@ -283,7 +283,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return replace(encoding, positive_label=matches[1][0])
 
     def _public_classes(self, labels: Any) -> Any:
-        """Return the two classes as declared; those of y only in a fit for study.
+        """Return the two classes as declared. Those of y only in a fit for study.
 
         Without a declaration, labels to be released are 0 and 1: whether y has both
         would tell something of its records.
@@ -323,7 +323,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         Parameters
         ----------
         X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
-            Records; values outside their public bounds are moved there, with a warning.
+            Records. Values outside their public bounds are moved there, with a warning.
 
         Returns
         -------
@@ -357,7 +357,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     epsilon, delta : float
         The budget of one fit.
     relation : {"replace_one", "zero_out"}
-        Which records are neighbors; see `dpsample.Budget`.
+        Which records are neighbors. See `dpsample.Budget`.
     bounds : mapping, Schema, path or (lower, upper), optional
         Public ranges and levels of the columns: what a bounds file holds
         (`dpsample.tables.Schema`), the file, or two ends for the columns of an array.
@@ -371,7 +371,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         or, without ``bounds``, are those of X. "auto" takes
         `dpsample.verbs.advise.default_radius`.
     p : float
-        Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
+        Exponent of the ball's norm. Other ones than 2 are for ``method="release"``.
     fit_intercept : bool
         Whether there is an intercept.
     method : {"auto", "objective", "tail", "release", "intervals"}
@@ -380,7 +380,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         `conf_int`; "auto": what `dpsample.advise` chooses by public facts. The first
         two have the options that it gives them, and serve the losses that it lists.
     ledger : Ledger or LedgerFile, optional
-        Where every fit is entered, those of clones too; those of other processes
+        Where every fit is entered, those of clones too. Those of other processes
         (``n_jobs``) only in a LedgerFile, because they get copies of a Ledger.
     random_state : int or RandomState, optional
         Reproduces a study's fit, which is then not releasable. By default the operating
@@ -389,21 +389,21 @@ class PrivateLogisticRegression(PrivateClassifier):
         Show a live line in a terminal or notebook if a fit takes long, as everywhere in
         the package; False is what ``verbose=0`` is elsewhere.
     classes : pair, optional
-        The two public labels; by default those that ``bounds`` declare for the name of
+        The two public labels. By default those that ``bounds`` declare for the name of
         y, and else 0 and 1. With a ``random_state``, which is for studies, they are
         read from y instead, with a warning.
 
     Attributes
     ----------
     coef_ : array of shape (1, num_features)
-        Slopes per unit of the raw columns, of indicators per level; of log columns, per
+        Slopes per unit of the raw columns, of indicators per level. Of log columns, per
         unit of sign(x) log(1 + abs(x)).
     intercept_ : array of shape (1,)
         Margin where all of these are 0.
     classes_ : array of shape (2,)
         Labels.
     answer_ : Release, Fit or Intervals
-        The private answer in the units of encoded rows, to publish; all but
+        The private answer in the units of encoded rows, to publish. All but
         `Intervals` can be saved.
     certificate_ : Certificate or EventCertificate
         Its proof.
@@ -415,7 +415,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     Notes
     -----
     **Guarantee.** ``answer_`` is (epsilon, delta)-differentially private under the
-    relation by the theorems that ``certificate_`` names; all that is predicted from it
+    relation by the theorems that ``certificate_`` names. All that is predicted from it
     is post-processing. Every fit spends the budget again: so does every fold of a
     cross-validation and every step of a search, which are for studies (pass
     ``random_state``) or are accounted for by `dpsample.tune`.

@@ -1,4 +1,4 @@
-"""Configuration: what decides a study's numbers, as texts; and how a study is loaded.
+"""Configuration: what decides a study's numbers, as texts. And how a study is loaded.
 
 The code is the cell function and what it uses: definitions in the study's file that it
 names, directly or not, and the files imported beside it, without comments and
@@ -129,7 +129,7 @@ def _sibling_names(tree: ast.Module) -> Iterator[str]:
 
 
 def load(source_bundle: Bundle) -> Study:
-    """Import the study; the second time in a process it is there already."""
+    """Import the study. The second time in a process it is there already."""
     with _import_lock:
         if source_bundle.package not in sys.modules:
             _import(source_bundle)

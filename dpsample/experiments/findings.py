@@ -286,7 +286,7 @@ def _reasons(
     *,
     quick: bool,
 ) -> dict[str, dict[str, str]]:
-    """Reasons by cell and metric; what a cell's run did not declare is marked."""
+    """Reasons by cell and metric. What a cell's run did not declare is marked."""
     reasons_by_cell = declared_reasons(study, quick=quick)
     for key, reasons in reasons_by_cell.items():
         sources_of_cell = [run for run in runs if run.number in sources.get(key, ())]
@@ -485,7 +485,7 @@ def _together(number: int, name: str) -> str:
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Table of Markdown; columns without any entry are left out."""
+    """Table of Markdown. Columns without any entry are left out."""
     head, *body = [[format_value(cell) for cell in row] for row in rows]
     used = [j for j in range(len(head)) if any(row[j] for row in body)]
     for row in (head, ["---"] * len(head), *body):

@@ -64,7 +64,7 @@ class Erratum:
     kind : str
         wrong, optimistic, asymptotic only, conservative or misprint.
     printed, true, shown : str
-        What is printed, what is true, and the proof or counterexample.
+        The published statement, the true one, and the proof or counterexample.
     test : str
         The test that runs it.
     command : str
@@ -142,7 +142,7 @@ def errata() -> tuple[Erratum, ...]:
 
 
 def erratum(code: str) -> Erratum:
-    """Return the erratum of a code; it is a ValueError if there is none.
+    """Return the erratum of a code. It is a ValueError if there is none.
 
     >>> erratum("privacy-9").id
     'gradient-E15'

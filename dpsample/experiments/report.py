@@ -1,7 +1,7 @@
 """Reports of a study: tables, fitted slopes, and figures as PNG and SVG.
 
 Figures show means with bands, and theory in other strokes. Colors are those of Okabe
-and Ito (2008), which the color-blind can tell apart; lines differ in marker too.
+and Ito (2008), which the color-blind can tell apart. Lines differ in marker too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 _Theory = tuple[Look, Array, Array]  # look, places and values
-# Okabe and Ito's without yellow, which is pale on white; a gray and two of Paul Tol's.
+# Okabe and Ito's without yellow, which is pale on white. A gray and two of Paul Tol's.
 COLORS = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),
@@ -58,7 +58,7 @@ LETTER_INCHES = 0.072
 
 
 def draw(study: Study, lines: Sequence[TheoryComparison], folder: Path) -> list[Path]:
-    """Draw every figure that has cells; returns the files."""
+    """Draw every figure that has cells. Returns the files."""
     files = []
     for number, figure in enumerate(study.figures, start=1):
         meant = [line for line in lines if _is_meant(figure, line)]
@@ -225,7 +225,7 @@ def _band(axis: Axes, x: Array, low: Array, high: Array, color: str) -> None:
 
 
 def _theory(axis: Axes, stroke: Stroke, curves: Sequence[_Theory]) -> None:
-    """Draw theory in the looks of its lines; what they all share, once and in gray."""
+    """Draw theory in the looks of its lines. What they all share, once and in gray."""
     (_, x, theory), *others = curves
     if others and all(
         np.array_equal(x, other_x) and np.allclose(theory, y, 1e-9, 0.0, equal_nan=True)
@@ -339,7 +339,7 @@ class Report:
 def write(bundle: Bundle, output: Path, *, quick: bool = False) -> Report:
     """Write NAME.md, NAME.csv, NAME-slopes.csv and the figures as PNG and SVG.
 
-    ``output`` is the folder of the store; what a quick run leaves is below it. It is a
+    ``output`` is the folder of the store. What a quick run leaves is below it. It is a
     ValueError if no row belongs to a declared cell: an empty report would replace a
     good one.
     """

@@ -59,7 +59,7 @@ create table if not exists rows (
 
 
 class Clock:
-    """Time left of a run; cells differ a thousandfold in cost, so each has its mean."""
+    """Time left of a run. Cells differ a thousandfold in cost, so each has its mean."""
 
     def __init__(self, todo: Iterable[Task]) -> None:
         self._waiting: Counter[str] = Counter()
@@ -116,7 +116,7 @@ def run(
     resume: bool = False,
     progress: bool = True,
 ) -> int:
-    """Compute the missing rows of a study; return how many.
+    """Compute the missing rows of a study. Return how many.
 
     The store is in the folder ``output``, a quick run's below it. Tasks run here, one
     after the other, unless there is a backend; ``progress`` shows what is done and the
@@ -127,7 +127,7 @@ def run(
     ValueError
         If there are rows and ``resume`` is false, or they are of another configuration.
     KeyboardInterrupt
-        After Ctrl-C; rows of finished tasks are stored.
+        After Ctrl-C. Rows of finished tasks are stored.
     """
     backend = backend or Backend()
     study = load(bundle)
@@ -245,7 +245,7 @@ class Store:
     def begin(
         self, configuration: Configuration, declared: Reasons, backend: str
     ) -> None:
-        """Note a run; refuse one of another configuration than the rows'."""
+        """Note a run. Refuse one of another configuration than the rows'."""
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         text = (
             json.dumps(configuration),
@@ -273,7 +273,7 @@ class Store:
         self._run = cursor.lastrowid, text[0]
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Append rows, all or none; a row that is there already is the same.
+        """Append rows, all or none. A row that is there already is the same.
 
         A run that began elsewhere while there were no rows has taken this one's place.
         """
@@ -338,7 +338,7 @@ class Store:
 
 @contextmanager
 def open_store(path: Path, *, writing: bool = False) -> Iterator[Store]:
-    """Open the file; only a run makes one that is not there."""
+    """Open the file. Only a run makes one that is not there."""
     if not writing and not path.is_file():
         remedy = "Run the study first: dpsample study run NAME."
         check.fail("results", "a file of an earlier run", f"no {path}", remedy)

@@ -1,7 +1,7 @@
 """Studies and metrics: frozen data and pure functions, written in ``studies/NAME.py``.
 
 A cell is known by the canonical JSON of its parameters, so neither its place in the
-grid nor the backend that runs it can change its numbers; nor can they change its seeds,
+grid nor the backend that runs it can change its numbers. Nor can they change its seeds,
 which the names of study, cell and replicate decide.
 """
 
@@ -34,7 +34,7 @@ class Metric:
     name : str
         Key in what the cell returns.
     label : str
-        Words for axes and tables; by default the name.
+        Words for axes and tables. By default the name.
     kind : {"mean", "rate", "exact"}
         "mean": replicates scatter, their mean has a Student interval. "rate": values 0
         and 1, with the exact binomial interval. "exact": a computed number, the same in
@@ -49,7 +49,7 @@ class Metric:
         Value of the best answer that reads no record, such as theta = 0. An upper bound
         that is no smaller is vacuous.
     tolerance : float
-        Relative allowance for rounding when numbers are compared; the report shows it.
+        Relative allowance for rounding when numbers are compared. The report shows it.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Inapplicable:
     reason : str
         The condition, in words.
     metrics : tuple of str
-        Metrics that are not compared with a reference there; by default all.
+        Metrics that are not compared with a reference there. By default all.
     """
 
     when: Callable[[Params], bool]
@@ -154,7 +154,7 @@ class Figure:
     log_log : bool
         Logarithmic axes.
     title, x_label, y_label : str
-        Words; by default those of the study and of the metric.
+        Words. By default those of the study and of the metric.
     """
 
     x: str
@@ -201,7 +201,7 @@ class Slope:
     where : mapping
         Values of parameters: only these cells are fitted.
     tolerance : float
-        How far lower-order terms may move the exponent; the report says so where they
+        How far lower-order terms may move the exponent. The report says so where they
         do. A fit agrees if it is so close, however narrow its interval.
     note : str
         Explains a difference, printed beside the fit.
@@ -329,10 +329,10 @@ class Study:
         numbers into the words: ``mean(metric, **params)`` is that of the one cell with
         these parameters, NaN without replicates.
     grid : mapping or sequence of mappings
-        Parameters and their values: all combinations; a sequence is a union. A value
+        Parameters and their values: all combinations. A sequence is a union. A value
         that is not a list or tuple stands for itself.
     quick : mapping or sequence of mappings, optional
-        Cells of a quick run; by default the grid.
+        Cells of a quick run. By default the grid.
     replicates, quick_replicates : int or callable
         How many in each cell, or a function of its parameters.
     cell : callable, optional
@@ -341,10 +341,10 @@ class Study:
         meaning in a cell is left out.
     batch : callable, optional
         ``batch(params, seeds)`` in place of ``cell``: many replicates at once, a
-        mapping from metrics to arrays; entry i may depend on ``seeds[i]`` only.
+        mapping from metrics to arrays. Entry i may depend on ``seeds[i]`` only.
     block : int, optional
         Replicates of one task: 1 for ``cell``, all for ``batch``. It cannot change a
-        number; what is lost in a kill are the tasks that run.
+        number. What is lost in a kill are the tasks that run.
     data : mapping, optional
         Functions without arguments, by name, each called once per process. Then the
         cell is ``cell(params, seed, data)``, with ``data[name]`` what they returned:

@@ -79,7 +79,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TheoryComparison:
-    """A mean beside a reference; without one, only the mean."""
+    """A mean beside a reference. Without one, only the mean."""
 
     estimate: Estimate
     reference: str = ""
@@ -119,7 +119,7 @@ def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
 def student(
     value: float, error: float, freedom: float, confidence: float
 ) -> MeanInterval:
-    """Student's interval; an error that is not known leaves all values."""
+    """Student's interval. An error that is not known leaves all values."""
     from scipy.special import stdtrit
 
     if math.isnan(error):
@@ -259,7 +259,7 @@ def _difference_interval(
 ) -> MeanInterval:
     """Interval of a mean that is compared with another one, which scatters as well.
 
-    That of the differences of the same replicates, about the other mean; if they are
+    That of the differences of the same replicates, about the other mean. If they are
     others, or rates, which may not scatter by chance, both errors add up.
     """
     low, high = interval(estimate.metric, estimate.values, confidence)

@@ -64,7 +64,7 @@ class Task(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What one replicate measured; a block's time is shared out evenly."""
+    """What one replicate measured. A block's time is shared out evenly."""
 
     key: str
     replicate: int
@@ -76,7 +76,7 @@ Keep = Callable[[list[Row]], None]
 
 
 def run(setting: Setting, task: Task) -> list[Row]:
-    """Compute the rows of a task; an error says in which cell it happened."""
+    """Compute the rows of a task. An error says in which cell it happened."""
     check_environment(setting.environment)
     study = load(setting.bundle)
     _limit_worker()
@@ -110,7 +110,7 @@ def one_blas_thread() -> threadpool_limits:
     return threadpool_limits(1, "blas")
 
 
-# For good in a worker; a run sets its own process back.
+# For good in a worker. A run sets its own process back.
 _limit_worker = cache(one_blas_thread)
 
 
@@ -120,7 +120,7 @@ def _measure(
     seeds: list[np.random.SeedSequence],
     data: tuple[StudyData, ...],
 ) -> list[dict[str, float]]:
-    """Values of each replicate; a cell gets its own copy of the parameters."""
+    """Values of each replicate. A cell gets its own copy of the parameters."""
     if study.cell is not None:
         rows = [study.cell(dict(params), seed, *data) for seed in seeds]
         return [_numbers(study, row) for row in rows]
@@ -160,10 +160,10 @@ class Backend:
     """Where tasks run. Nothing here can change a number.
 
     Kernels release the interpreter lock, so threads are enough unless a cell is mostly
-    Python; starting a process takes seconds.
+    Python. Starting a process takes seconds.
     """
 
-    jobs: int = 1  # threads or processes; a cluster uses what it has
+    jobs: int = 1  # threads or processes. A cluster uses what it has
     kind: Kind = "threads"
     dask: str | None = None  # address of a Dask scheduler
 

@@ -1,7 +1,7 @@
 r"""Algorithms as papers print them, for reproduction, and what is true of their noise.
 
 **Mirror descent**, arXiv:2303.18047. Corrected is the potential (its exponent,
-gradient-E1); constants that the paper hides in O(.) are 1.
+gradient-E1). Constants that the paper hides in O(.) are 1.
 
 **Objective perturbation**: `printed_tilt`.
 
@@ -46,7 +46,7 @@ PAPERS = ("bassily", "su")
 
 
 class PrintedMirrorDescent(NamedTuple):
-    """A printed schedule, its noise and its true event."""
+    """A published schedule, its noise and its true event."""
 
     space: Geometry
     num_steps: int
@@ -58,7 +58,7 @@ class PrintedMirrorDescent(NamedTuple):
 
 
 def require_budget(budget: Budget | None) -> Budget:
-    """Fail without a budget: printed schedules depend on it."""
+    """Fail without a budget: published schedules depend on it."""
     if budget is None:
         check.fail("budget", "given with calibration='paper'", "None")
     return budget
@@ -146,7 +146,7 @@ def shuffled_event(
     """Event of noise on every record of disjoint batches in random order.
 
     ``record_gdp`` is the record bound over the noise of one record. The mean over a
-    batch has ``size`` independent noises, which compose; shuffling may prove more.
+    batch has ``size`` independent noises, which compose. Shuffling may prove more.
     """
     gdp = up(SHIFTS[budget.relation] * record_gdp / math.sqrt(size))
     batch = GaussianEvent(gdp)
@@ -184,7 +184,7 @@ def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:
 def printed_tilt(
     scales: TiltScales, budget: Budget, domain: Domain, paper: Paper
 ) -> Tilt:
-    """Ridge, noise and accuracy as printed, for bounded domains."""
+    """Ridge, noise and accuracy as published, for bounded domains."""
     if math.isinf(scales.radius):
         check.fail("domain", "bounded for printed constants", domain)
     if paper == "bassily":
@@ -213,7 +213,7 @@ def bassily(scales: TiltScales, budget: Budget, *, is_exact: bool) -> Tilt:
 
 
 def _su_convex(scales: TiltScales, budget: Budget) -> Tilt:
-    """Su, Zhao and Wang (2023), Algorithm 1; the diameter is twice the radius."""
+    """Su, Zhao and Wang (2023), Algorithm 1. The diameter is twice the radius."""
     n, diameter, lipschitz = scales.num_records, 2.0 * scales.radius, scales.lipschitz
     rank = min(scales.dim, 2)
     ridge = max(
@@ -257,14 +257,14 @@ def _inner_radius(domain: Domain, dim: int) -> float:
 
 
 class PrintedLocalization(NamedTuple):
-    """Printed numbers of one phase."""
+    """Published numbers of one phase."""
 
     first: int
     size: int
     eta: float
     ridge: float
     clip: float
-    num_steps: float  # as printed, not capped
+    num_steps: float  # as published, not capped
     stddev: float
     radius: float
 
@@ -278,7 +278,7 @@ def printed_phases(
     distance: float,
     failure: float,
 ) -> tuple[PrintedLocalization, ...]:
-    """Return the printed schedule on ``count`` records; ``order`` is its 2k."""
+    """Return the published schedule on ``count`` records; ``order`` is its 2k."""
     if not scales.order > 2.0:
         remedy = "The printed schedule uses the moment of order 2k, k > 1."
         check.fail("order", "> 2 with calibration='paper'", scales.order, remedy)
@@ -335,9 +335,9 @@ def printed_loops(
     max_steps: int,
     local_radius: float,
 ) -> tuple[Loop, ...]:
-    """Gradient loops of the printed phases.
+    """Gradient loops of the published phases.
 
-    A ball of ``local_radius`` about the first start stands for the printed ones about
+    A ball of ``local_radius`` about the first start stands for the published ones about
     each phase's start, which never bind: |minimizer - start| <= L/lambda.
     """
     is_local = math.isfinite(local_radius)
@@ -364,7 +364,7 @@ def printed_event(
     phases: tuple[PrintedLocalization, ...],
     max_steps: int,
 ) -> Event | None:
-    """Return what the printed noise proves of losses of a linear margin."""
+    """Return what the published noise proves of losses of a linear margin."""
     gdp = 0.0
     for phase in phases:
         sensitivity = scales.shift * descent_sensitivity(

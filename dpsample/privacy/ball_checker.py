@@ -8,7 +8,7 @@ counts every rounding, and the precision is doubled until an inequality is decid
 
 What is proved: that the sensitivity follows from the listed facts, gdp from it, delta
 from gdp (Balle and Wang 2018, equation (6)), and that gamma fits into the rest of
-delta; of events, that their delta at the stated epsilon is at most the stated one, and
+delta. Of events, that their delta at the stated epsilon is at most the stated one, and
 for noise on a query and noisy steps on all records that the listed noise has the event.
 What else is stated is not looked at; `unchecked` lists it.
 """
@@ -332,7 +332,7 @@ def _check_identifiers(
 
 
 def _registered_kind(name: str, text: str, *, field: str) -> Json:
-    """Registry's entry; the text must be a name or call that it allows."""
+    """Registry's entry. The text must be a name or call that it allows."""
     kinds = _registry()["kinds"]
     _require(name in kinds, f"kind {name!r} is unknown")
     kind: Json = kinds[name]
@@ -556,7 +556,7 @@ def _check_domain(domain: Json, dim: int) -> None:
 
 
 def _check_body(body: Json, dim: int) -> None:
-    """Check that K is the unit ball of a norm; a polytope only holds 0 inside."""
+    """Check that K is the unit ball of a norm. A polytope only holds 0 inside."""
     _check_domain(body, dim)
     is_known = body["name"] not in ("whole_space", "simplex")
     is_about_zero = is_known and all(x == 0 for x in body.get("center") or [])

@@ -36,7 +36,7 @@ from dpsample.privacy.exponential_mechanism import (
 # Platforms differ in the last digits of logarithms and linear programs.
 TOLERANCE = 1e-9
 # Inequalities are rounded against the claim, by more than the errors of the few
-# operations on their sides; the curve itself is rounded up.
+# operations on their sides. The curve itself is rounded up.
 ROUNDING = 8.0 * 2.0**-53
 INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
 DERIVED = (
@@ -61,7 +61,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """Every check that a certificate passed; printing it lists them.
+    """Every check that a certificate passed. Printing it lists them.
 
     The first line is "consistent", not more: what is stated follows from what is
     listed. The last line says what was not checked.
@@ -75,7 +75,7 @@ class VerificationReport:
     unchecked : tuple of str
         What the checker did not look at, beside what nobody can see in a certificate.
     warnings : tuple of str
-        Why the stated guarantee protects little; empty if it does protect.
+        Why the stated guarantee protects little. Empty if it does protect.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def _compare_identifiers(
 def check_agreement(
     name: str, stated: object, recomputed: float, *, tolerance: float = TOLERANCE
 ) -> Check:
-    """Return the line of a number that agrees; fail if it does not."""
+    """Return the line of a number that agrees. Fail if it does not."""
     agrees = isinstance(stated, float | int) and math.isclose(
         stated, recomputed, rel_tol=tolerance, abs_tol=0.0
     )
@@ -273,7 +273,7 @@ def check_agreement(
 
 
 def check_at_most(name: str, value: float, limit: float) -> Check:
-    """Return the line of an inequality that holds; fail if it does not."""
+    """Return the line of an inequality that holds. Fail if it does not."""
     if not value * (1.0 + ROUNDING) <= limit:
         check.fail(name, f"at most {limit!r}", repr(value), "It is not a proof.")
     return Check(name=name, stated=f"{value:.6g}", recomputed=f"{limit:.6g}")

@@ -70,7 +70,7 @@ class EventCertificate(Sealed):
         What the mechanism does to privacy under the budget's relation; None if
         nothing is proved.
     epsilon_proved : float
-        Epsilon that the event proves at the budget's delta; infinity without one.
+        Epsilon that the event proves at the budget's delta. Infinity without one.
     theorems, assumptions : tuple of str
         Identifiers of what the event rests on, and of what it takes for granted.
     seeded : bool
@@ -142,7 +142,7 @@ class EventCertificate(Sealed):
         Parameters
         ----------
         mechanism, budget, event, kind, facts, seeded
-            As in the class; the event's numbers hold under the budget's relation.
+            As in the class. The event's numbers hold under the budget's relation.
         clip_rows : bool
             Whether rows above their bound were scaled down, not refused.
         inputs : mapping of str to number or word
@@ -262,7 +262,7 @@ def _account(event: Event | None, budget: Budget) -> tuple[float, tuple[str, ...
 
 
 def proved_epsilon(event: Event | None, budget: Budget) -> float:
-    """Epsilon that the event proves at the budget's delta; infinity without one."""
+    """Epsilon that the event proves at the budget's delta. Infinity without one."""
     if event is None:
         return math.inf
     return epsilon_of(event, delta=budget.delta, relation=budget.relation)

@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
     @property
     def relation(self) -> str | None:
-        """Relation of a certificate; an event has none."""
+        """Relation of a certificate. An event has none."""
         return None if isinstance(self.item, Event) else self.item.budget.relation
 
     @property
@@ -110,7 +110,7 @@ class Entry(NamedTuple):
 
 
 class Remaining(NamedTuple):
-    """What one more release may spend; zeros if the budget is used up.
+    """What one more release may spend. Zeros if the budget is used up.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Ledger:
     as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
     of the answers (fully adaptive composition, filters, odometers) is not covered.
 
-    Threads may share a ledger; other processes get copies, and a warning when they
+    Threads may share a ledger. Other processes get copies, and a warning when they
     spend (see `LedgerFile`).
 
     The total is the smallest of the bounds of `dpsample.privacy.delta_of` and of the
@@ -253,7 +253,7 @@ class Ledger:
         Raises
         ------
         ValueError
-            As `add`, and if the total would exceed the budget; nothing is recorded
+            As `add`, and if the total would exceed the budget. Nothing is recorded
             then. An unproved entry exceeds every budget.
         """
         if os.getpid() != self._process:
@@ -279,12 +279,12 @@ class Ledger:
         Parameters
         ----------
         delta : float, optional
-            Probability, >= 0 and < 1; that of the ledger's budget if left out.
+            Probability, >= 0 and < 1. That of the ledger's budget if left out.
 
         Returns
         -------
         float
-            An upper bound; infinity if an entry is unproved.
+            An upper bound. Infinity if an entry is unproved.
 
         Raises
         ------
@@ -308,7 +308,7 @@ class Ledger:
         Parameters
         ----------
         epsilon : float, optional
-            Privacy loss, >= 0; that of the ledger's budget if left out.
+            Privacy loss, >= 0. That of the ledger's budget if left out.
 
         Returns
         -------
@@ -470,7 +470,7 @@ class Ledger:
 
 
 def _largest_release(event: Event, budget: Budget) -> Remaining:
-    """Bisect the gdp of the further release; both numbers are rounded down."""
+    """Bisect the gdp of the further release. Both numbers are rounded down."""
     # Side by side as `Ledger.spend` has them: nested sums differ in their last digit.
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 

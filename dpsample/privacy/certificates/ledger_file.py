@@ -31,9 +31,9 @@ class LedgerFile:
     """A `Ledger` on disk: what is spent is written before any noise is drawn.
 
     Processes and threads wait for each other. Whoever is killed after spending has
-    spent; nobody spends what another has. The file's copies and its owner are trusted:
+    spent. Nobody spends what another has. The file's copies and its owner are trusted:
     an older copy in its place gives back what was spent since. Other users can neither
-    read nor write a new file or its lock file (mode 0600); files that exist keep their
+    read nor write a new file or its lock file (mode 0600). Files that exist keep their
     modes.
 
     Parameters
@@ -108,8 +108,8 @@ class LedgerFile:
         Raises
         ------
         ValueError
-            If the total would exceed the budget, or the entry could not be read again;
-            nothing is entered then.
+            If the total would exceed the budget, or the entry could not be read again.
+            Nothing is entered then.
         """
         one = Ledger(self._terms[0])
         one.add(item, label)

@@ -1,8 +1,11 @@
 """Page about a certificate for readers who are not experts: one HTML file.
 
-It needs nothing but itself: no script, no font, no picture from elsewhere. The file to
-verify is inside, as a link with its content. Nothing on it depends on the records but
-the private answer.
+`document` writes the whole page and `summary` the short form for notebooks. The other
+functions return sections of the page as `Html`, in the order in which they stand on it.
+
+The page is complete in itself. It has no script, font or picture from elsewhere, and
+the file to verify is inside, as a link with its content. Of the numbers on it only the
+private answer depends on the records.
 """
 
 from __future__ import annotations
@@ -24,12 +27,13 @@ from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed, round_up
 
 # Maximum number of coefficients in the first table, which shows the largest ones.
 MAX_BARS = 30
+# The other world to which the guarantee compares, by the neighboring relation.
 OTHERWISE = {
     "replace_one": "had one record held any other values",
     "zero_out": "had one record not counted",
 }
-# What the answer says of one record, by the level of protection.
-SAID = {
+# Information about a single record in the answer, by the level of protection.
+PROTECTION = {
     "high": "so that the answer says very little about any single record",
     "limited": "which limits what the answer says about any single record",
     "weak": "but so little of it that the answer may say much about a single record",
@@ -40,6 +44,7 @@ UNVERIFIED = (
     "rely on them or publish them."
 )
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
+# Style sheet of the page, for screens and for print.
 STYLE = """
 :root { color-scheme: light; }
 body { font: 1rem/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff;
@@ -75,20 +80,24 @@ footer { margin-top: 3rem; border-top: 1px solid #c4c4c4; color: #444; }
 
 
 class Html(str):
-    """Markup; whatever else is put on the page is escaped."""
+    """A piece of markup. Strings of any other type are escaped on the page."""
 
     __slots__ = ()
 
 
 def escape_hidden(text: str) -> str:
-    r"""Return a text whose hidden characters, which could steer it, are escapes.
+    r"""Return a text in which invisible characters are replaced by escapes.
+
+    Names come from files. A character that reverses the direction of writing, for
+    example, could show a reader another text than a program reads.
 
     Examples
     --------
     >>> visible("a" + chr(0x202E) + "b")
     'a\\u202eb'
     """
-    # Joiners shape the letters of several scripts; a space that does not break is ours.
+    # Joiners are part of the spelling in several scripts, and the page itself has spaces
+    # that do not break.
     return "".join(
         c
         if c.isprintable() or c in "\n\xa0\u200c\u200d"
@@ -98,7 +107,10 @@ def escape_hidden(text: str) -> str:
 
 
 def tag(name: str, *content: str, **attributes: object) -> Html:
-    """One element; content that is no markup is escaped, and so are attributes.
+    """Return one HTML element. Attributes, and content that is not markup, are escaped.
+
+    An underscore in the name of an attribute stands for a hyphen, and one at its end is
+    left out, because ``class`` is a keyword of Python.
 
     Examples
     --------
@@ -117,7 +129,7 @@ def tag(name: str, *content: str, **attributes: object) -> Html:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """Return a table whose first column names the rows; the others hold numbers."""
+    """Return a table whose first column has names and whose others have numbers."""
     top = [tag("th", head[0], scope="col")]
     top += [tag("th", cell, scope="col", class_="number") for cell in head[1:]]
     body = [
@@ -146,8 +158,11 @@ class AxisScale:
     label: str
     is_log: bool = False
 
-    def place(self, value: float) -> float:
-        """Return where a value lies between the ends, 0 to 1; beyond them at one."""
+    def position(self, value: float) -> float:
+        """Return the position of a value, from 0 at the low end to 1 at the high end.
+
+        Values beyond an end are moved to it.
+        """
         value = min(max(value, self.low), self.high)
         if self.is_log:
             return math.log(value / self.low) / math.log(self.high / self.low)
@@ -157,8 +172,8 @@ class AxisScale:
 def decade_scale(label: str, low: float) -> AxisScale:
     """Return a logarithmic scale from a power of ten to 1."""
     exponents = range(round(math.log10(low)), 1)
-    every = -(-len(exponents) // 8)
-    ticks = [10.0**e for e in exponents if e % every == 0]
+    interval = -(-len(exponents) // 8)  # at most eight ticks
+    ticks = [10.0**e for e in exponents if e % interval == 0]
     return AxisScale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
 
 
@@ -186,13 +201,19 @@ def chart(
     points: Sequence[tuple[str, float, float]] = (),
     name: str,
 ) -> Html:
-    """Return lines with their names above or below the middle, and marked points."""
+    """Return a chart: named lines, and named points, which are marked by circles.
+
+    The first line is solid, the others are dashed. The name of a line stands near its
+    middle, at the given `Side`. ``name`` distinguishes the charts of a page.
+    """
 
     def to_pixels(a: float, b: float) -> tuple[float, float]:
-        across = LEFT + x.place(a) * (WIDTH - LEFT - RIGHT)
-        return across, TOP + (1.0 - y.place(b)) * (HEIGHT - TOP - BOTTOM)
+        across = LEFT + x.position(a) * (WIDTH - LEFT - RIGHT)
+        return across, TOP + (1.0 - y.position(b)) * (HEIGHT - TOP - BOTTOM)
 
-    def words(text: str, a: float, b: float, anchor: str, **attributes: object) -> Html:
+    def label_at(
+        text: str, a: float, b: float, anchor: str, **attributes: object
+    ) -> Html:
         return tag(
             "text", text, x=f"{a:.1f}", y=f"{b:.1f}", text_anchor=anchor, **attributes
         )
@@ -205,28 +226,28 @@ def chart(
     for tick in x.ticks:
         a, b = to_pixels(tick, y.low)
         parts += [line([(a, b), (a, TOP)], stroke="#ddd")]
-        parts += [words(f"{tick:g}", a, b + 18.0, "middle")]
+        parts += [label_at(f"{tick:g}", a, b + 18.0, "middle")]
     for tick in y.ticks:
         a, b = to_pixels(x.low, tick)
         parts += [line([(a, b), (WIDTH - RIGHT, b)], stroke="#ddd")]
-        parts += [words(f"{tick:g}", a - 6.0, b + 4.0, "end")]
-    parts += [words(x.label, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "middle")]
-    turn = f"rotate(-90 14 {(HEIGHT - BOTTOM) / 2.0})"
+        parts += [label_at(f"{tick:g}", a - 6.0, b + 4.0, "end")]
+    parts += [label_at(x.label, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "middle")]
+    rotation = f"rotate(-90 14 {(HEIGHT - BOTTOM) / 2.0})"
     middle = (HEIGHT - BOTTOM + TOP) / 2.0
-    parts += [words(y.label, 14.0, middle, "middle", transform=turn)]
+    parts += [label_at(y.label, 14.0, middle, "middle", transform=rotation)]
     for index, (label, values, (right, down, anchor)) in enumerate(lines):
         dashes = {"stroke_dasharray": "6 5"} if index else {}
         color = "#555" if index else "#0b4f8a"
         ends = [to_pixels(*pair) for pair in values]
         parts += [line(ends, stroke=color, stroke_width=2.5, **dashes)]
         a, b = ends[len(ends) // 2]
-        b = max(b + down, TOP + 12.0)
-        parts += [words(label, a + right, b, anchor, fill=color)]
+        b = max(b + down, TOP + 12.0)  # the name stays inside the chart
+        parts += [label_at(label, a + right, b, anchor, fill=color)]
     for label, p, q in points:
         a, b = to_pixels(p, q)
         circle = {"r": 5, "fill": "#fff", "stroke": "#1a1a1a", "stroke_width": 2.5}
         parts += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", **circle)]
-        parts += [words(label, a + 9.0, b - 8.0, "start")]
+        parts += [label_at(label, a + 9.0, b - 8.0, "start")]
     return tag(
         "svg",
         *parts,
@@ -240,7 +261,7 @@ def chart(
 
 
 def attack_section(risk: AttackRisk) -> list[Html]:
-    """Return what attackers can do at most, in numbers and as a picture."""
+    """Return bounds on all attacks: a table, a chart and sentences that explain them."""
     rows = []
     for rate in SHOWN:
         true_positive_rate = float(risk.true_positive_rate(rate))
@@ -294,23 +315,26 @@ def attack_section(risk: AttackRisk) -> list[Html]:
 
 
 def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
-    """Return the privacy curve, in numbers and as a picture with the promise on it."""
+    """Return the privacy curve: a chart with the promised point on it, and a table."""
 
     def delta_at(e: float) -> float:
         return delta_of(risk.event, epsilon=e, relation=risk.relation)
 
+    # Accounting ends at the largest epsilon, and infinity stands for "none proved". Then
+    # the chart ends at the budget and has no promised point.
     epsilon, delta = certificate.epsilon_proved, certificate.budget.delta
     has_epsilon = epsilon < LARGEST_EPSILON
     promise = [("promised", epsilon, delta)] if has_epsilon else []
     epsilon = epsilon if has_epsilon else certificate.budget.epsilon
     max_epsilon = min(1.6 * (epsilon or certificate.budget.epsilon), LARGEST_EPSILON)
     grid = np.linspace(0.0, max_epsilon, 41).tolist()
-    # What holds at an epsilon holds at larger ones.
+    # A delta that holds at some epsilon holds at every larger one.
     deltas = np.minimum.accumulate([delta_at(e) for e in grid]).tolist()
     values = list(zip(grid, deltas, strict=True))
     low = 10.0 ** math.floor(math.log10(max(delta, 1e-290)) - 1.0)
     step = 10.0 ** math.floor(math.log10(max_epsilon / 2.0))
-    # 1 as well where the logarithm was rounded up to a whole number.
+    # Ticks are 1, 2 or 5 times a power of ten apart. The factor 1 is also right if the
+    # logarithm was rounded up to a whole number, so that even the first step is too long.
     step *= next((m for m in (5.0, 2.0) if m * step <= max_epsilon / 2.0), 1.0)
     ticks = [step * i for i in range(int(max_epsilon / step) + 1)]
     above = [pair for pair in values if pair[1] >= low]
@@ -347,16 +371,16 @@ def shorten_name(name: str) -> str:
 
 
 def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
-    """Return names and values, with bars from a common zero."""
+    """Return a table of names and values, with bars that begin at a common zero."""
     low = min(0.0, *(value for _, value in pairs))
     high = max(0.0, *(value for _, value in pairs))
-    unit = 100.0 / (high - low or 1.0)
+    unit = 100.0 / (high - low or 1.0)  # lengths of bars are percentages of the range
     rows = []
     for name, value in pairs:
         start, size = (min(value, 0.0) - low) * unit, abs(value) * unit
         bar = {"x": f"{start:.2f}", "width": f"{size:.2f}", "y": 2, "height": 6}
         zero = {"x": f"{-low * unit - 0.25:.2f}", "width": 0.5, "height": 10}
-        drawn = tag(
+        chart_of_value = tag(
             "svg",
             tag("rect", fill="#0b4f8a", **bar),
             tag("rect", fill="#1a1a1a", **zero),
@@ -367,7 +391,7 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
         cells = (
             tag("th", tag("bdi", shorten_name(name)), scope="row"),
             tag("td", f"{value:.6g}".replace("-", "−"), class_="number"),
-            tag("td", drawn, class_="bar"),
+            tag("td", chart_of_value, class_="bar"),
         )
         rows.append(tag("tr", *cells))
     classes = {"Name": "name", "Value": "number", "Size": "bar"}
@@ -377,7 +401,7 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
 
 
 def coefficient_table(pairs: Sequence[tuple[str, float]]) -> Html:
-    """Return all coefficients, or of too many the largest."""
+    """Return a table of all coefficients, or of the largest ones if there are many."""
     caption = f"{len(pairs)} coefficients"
     if len(pairs) > MAX_BARS:
         caption = f"The {MAX_BARS} largest of {caption}"
@@ -404,7 +428,7 @@ def state_line(certificate: Sealed) -> Html:
 
 
 def summary_section(certificate: Sealed) -> list[Html]:
-    """Return what the guarantee means; each sentence follows from its numbers."""
+    """Return the meaning of the guarantee. Every sentence follows from its numbers."""
     facts, risk = certificate._facts_and_risk()
     count = "records" if facts is None else f"{facts.num_records} records"
     if risk is None:
@@ -418,7 +442,7 @@ def summary_section(certificate: Sealed) -> list[Html]:
     points = percent(risk.advantage, up=True)
     first = (
         f"An answer was computed from {count}. Noise took part in it on purpose, "
-        f"{SAID[certificate.level]}. This page tells how much can be learnt from it at "
+        f"{PROTECTION[certificate.level]}. This page tells how much can be learnt from it at "
         "most."
     )
     second = (
@@ -452,16 +476,16 @@ def document(
     Parameters
     ----------
     certificate : Certificate or EventCertificate
-        What it is about.
+        The certificate of the page.
     answer : sequence of (name, value)
         The private coefficients, if they are to be shown.
     saved : str, optional
-        The file to verify, by default the certificate's JSON.
+        Content of the file to verify. By default the JSON of the certificate.
 
     Raises
     ------
     ValueError
-        If the certificate's digest is not that of its fields.
+        If the digest of the certificate does not fit its fields.
     """
     digest = certificate.computed_digest()
     if certificate.digest != digest:
@@ -502,7 +526,7 @@ def document(
 
 
 def _assumptions(certificate: Sealed) -> Html:
-    """Return what the guarantee rests on, in plain words and then exactly."""
+    """Return the assumptions: their meaning, and below it the exact sentence."""
     names = certificate.assumptions
     exact = certificate.words(names)
     plain = (registry().plain.get(name, "") for name in names)
@@ -514,7 +538,7 @@ def _assumptions(certificate: Sealed) -> Html:
 
 
 def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
-    """Return steps to verify; the file is in the link, so the page is enough."""
+    """Return the steps to verify the certificate. A link holds the file itself."""
     content = base64.b64encode((saved or certificate.to_json()).encode()).decode()
     file = "certificate.json" if saved is None else "answer.json"
     link = tag(
@@ -540,7 +564,7 @@ def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
 
 
 def _details(certificate: Sealed) -> Html:
-    """Every line of the printed certificate, except those that have a section."""
+    """Return the lines of the certificate that do not have a section of their own."""
     rows = [
         tag("tr", tag("th", name, scope="row"), tag("td", value))
         for name, value in certificate._rows()

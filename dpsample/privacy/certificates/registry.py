@@ -1,6 +1,6 @@
 """Registry of certificates: the only theorems, assumptions and kinds there are.
 
-Certificates hold identifiers; sentences are rendered from `registry.toml` and bound by
+Certificates hold identifiers. Sentences are rendered from `registry.toml` and bound by
 their SHA-256. What a kind must list follows from its fields, so a certificate passes
 with exactly these identifiers: none may be missing, added, repeated or moved.
 """
@@ -71,7 +71,7 @@ class Registry:
         field: str = "identifiers",
         version: int | None = None,
     ) -> tuple[str, ...]:
-        """Sentences of identifiers; an unknown or repeated one is refused.
+        """Sentences of identifiers. An unknown or repeated one is refused.
 
         They are those of an earlier ``version`` where a certificate binds it.
         """
@@ -91,7 +91,7 @@ class Registry:
         return f"{version}:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def version_of(self, seal: object) -> int:
-        """Version of the sentences that a seal binds; today's if it names no other."""
+        """Version of the sentences that a seal binds. Today's if it names no other."""
         text = seal.partition(":")[0] if isinstance(seal, str) else ""
         return int(text) if text in self.former else self.version
 

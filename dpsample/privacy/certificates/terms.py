@@ -40,7 +40,7 @@ SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon.
 
 @dataclass(frozen=True, kw_only=True)
 class RiskModel:
-    """What the constant C depends on; see the module's formulas.
+    """What the constant C depends on. See the module's formulas.
 
     ``lipschitz`` is G, ``swap_lipschitz`` is S, ``ratio`` is a = mu/k, ``has_ridge``
     says that mu r belongs to the objective, so that the bounded risk is F + mu r.
@@ -106,7 +106,7 @@ def _energy_bound(dim: int, log_inverse: float) -> float:
     needed = max(log_inverse / dim, check.SMALLEST_NORMAL)
     excess = math.sqrt(2.0 * needed) + needed
 
-    # x - log(1 + x) at x = q/dim - 1; the start is above the root.
+    # x - log(1 + x) at x = q/dim - 1. The start is above the root.
     while True:
         value = excess - math.log1p(excess)
         smaller = excess - (value - needed) * (1.0 + excess) / excess
@@ -136,7 +136,7 @@ def describe(
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationInputs:
-    """The public inputs of `calibrate`, checked; its docstring explains each."""
+    """The public inputs of `calibrate`, checked. Its docstring explains each."""
 
     facts: PublicFacts
     budget: Budget
@@ -222,7 +222,7 @@ class MechanismTerms(CalibrationInputs):
     diff_lipschitz : float
         G_Delta, the Lipschitz constant of n times the change of F between neighbors.
     range_bound : float
-        Theta >= max r - min r on the domain; infinite on an unbounded one.
+        Theta >= max r - min r on the domain. Infinite on an unbounded one.
     k, mu : float
         The density is proportional to exp(-k (F + mu r)).
     gdp : float
@@ -238,7 +238,7 @@ class MechanismTerms(CalibrationInputs):
         Bound of the excess risk of the exact draw; `risk_statement` says in words
         what it covers.
     theorems : tuple of str
-        Identifiers of what the numbers rest on; the registry has the sentences.
+        Identifiers of what the numbers rest on. The registry has the sentences.
     """
 
     regularizer: Regularizer

@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
 
 
 def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
-    """Batch size and noise multiplier of the batch's sum, as printed."""
+    """Batch size and noise multiplier of the batch's sum, as published."""
     batch = max(round(NUM_RECORDS * math.sqrt(epsilon / (4.0 * num_steps))), 1)
     stddev = math.sqrt(8.0 * num_steps * LOG) / (NUM_RECORDS * epsilon)
     return batch, stddev * batch
@@ -48,7 +48,7 @@ def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
 def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
     """Accountants of Poisson samples, and attacks on sampling with replacement.
 
-    The attacks count how often one record occurs in a batch; few steps have only the
+    The attacks count how often one record occurs in a batch. Few steps have only the
     worst of them.
     """
     batch, noise = _batch(epsilon, num_steps)

@@ -1,4 +1,4 @@
-"""A printed noise formula, what it claims and what is true of it."""
+"""A published noise formula, what it claims and what is true of it."""
 
 import math
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from dpsample.core.spec import Json
 from dpsample.privacy.budget import Relation
 
 Meaning = Literal["exact", "upper bound", "attack", "unproved"]
-# Epsilon at the claimed delta when the noise is the printed one times a factor.
+# Epsilon at the claimed delta when the noise is the published one times a factor.
 EpsilonAt = Callable[[float], float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Formula:
-    """What is printed and claimed; `Claim` lists the fields."""
+    """A published formula and its claim. `Claim` explains the fields."""
 
     paper: str
     place: str  # a field of the JSON output, lint: ok
@@ -30,7 +30,7 @@ class Formula:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Formula):
-    """One line of the table: a printed noise formula at one setting.
+    """One line of the table: a published noise formula at one setting.
 
     Attributes
     ----------
@@ -39,13 +39,13 @@ class Claim(Formula):
     place : str
         Algorithm or theorem.
     formula : str
-        The printed formula, in words.
+        The published formula, as text.
     setting : str
         Numbers at which it is evaluated.
     accounting : str
-        Which law the noise is held against.
+        Mechanism or pair of distributions for which epsilon is computed.
     relation : {"replace_one", "zero_out"}
-        Neighboring relation of that law.
+        Neighboring relation of the accounting.
     epsilon, delta : float
         What is claimed.
     meaning : {"exact", "upper bound", "attack", "unproved"}
@@ -55,9 +55,9 @@ class Claim(Formula):
         a value above the claim refutes it and one below proves nothing. ``unproved``:
         nothing is known.
     true_epsilon : float or None
-        Epsilon at ``delta`` in that sense; infinite if no epsilon holds.
+        Epsilon at ``delta`` in that sense. Infinite if no epsilon holds.
     noise_factor : float or None
-        Noise that meets the claim, in units of the printed noise.
+        Noise that meets the claim, in units of the published noise.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def needed_factor(
 ) -> float | None:
     """Multiple of the noise that meets ``claimed``, to 5e-4 and rounded up.
 
-    ``start`` is epsilon at the printed noise. None if no multiple up to 10 000 does.
+    ``start`` is epsilon at the published noise. None if no multiple up to 10 000 does.
     """
     from scipy.optimize import brentq
 

@@ -1,4 +1,4 @@
-"""Curves by which printed formulas are judged, and attacks on objective perturbation.
+"""Curves by which published formulas are judged, and attacks on objective perturbation.
 
 Sampling with replacement puts a record into a batch several times: the sum of clipped
 gradients moves by a binomial multiple of the bound. Such pairs of Gaussian mixtures
@@ -64,7 +64,7 @@ def poisson(
 ) -> EpsilonAt:
     """Poisson sampling, noise relative to the bound of one record.
 
-    Attained when all other gradients vanish; no pair of a sum's is worse
+    Attained when all other gradients vanish. No pair of a sum's is worse
     (`dpsample.privacy.accounting.poisson`).
     """
     return lambda factor: _poisson_epsilon(
@@ -194,10 +194,10 @@ def _local_delta(epsilon: float, local: float, num_records: int, delta: float) -
 
 @dataclass(frozen=True, kw_only=True)
 class MixturePair:
-    """Two mixtures of normals of one spread; the likelihood ratio increases.
+    """Two mixtures of normals of one spread. The likelihood ratio increases.
 
     Component i has the same probability in both and the means ``means[i] >=
-    others[i]``; all have one standard deviation.
+    others[i]``. All have one standard deviation.
     """
 
     weights: tuple[float, ...]
@@ -307,7 +307,7 @@ def binomial(num_trials: int, probability: float) -> tuple[Array, Array]:
 def objective_cases(
     shared: dict[str, Any], *, ratio: float, noise: float
 ) -> Iterator[Case]:
-    """Proved bound and attack of one printed noise, under both relations.
+    """Proved bound and attack of one published noise, under both relations.
 
     ``ratio`` and ``noise`` as in `huber_attack`; ``shared`` holds the other fields.
     """

@@ -19,7 +19,7 @@ SIMULATIONS = (
 POISSON = "Poisson sampling"
 FIXED = "fixed size, pair "
 # Noise is relative to C, the bound of one record (Algorithm 1), or to what a replaced
-# record moves, two bounds of one; the last entry is the multiple that is accounted for.
+# record moves, two bounds of one. The last entry is the multiple that is accounted for.
 SAMPLED: tuple[tuple[str, str, str, Relation, float], ...] = (
     ("Algorithm 1", CLIPPED, POISSON, "zero_out", 1.0),
     ("Algorithm 1", CLIPPED, POISSON, "replace_one", 1.0),
