@@ -93,10 +93,10 @@ def escape_hidden(text: str) -> str:
 
     Examples
     --------
-    >>> visible("a" + chr(0x202E) + "b")
+    >>> escape_hidden("a" + chr(0x202E) + "b")
     'a\\u202eb'
     """
-    # Joiners are part of the spelling in several scripts, and the page itself has spaces
+    # Joiners belong to the spelling in several scripts, and the page itself has spaces
     # that do not break.
     return "".join(
         c
@@ -107,7 +107,7 @@ def escape_hidden(text: str) -> str:
 
 
 def tag(name: str, *content: str, **attributes: object) -> Html:
-    """Return one HTML element. Attributes, and content that is not markup, are escaped.
+    """Return one HTML element. Attributes and content that is not markup are escaped.
 
     An underscore in the name of an attribute stands for a hyphen, and one at its end is
     left out, because ``class`` is a keyword of Python.
@@ -261,7 +261,7 @@ def chart(
 
 
 def attack_section(risk: AttackRisk) -> list[Html]:
-    """Return bounds on all attacks: a table, a chart and sentences that explain them."""
+    """Return bounds on all attacks, in a table, in a chart and in sentences."""
     rows = []
     for rate in SHOWN:
         true_positive_rate = float(risk.true_positive_rate(rate))
@@ -315,13 +315,13 @@ def attack_section(risk: AttackRisk) -> list[Html]:
 
 
 def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
-    """Return the privacy curve: a chart with the promised point on it, and a table."""
+    """Return the privacy curve, in a chart with the promised point and in a table."""
 
     def delta_at(e: float) -> float:
         return delta_of(risk.event, epsilon=e, relation=risk.relation)
 
-    # Accounting ends at the largest epsilon, and infinity stands for "none proved". Then
-    # the chart ends at the budget and has no promised point.
+    # Accounting ends at the largest epsilon, and infinity means that none is proved. In
+    # both cases the chart shows the budget and has no promised point.
     epsilon, delta = certificate.epsilon_proved, certificate.budget.delta
     has_epsilon = epsilon < LARGEST_EPSILON
     promise = [("promised", epsilon, delta)] if has_epsilon else []
@@ -333,8 +333,8 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     values = list(zip(grid, deltas, strict=True))
     low = 10.0 ** math.floor(math.log10(max(delta, 1e-290)) - 1.0)
     step = 10.0 ** math.floor(math.log10(max_epsilon / 2.0))
-    # Ticks are 1, 2 or 5 times a power of ten apart. The factor 1 is also right if the
-    # logarithm was rounded up to a whole number, so that even the first step is too long.
+    # Ticks are 1, 2 or 5 times a power of ten apart. The factor is also 1 if even this
+    # step is too long, because the logarithm was rounded up to a whole number.
     step *= next((m for m in (5.0, 2.0) if m * step <= max_epsilon / 2.0), 1.0)
     ticks = [step * i for i in range(int(max_epsilon / step) + 1)]
     above = [pair for pair in values if pair[1] >= low]
@@ -442,8 +442,8 @@ def summary_section(certificate: Sealed) -> list[Html]:
     points = percent(risk.advantage, up=True)
     first = (
         f"An answer was computed from {count}. Noise took part in it on purpose, "
-        f"{PROTECTION[certificate.level]}. This page tells how much can be learnt from it at "
-        "most."
+        f"{PROTECTION[certificate.level]}. This page tells how much can be learnt from "
+        "it at most."
     )
     second = (
         f"{same}{change.capitalize()}, the probability of any set of answers would "
