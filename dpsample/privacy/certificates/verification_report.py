@@ -23,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """Every check that a certificate passed; printing it lists them.
+    """Every check that a certificate passed. Printing it lists them.
 
     The first line is "consistent", not more: what is stated follows from what is
     listed. The last line says what was not checked.
@@ -37,7 +37,7 @@ class VerificationReport:
     unchecked : tuple of str
         What the checker did not look at, beside what nobody can see in a certificate.
     warnings : tuple of str
-        Why the stated guarantee protects little; empty if it does protect.
+        Why the stated guarantee protects little. Empty if it does protect.
 
     Examples
     --------
