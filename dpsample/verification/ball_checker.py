@@ -33,7 +33,7 @@ Json = dict[str, Any]
 Ball = Any  # arb
 Lines = list[tuple[str, str, str]]  # name, left side and right side
 
-REGISTRY = Path(__file__).with_name("certificates") / "registry.toml"
+REGISTRY = Path(__file__).parents[1] / "privacy" / "certificates" / "registry.toml"
 # Bits of precision, doubled from the first to the second number.
 FIRST_BITS = 64
 MAX_BITS = 1 << 14
