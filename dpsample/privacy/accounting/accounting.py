@@ -55,7 +55,7 @@ from dpsample.privacy.accounting.events import (
     has_near,
 )
 from dpsample.privacy.accounting.normal_form import (
-    MOST_RHO,
+    MAX_RHO,
     blocks_of,
     ideal_form,
     idealize,
@@ -424,7 +424,7 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
             steps.append(part)
         else:
             return 1.0
-    if max(rhos) > MOST_RHO:
+    if max(rhos) > MAX_RHO:
         return 1.0
     rho, fails = math.fsum(rhos) * ROUND_UP, math.fsum(deltas)
     if steps:
