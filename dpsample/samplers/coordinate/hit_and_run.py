@@ -17,9 +17,8 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
-from dpsample.core.pauses import STAGE
 from dpsample.numerics.vectors import multiply
-from dpsample.samplers import chain, line, sampler
+from dpsample.samplers import chain, sampler
 from dpsample.samplers.chain import (
     ChainState,
     PreparedChain,
@@ -30,8 +29,9 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.line import HULL_SHAPE
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.line import HULL_SHAPE
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
@@ -82,8 +82,8 @@ def synchronize(target, state):
 
 def step(target, pieces, plan, state, rng):
     """Draw a direction and the point on its chord; a pause comes on the chord."""
-    control = state.work.control
-    is_new = control[STAGE] == 0.0
+    control = state.work.control[0]
+    is_new = control.stage == 0
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
