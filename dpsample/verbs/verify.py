@@ -23,7 +23,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time
-from dpsample.targets.reduced import are_stated, flat_reason
+from dpsample.targets.reduced import are_stated, facts_obstacle
 from dpsample.verbs import minimize, release, sandwich, tune
 
 # Inputs agree to the digits of the event: it follows from most of them. Bounds of the
@@ -171,7 +171,7 @@ def _reason_against(sampler: object, c: Certificate) -> str:
         reason = localized.reason_against(c.facts.loss)
         if reason or not are_stated(c.facts.domain):
             return reason
-        return flat_reason(c.facts, c.regularizer)
+        return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
         return release.no_walk(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
