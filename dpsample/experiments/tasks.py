@@ -114,7 +114,7 @@ def one_blas_thread() -> threadpool_limits:
     return threadpool_limits(1, "blas")
 
 
-# In a worker the limit stays for good. `run` in the main process is inside a block.
+# In a worker the limit stays for good. In the main process the block of a run ends it.
 _limit_worker = cache(one_blas_thread)
 
 
