@@ -63,7 +63,7 @@ MARGIN = 1e-12
 class ExponentialMechanism(MechanismTerms):
     """A calibrated mechanism: one draw from exp(-k (F + mu r)) on the domain.
 
-    `calibrate` makes it. The fields are listed in `MechanismTerms`; the ones most used
+    `calibrate` makes it. The fields are listed in `MechanismTerms`. The ones most used
     are ``k``, ``mu``, ``gdp``, ``regularizer``, ``risk_bound``, ``delta_exact`` and
     ``gamma``.
 
