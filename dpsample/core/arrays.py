@@ -1,4 +1,4 @@
-"""Array types that signatures name."""
+"""Array types that signatures name, and arrays of records."""
 
 import numpy as np
 from numpy.typing import NDArray

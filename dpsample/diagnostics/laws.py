@@ -60,7 +60,7 @@ def end_of(
     runner = prepared.runner()
 
     def end(rng: np.random.Generator) -> Array:
-        start: Array = prepared.dispersed(rng)
+        start: Array = prepared.draw_start(rng)
         draws = np.empty((num_draws, start.size))
         runner(prepared.init(start), rng, draws, np.empty((num_draws, NUM_STATS)))
         return np.array(draws[-1])
@@ -157,7 +157,7 @@ def grid(target: Gibbs) -> Grid:
     """Quadrature of a target whose domain has dimension 1 or 2."""
     origin, factor = quadrature.mean_and_factor([target])
     fine, coarse = (
-        quadrature.law([target], origin, factor, num_panels=panels)
+        quadrature.discretize([target], origin, factor, num_panels=panels)
         for panels in (NUM_PANELS, NUM_PANELS // 2)
     )
     return Grid(

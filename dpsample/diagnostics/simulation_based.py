@@ -286,7 +286,7 @@ def _spaced(
 ) -> Array:
     """Draws after the warm-up, ``spacing`` steps apart."""
     prepared = sampler.prepare(target, rng.spawn(1)[0])
-    state, runner = prepared.init(prepared.dispersed(rng)), prepared.runner()
+    state, runner = prepared.init(prepared.draw_start(rng)), prepared.runner()
     length = prepared.num_warmup + spacing * num_draws
     draws = np.empty((length, target.dim))
     runner(state, rng, draws, np.empty((length, NUM_STATS)))

@@ -27,10 +27,10 @@ from dpsample.samplers.chain import (
     PROPOSALS,
     PreparedChain,
     compile_run,
+    fill_with_normals,
     init,
-    normal_noise,
 )
-from dpsample.samplers.errors import DRAW_FAILED, EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.errors import DRAW_FAILED, EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
 from dpsample.samplers.proximal.restricted import (
@@ -140,7 +140,7 @@ def draw(plan, rng, noise, out):
         for j in range(dim):
             out[j] = plan.middle[j] + plan.radius * out[j]
     else:
-        normal_noise(rng, noise)
+        fill_with_normals(rng, noise)
         if plan.kind == CORRELATED:
             multiply(plan.factor, noise, out)
         for j in range(dim):
@@ -172,7 +172,7 @@ def step(target, pieces, plan, state, rng):
             return DRAW_FAILED
         status = gibbs.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if status == 1.0:
             copy_into(proposal, state.position)
             state.energy[0] = value

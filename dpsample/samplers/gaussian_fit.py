@@ -23,7 +23,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.problem.homes import InMemory
 from dpsample.problem.records import curvature_matrix
-from dpsample.samplers.record_terms import passed
+from dpsample.samplers.record_terms import sum_over_records
 from dpsample.targets.gibbs import (
     Gibbs,
     along,
@@ -155,7 +155,7 @@ class _Passes:
 
     def slope(self, theta: Array, out: Array) -> float:
         target, mu, r = self.target, self.mu, self.target.regularizer
-        found = passed(target, theta, wants_gram=False)
+        found = sum_over_records(target, theta, wants_gram=False)
         per_record = target.k / target.home.num_records
         out[:] = per_record * found.slope
         if mu == 0.0:
@@ -189,7 +189,7 @@ class GaussianFit:
     whiten: Array
     share_inside: float  # of the Gaussian's mass, roughly
 
-    def rescaled(self, center: Array, covariance: Array) -> GaussianFit:
+    def rescale(self, center: Array, covariance: Array) -> GaussianFit:
         """Fit with another center and a covariance given in whitened coordinates."""
         root = np.linalg.cholesky(covariance)
         return GaussianFit(

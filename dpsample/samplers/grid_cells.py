@@ -31,8 +31,8 @@ from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import errors, gaussian_fit
-from dpsample.samplers.chain import ACCEPTED, compile_run, displace, weigh
-from dpsample.samplers.errors import OK, PIECE_FAILED, UNCOVERED, raise_unless_ok
+from dpsample.samplers.chain import ACCEPTED, compile_run, displace, evaluate_proposal
+from dpsample.samplers.errors import FUNCTION_FAILED, OK, UNCOVERED, raise_unless_ok
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -149,10 +149,10 @@ def step(target, pieces, plan, state, rng):
         control[KEPT] += 1.0
         cell = propose(plan, rng, z)
         displace(plan, plan.center, z, 1.0, proposal)
-        energy = weigh(target, pieces, state, proposal)
+        energy = evaluate_proposal(target, pieces, state, proposal)
         bound, size = tangent(plan, cell, z)
         if np.isnan(energy):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if energy < bound - ROUNDING * (1.0 + size + abs(energy)):
             return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= energy - bound:
@@ -475,7 +475,7 @@ def touch_cell(target, pieces, frame, pile, j, tilt):
     for _ in range(MAX_DOUBLINGS):
         pile.base[j] = touch_at(target, pieces, frame, z, slopes)
         if not abs(pile.base[j]) < np.inf:
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         is_outward = True
         for i in range(z.shape[0]):
             if low[i] == -np.inf and not slopes[i] < -OUTWARD:

@@ -33,8 +33,8 @@ from dpsample.samplers.errors import (
     BOUND_VIOLATED,
     DRAW_FAILED,
     EXHAUSTED,
+    FUNCTION_FAILED,
     OK,
-    PIECE_FAILED,
 )
 from dpsample.targets import gibbs
 
@@ -224,7 +224,7 @@ def compile_draw(
                 t, bound = propose(hull, count, high, rng)
             value, slope = energy(arguments, t)
             if np.isnan(value) or (turn > 2 and count == 0):
-                return PIECE_FAILED, np.nan, np.nan, turn + 1 - begin
+                return FUNCTION_FAILED, np.nan, np.nan, turn + 1 - begin
             if is_proposal:
                 if exceeds(bound, 0.0, 0.0, value):
                     return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin

@@ -26,7 +26,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
-from dpsample.samplers.errors import DRAW_FAILED, OK, PIECE_FAILED
+from dpsample.samplers.errors import DRAW_FAILED, FUNCTION_FAILED, OK
 
 MAX_STEPS, MAX_TRIES = 60, 10_000
 # Deviations between the end of an interval and a mean beyond it from which on the
@@ -487,7 +487,7 @@ def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
                 value += width * (at_left + 0.5 * curvature * width)
         top = max(top, logs[i])
     if not abs(top) < np.inf:
-        return PIECE_FAILED, np.nan
+        return FUNCTION_FAILED, np.nan
     total = 0.0
     for i in range(count + 1):
         total += math.exp(logs[i] - top)

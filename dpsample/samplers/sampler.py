@@ -241,4 +241,4 @@ def _learn(
     covariance = weight * covariance + (1.0 - weight) * guess * np.eye(dim)
     if not guess > 0.0:
         return gaussian  # nothing moved: the next round has a shorter step
-    return gaussian.rescaled(kept.mean(axis=0), covariance)
+    return gaussian.rescale(kept.mean(axis=0), covariance)

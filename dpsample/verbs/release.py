@@ -45,7 +45,7 @@ from dpsample.running import progress as screen
 from dpsample.samplers import Localized, Proximal, gaussian_fit
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import (
-    PIECE_FAILED,
+    FUNCTION_FAILED,
     BottomError,
     DeadlineError,
     NoCertificate,
@@ -56,7 +56,7 @@ from dpsample.samplers.localized import exact_rejection, mode
 from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
 from dpsample.samplers.proximal import constant_time as timed
 from dpsample.samplers.proximal import fixed_passes, metric
-from dpsample.samplers.proximal.alternation import NO_CAP
+from dpsample.samplers.proximal.alternation import NO_LIMIT
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
@@ -272,12 +272,12 @@ class ReleasePlan:
                 raise WorkLimitError
 
         state = chain.init()
-        runner = chain.runner(squeeze=True, max_tries=NO_CAP)
+        runner = chain.runner(squeeze=True, max_proposals=NO_LIMIT)
         chains.advance(runner, state, stream, num_steps, on_done)
         theta = self.lifted(state.position)
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
-            raise_unless_ok(PIECE_FAILED)
+            raise_unless_ok(FUNCTION_FAILED)
         return self.grid.rounded(state.position), {
             "method": "proximal",
             "decisions": "doubles",
@@ -308,7 +308,7 @@ def no_walk(facts: PublicFacts, regularizer: Regularizer) -> str:
             return f"The {domain.name} is unbounded: its draws need a bounded one."
         return ""
     try:
-        metric.require_room(domain, dim, "certified", "")
+        metric.require_interior(domain, dim, "certified", "")
     except NoCertificate as error:
         return str(error)
     return ""

@@ -462,8 +462,8 @@ def _starts(
 ) -> list[Array]:
     """Dispersed starts, one for each chain, or for each superchain."""
     if groups is None:
-        return [prepared.dispersed(rng) for rng in streams]
-    points = [prepared.dispersed(rng) for rng in streams[: int(groups.max()) + 1]]
+        return [prepared.draw_start(rng) for rng in streams]
+    points = [prepared.draw_start(rng) for rng in streams[: int(groups.max()) + 1]]
     return [points[group] for group in groups]
 
 

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import new_control
 from dpsample.samplers import line
-from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
+from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
 from tests.support.exact_draws import interpreted
 from tests.support.statistics import assert_law, cdf_from_log_density, rejected
 from tests.support.tiers import one_in
@@ -178,7 +178,8 @@ def test_energies_that_are_not_convex_or_not_numbers_are_refused():
     assert BOUND_VIOLATED in codes
     failed = np.array([np.nan, 0, 0, 0, 0, 0, 0])
     assert (
-        draw(failed, rng, hull, -2.0, 2.0, 0.0, 0.5, new_control())[0] == PIECE_FAILED
+        draw(failed, rng, hull, -2.0, 2.0, 0.0, 0.5, new_control())[0]
+        == FUNCTION_FAILED
     )
     improper = np.zeros(7)
     assert draw(improper, rng, hull, -INF, 2.0, 0.0, 0.5, new_control())[0] != OK

@@ -198,7 +198,7 @@ def test_independent_proposals_from_the_target_itself_are_all_accepted():
 def test_proposals_outside_or_of_another_shape_are_not():
     target = make(L.Squared(), D.WholeSpace())
     found = fit(target)
-    wide = found.rescaled(found.center, 9.0 * np.eye(5))
+    wide = found.rescale(found.center, 9.0 * np.eye(5))
     assert independence_acceptance(target, wide) < 0.2
     cut = make(L.Squared(), D.Ball(0.1))
     assert independence_acceptance(cut, fit(cut)) <= fit(cut).share_inside

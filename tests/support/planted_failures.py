@@ -47,7 +47,7 @@ def run_with(step, target, sampler, *, num_draws=1000, num_chains=4, seed=0):
     prepared = replace(sampler.prepare(target, pilot), run=compiled(step))
     found = chains.run(
         prepared,
-        [prepared.dispersed(rng) for rng in rest],
+        [prepared.draw_start(rng) for rng in rest],
         rest,
         num_draws=num_draws,
         num_warmup=200,
@@ -89,9 +89,9 @@ def unadjusted(target, pieces, plan, state, rng):
         or not is_inside
     ):
         return OK
-    energy = chain.slope(target, pieces, state, proposal, new_gradient)
+    energy = chain.evaluate_gradient(target, pieces, state, proposal, new_gradient)
     mirror_langevin.drop_last_coordinate(plan.mirror, new_gradient)
-    return chain.settle_slope(state, proposal, energy, new_gradient, 1.0, 0.0)
+    return chain.decide_with_gradient(state, proposal, energy, new_gradient, 1.0, 0.0)
 
 
 @cache

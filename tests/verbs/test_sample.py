@@ -355,7 +355,7 @@ def test_ctrl_c_before_the_first_chunk_raises(monkeypatch):
     def pressed(self, rng):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(PreparedProximal, "dispersed", pressed)
+    monkeypatch.setattr(PreparedProximal, "draw_start", pressed)
     with pytest.raises(KeyboardInterrupt):
         sample()
 

@@ -71,12 +71,12 @@ from dpsample.samplers.chain import (
     VALUES,
     ChainState,
     compile_run,
+    decide_with_gradient,
+    evaluate_gradient,
     new_state,
-    retreated,
-    settle_slope,
-    slope,
+    retreat_from_boundary,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import TARGET, Gibbs, Pieces
 
@@ -213,13 +213,13 @@ def new_plan(
     In the whole space they turn about the center, with kicks.
     """
     domain, body = target.problem.domain, target.numbers.body
-    matrix, piece = body.matrix, exits.exit_piece(domain)
+    matrix, piece = body.matrix, exits.find_exit_function(domain)
     is_free = domain.name == "whole_space"
     held = np.array(force, dtype=np.float64)
     if is_free or pivot is not None:
         held[:] = 0.0
-    turns = np.ascontiguousarray(mass.applied(matrix))
-    pull, middle = -mass.applied(held), np.zeros(target.dim)
+    turns = np.ascontiguousarray(mass.apply(matrix))
+    pull, middle = -mass.apply(held), np.zeros(target.dim)
     if is_free or pivot is not None:
         pull = np.array(center if pivot is None else pivot, dtype=np.float64)
         middle = body.center
@@ -229,7 +229,7 @@ def new_plan(
     flat = (exits.box_exit, exits.simplex_exit, exits.l1_exit)
     is_flat = len(matrix) > 0 or piece in flat
     longest = length * (LONGEST_FLAT if is_flat else LONGEST_STEP)
-    turning = None if pivot is None else exits.turning_piece(domain)
+    turning = None if pivot is None else exits.find_rotation_exit(domain)
     if turning is not None:
         piece = turning
     return BilliardPlan(
@@ -324,7 +324,9 @@ def launch(target, pieces, plan, state, rng):
     if plan.has_kicks == 0 and is_rescue:
         size *= rng.random()
         length = KICKED_LEAPS * size
-        slope(target, pieces.target, state, state.position, state.scratch[2])
+        evaluate_gradient(
+            target, pieces.target, state, state.position, state.scratch[2]
+        )
     control[STEP] = size
     # Rounded up, a long step would mostly be made twice, which leads back.
     leaps = math.floor(length / size + 0.5)
@@ -598,7 +600,7 @@ def step_pieces(target: Gibbs, plan: BilliardPlan) -> BilliardPieces:
 
 @kernel(counts_references=False)
 def leap(target, pieces, plan, state):
-    """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
+    """One kick and one flight; return OK, PAUSED, REFUSED or FUNCTION_FAILED."""
     control, theta = state.work.control, state.scratch[0]
     if control[REMAINING] == 0.0:
         if control[IS_UNKICKED] == 0.0:
@@ -616,7 +618,9 @@ def leap(target, pieces, plan, state):
         if code != OK:
             return code
     if control[IS_UNKICKED] == 0.0:
-        energy = slope(target, pieces.target, state, theta, state.scratch[2])
+        energy = evaluate_gradient(
+            target, pieces.target, state, theta, state.scratch[2]
+        )
     else:
         state.counts[VALUES] += 1
         state.counts[RECORDS] += target.data.num_records
@@ -628,7 +632,7 @@ def leap(target, pieces, plan, state):
         return OK
     is_failed = np.isnan(energy)
     if is_failed and gibbs.inside(target, pieces.target, theta, state.work) != 0.0:
-        return PIECE_FAILED
+        return FUNCTION_FAILED
     return REFUSED
 
 
@@ -642,7 +646,7 @@ def land(target, pieces, plan, state, rng):
         return OK, 0.0
     status = gibbs.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
-        return (OK if status == 0.0 else PIECE_FAILED), 0.0
+        return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
     if control[IS_UNKICKED] == 0.0:
         kick(plan, state, 0.5 * control[STEP])
     final = kinetic(plan.mass, state.scratch[1], state.own.scratch)
@@ -650,7 +654,9 @@ def land(target, pieces, plan, state, rng):
     if not log_ratio > -np.inf:
         return OK, 0.0
     threshold = -rng.standard_exponential()
-    code = settle_slope(state, theta, energy, state.scratch[2], log_ratio, threshold)
+    code = decide_with_gradient(
+        state, theta, energy, state.scratch[2], log_ratio, threshold
+    )
     return code, math.exp(min(log_ratio, 0.0))
 
 
@@ -728,7 +734,7 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
     given = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*given)
     if not np.isfinite(state.memory).all():
-        state.position[:] = retreated(target, position)
+        state.position[:] = retreat_from_boundary(target, position)
         state.energy[:] = target.calls.energy_gradient(*given)
     return state
 
@@ -767,7 +773,7 @@ def flight(
 
     One that bounces `DISPERSED` times ends there.
     """
-    piece = pointer(exits.exit_piece(target.problem.domain), exits.EXIT)
+    piece = pointer(exits.find_exit_function(target.problem.domain), exits.EXIT)
     free = without_force(plan)._replace(max_bounces=DISPERSED, exit=piece)
     state = init(target, plan, position)
     state.scratch[0], state.scratch[1] = position, velocity

@@ -505,7 +505,7 @@ def has_exits(domain: Domain) -> bool:
     return isinstance(domain, kinds)
 
 
-def exit_piece(domain: Domain) -> Piece:
+def find_exit_function(domain: Domain) -> Piece:
     """Piece of a domain; a polytope needs none, its faces come by their slacks."""
     if isinstance(domain, Ball):
         norms: dict[float, Piece]
@@ -519,7 +519,7 @@ def exit_piece(domain: Domain) -> Piece:
     return no_exit
 
 
-def turning_piece(domain: Domain) -> Piece | None:
+def find_rotation_exit(domain: Domain) -> Piece | None:
     """Piece of a domain for turning paths; None if their exits are not known."""
     known: dict[Piece, Piece] = {
         box_exit: turning_box_exit,
@@ -528,4 +528,4 @@ def turning_piece(domain: Domain) -> Piece | None:
         convex_exit: turning_convex_exit,
         l1_exit: turning_l1_exit,
     }
-    return known.get(exit_piece(domain))
+    return known.get(find_exit_function(domain))

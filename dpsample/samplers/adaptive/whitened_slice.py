@@ -64,7 +64,7 @@ from dpsample.samplers.chain import (
     new_state,
 )
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
-from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.errors import EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs
@@ -192,7 +192,7 @@ def synchronize(target, pieces, plan, state):
     state.energy[0] = target.k * (losses / data.num_records + penalty)
     state.memory[TOTAL] = total_at(target, pieces, plan, state, 0, 0.0)
     state.memory[AGE] = 0.0
-    return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
+    return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
 
 @kernel(counts_references=False)
@@ -228,7 +228,7 @@ def slide(target, pieces, plan, state, i, rng):
             gibbs.chord(target, plan.chord, theta, direction, ends)
             low, high = ends[0], ends[1]
         if not low < high:
-            return OK if low == high else PIECE_FAILED
+            return OK if low == high else FUNCTION_FAILED
         rise = rng.standard_exponential()
         left, right = first_interval(plan, theta, i, rise)
         left, right = max(left, low), min(right, high)
@@ -248,7 +248,7 @@ def slide(target, pieces, plan, state, i, rng):
         change += strength * (after - penalty)
         tries += 1
         if change != change:
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if phase == INSIDE:
             if change <= rise:
                 break
@@ -364,7 +364,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         directions=directions,
         columns=columns,
         center=center,
-        whiten=np.ascontiguousarray(mass.whitened(np.eye(target.dim)).T),
+        whiten=np.ascontiguousarray(mass.whiten_rows(np.eye(target.dim)).T),
         kinks=kinks,
         tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
         weight=weight * half,
@@ -386,12 +386,12 @@ def has_kinks(target: Gibbs) -> bool:
 
 def move_cost(target: Gibbs) -> float:
     """Multiply-adds of a move beside its evaluations, with a chord if it is dear."""
-    piece = exits.exit_piece(target.problem.domain)
+    piece = exits.find_exit_function(target.problem.domain)
     is_dear = piece in (exits.convex_exit, exits.l1_exit)
     return MOVE + target.problem.num_records + (CHORD * target.dim if is_dear else 0.0)
 
 
-def learned(
+def learn_axes(
     target: Gibbs,
     gaussian: GaussianFit,
     rng: np.random.Generator,
@@ -415,7 +415,7 @@ def learned(
     for width in WINDOWS:
         if passed + NUM_PILOTS * width * max(pace, sweep) > most:
             break
-        chain, mass = prepared(target, warm), warm.plan.mass
+        chain, mass = prepare_chain(target, warm), warm.plan.mass
         fill, stats = chain.runner(), np.empty((width, NUM_STATS))
         paths = np.empty((NUM_PILOTS, width, target.dim))
         for i, path in enumerate(paths):
@@ -425,7 +425,7 @@ def learned(
             passed += state.counts[RECORDS] + width * sweep
         pace = passed / (NUM_PILOTS * (2 * width - WINDOWS[0]))
         draws = paths[:, width // 4 :]
-        white = mass.whitened(draws - draws.mean(axis=(0, 1)))
+        white = mass.whiten_rows(draws - draws.mean(axis=(0, 1)))
         share = lag_share(with_squares(white))
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
@@ -498,11 +498,13 @@ class WhitenedSlice(Sampler):
         """Learn the axes by sweeps, or between walls by leaps of `BilliardHMC`."""
         self.require(target)
         by_sweeps = learns(target)
-        warm = learned(target, fit(target), rng) if by_sweeps else warm_up(target, rng)
-        return prepared(target, warm, self.num_steps)
+        warm = (
+            learn_axes(target, fit(target), rng) if by_sweeps else warm_up(target, rng)
+        )
+        return prepare_chain(target, warm, self.num_steps)
 
 
-def prepared(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
+def prepare_chain(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
     """Chain along the axes that a warm-up has learned."""
     return PreparedChain(
         target=target,

@@ -28,7 +28,7 @@ from dpsample.samplers.coordinate.coordinate_moves import (
     CoordinateWork,
     make_plan,
 )
-from dpsample.samplers.errors import DRAW_FAILED, OK, PIECE_FAILED
+from dpsample.samplers.errors import DRAW_FAILED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.line import HULL_SHAPE, NUM_KEPT, ON_LINE, TURN
 from dpsample.samplers.log_concave import draw_quadratic
@@ -251,7 +251,7 @@ def step(target, pieces, plan, state, rng):
         if not low < high:
             if low == high:
                 continue
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if plan.conditional == QUADRATIC:
             t = coordinate_moves.quadratic_move(
                 plan, theta, slopes, i, j, low, high, rng
@@ -291,7 +291,7 @@ def step(target, pieces, plan, state, rng):
         state.counts[chain.VALUES] += 1
         state.counts[chain.RECORDS] += target.data.num_records
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
-    return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
+    return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
 
 run = compile_run(step)

@@ -40,11 +40,11 @@ from dpsample.samplers.chain import (
     MetropolisPlan,
     PreparedChain,
     displace,
+    evaluate_gradient,
+    evaluate_proposal,
+    fill_with_normals,
     init,
     new_state,
-    normal_noise,
-    slope,
-    weigh,
 )
 from dpsample.samplers.errors import OK, raise_unless_ok
 from dpsample.samplers.metropolis import (
@@ -62,7 +62,7 @@ from dpsample.samplers.metropolis.laplace_independence import (
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import half_square
 from dpsample.samplers.metropolis.tilted_gibbs import log_acceptance, set_proposal_mean
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import MOST_TRIES, TangentPlan
+from dpsample.samplers.proximal.alternation import MAX_PROPOSALS, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -104,12 +104,12 @@ def white_shift(whiten, a, b, scale, difference, shift):
 @kernel
 def weigh_both(target, pieces, first, second, is_shared):
     """Energies at the proposals in scratch[1]; a shared one is evaluated once."""
-    energy = weigh(target, pieces, first, first.scratch[1])
+    energy = evaluate_proposal(target, pieces, first, first.scratch[1])
     if is_shared:
         copy_into(first.scratch[1], second.scratch[1])
         second.counts[PROPOSALS] += 1
         return energy, energy
-    return energy, weigh(target, pieces, second, second.scratch[1])
+    return energy, evaluate_proposal(target, pieces, second, second.scratch[1])
 
 
 @kernel
@@ -196,7 +196,7 @@ def couple_random_walks(target, pieces, plan, first, second, rng):
     """One coupled step; the first chain uses the numbers that it would use alone."""
     rank = plan.factor.shape[1]
     noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     shift, difference = first.scratch[2][:rank], first.scratch[3]
     white_shift(
@@ -232,7 +232,7 @@ def couple_crank_nicolson(target, pieces, plan, first, second, rng):
     noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
     origin, other_origin = first.scratch[2], second.scratch[2]
     white, shift = first.scratch[3][:rank], second.scratch[3][:rank]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     kept = math.sqrt(1.0 - plan.step * plan.step)
     log_ratio = first.energy[0] - half_square(plan, first.position, origin, white)
@@ -258,7 +258,9 @@ def evaluate(target, pieces, state):
     """Energy at the proposal in scratch[1], its gradient to scratch[2]."""
     status = gibbs.inside(target, pieces, state.scratch[1], state.work)
     if status == 1.0:
-        return slope(target, pieces, state, state.scratch[1], state.scratch[2])
+        return evaluate_gradient(
+            target, pieces, state, state.scratch[1], state.scratch[2]
+        )
     return np.inf if status == 0.0 else np.nan
 
 
@@ -273,7 +275,9 @@ def judge_langevin(plan, state, energy, threshold):
     log_ratio = mala.log_acceptance(
         plan, state, proposal, energy, gradient, white, drift
     )
-    return chain.settle_slope(state, proposal, energy, gradient, log_ratio, threshold)
+    return chain.decide_with_gradient(
+        state, proposal, energy, gradient, log_ratio, threshold
+    )
 
 
 def couple_langevin(target, pieces, plan, first, second, rng):
@@ -281,7 +285,7 @@ def couple_langevin(target, pieces, plan, first, second, rng):
     rank = plan.factor.shape[1]
     noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
     shift, drift = first.scratch[4][:rank], first.scratch[3]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     scale = math.sqrt(2.0 * plan.step)
     pace = plan.step / scale
@@ -319,7 +323,7 @@ def couple_independence(target, pieces, plan, first, second, rng):
     proposal, noise = first.scratch[1], first.scratch[0][: plan.factor.shape[1]]
     square = propose(plan, rng, noise, proposal)
     threshold = -rng.standard_exponential()
-    energy = weigh(target, pieces, first, proposal)
+    energy = evaluate_proposal(target, pieces, first, proposal)
     log_weight = -energy - log_proposal(plan, square)
     second.scratch[1][:] = proposal
     second.counts[PROPOSALS] += 1
@@ -342,8 +346,8 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
     fresh, shift = first.scratch[7][:rank], second.scratch[7][:rank]
     difference = first.scratch[1]
-    normal_noise(rng, noise)
-    normal_noise(rng, fresh)
+    fill_with_normals(rng, noise)
+    fill_with_normals(rng, fresh)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     scale = math.sqrt(plan.step)
     white_shift(plan.whiten, first.position, second.position, scale, difference, shift)
@@ -373,16 +377,16 @@ def couple_proximal(target, pieces, plan, whiten, first, second, rng, twins):
     """One coupled step; ``twins`` are two streams in the same fresh state."""
     noise, other = first.scratch[0], second.scratch[0]
     shift, difference = first.scratch[2], first.scratch[3]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     coin = rng.standard_exponential()
     metric, scale = plan.metric, math.sqrt(plan.metric.step)
     white_shift(whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
     displace(metric, first.position, noise, scale, first.scratch[1])
     displace(metric, second.position, other, scale, second.scratch[1])
-    code = alternation.conditional(target, pieces, plan, first, twins[0])
+    code = alternation.draw_given_y(target, pieces, plan, first, twins[0])
     if code == OK and not is_shared:
-        code = alternation.conditional(target, pieces, plan, second, twins[1])
+        code = alternation.draw_given_y(target, pieces, plan, second, twins[1])
     if is_shared:
         follow(first, second)
     return code, is_same(first.position, second.position)
@@ -419,7 +423,7 @@ class ProximalPair:
         numbers = prepared.metric.plan(prepared.trial.step)
         return cls(
             prepared=prepared,
-            plan=TangentPlan(numbers, prepared.metric.draw, MOST_TRIES),
+            plan=TangentPlan(numbers, prepared.metric.draw, MAX_PROPOSALS),
             whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
         )
 

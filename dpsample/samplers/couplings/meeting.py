@@ -83,7 +83,7 @@ class Coupled:
         """Draw from the initial law."""
         if self.init is not None:
             return self.init.copy()
-        return np.asarray(self.prepared.dispersed(rng))
+        return np.asarray(self.prepared.draw_start(rng))
 
     def alone(self, position: Array, rng: np.random.Generator, count: int) -> Array:
         """Draws of a single chain after a position."""

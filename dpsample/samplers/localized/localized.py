@@ -29,11 +29,11 @@ from dpsample.samplers.chain import (
     ChainState,
     Runner,
     Settings,
-    identity,
+    identify_target,
     new_state,
 )
 from dpsample.samplers.errors import (
-    PIECE_FAILED,
+    FUNCTION_FAILED,
     TEXTS,
     SamplingError,
     WorkLimitError,
@@ -184,7 +184,7 @@ def _user_failures(target: Gibbs) -> Iterator[None]:
     except Exception as error:
         if target.problem.loss.is_cached or isinstance(error, SamplingError):
             raise
-        raise SamplingError(TEXTS[PIECE_FAILED]) from error
+        raise SamplingError(TEXTS[FUNCTION_FAILED]) from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -495,7 +495,7 @@ class PreparedLocalized:
             self.target, where, memory=np.zeros(1 + MAX_KEPT * (self.target.dim + 1))
         )
 
-    def dispersed(self, rng: np.random.Generator) -> Array:
+    def draw_start(self, rng: np.random.Generator) -> Array:
         """Return the mode: no draw depends on the start."""
         del rng
         return self.mode.point.copy()
@@ -512,7 +512,7 @@ class PreparedLocalized:
             region.root,
             *(part for half in region.halves for part in half),
             *sizes,
-            *identity(self.target, self.mode.point),
+            *identify_target(self.target, self.mode.point),
         ]
 
     def runner(self) -> Runner:

@@ -24,7 +24,7 @@ from dpsample.numerics.vectors import (
 from dpsample.regularizers import Entropy
 from dpsample.samplers.errors import OK
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
-from dpsample.samplers.record_terms import Passed, passed
+from dpsample.samplers.record_terms import RecordSums, sum_over_records
 from dpsample.targets.gibbs import DomainGeometry, Gibbs, along, form_in
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
@@ -54,7 +54,7 @@ class Mode:
 
     point: Array  # (dim,)
     basis: Array  # (dim, m)
-    here: Passed  # sums over the records there, but the Gram matrix: at ``before``
+    here: RecordSums  # sums over the records there, but the Gram matrix: at ``before``
     before: Array | None  # (dim,): where weights phi'' were taken, close by; else none
     gram: Array  # (m, m): k times the mean of weights a_i a_i^T, in the basis
     gradient: Array  # (m,): g
@@ -81,7 +81,9 @@ def find(
     interior = target.problem.domain.interior_point(target.dim)
     point = interior if near is None else near.point
     is_known = near is not None and near.before is not None
-    here = near.here if near is not None and is_known else passed(target, point)
+    here = (
+        near.here if near is not None and is_known else sum_over_records(target, point)
+    )
     height, gradient = energy_at(target, mu, point, here)
     for _ in range(MAX_STEPS):
         if here.num_unbent or not np.isfinite(gradient).all():
@@ -101,7 +103,7 @@ def find(
         for _ in range(MAX_HALVINGS):
             trial = point + scale * (basis @ move)
             wants_gram = not (is_last and scale == 1.0)
-            there = passed(target, trial, wants_gram=wants_gram)
+            there = sum_over_records(target, trial, wants_gram=wants_gram)
             height, gradient = energy_at(target, mu, trial, there)
             # What rounding makes of the difference is far less than the last gain.
             enough = height - lowest <= -0.1 * scale * gain
@@ -112,7 +114,7 @@ def find(
             return None
         point, here = _settled(target, trial), there
         if point is not trial:
-            here = passed(target, point, wants_gram=wants_gram)
+            here = sum_over_records(target, point, wants_gram=wants_gram)
             height, gradient = energy_at(target, mu, point, here)
         if not wants_gram:
             break
@@ -127,7 +129,7 @@ def find(
 def find_slowly(target: Gibbs) -> Mode | None:
     """As `find`, by projected gradients: Newton may fail where r bends sharply."""
     point, _ = minimize(target, tolerance=SLOWLY)
-    here = passed(target, point)
+    here = sum_over_records(target, point)
     mode = _made(target, point, here, energy_at(target, target.mu, point, here)[1])
     if here.num_unbent or not np.isfinite(mode.gradient).all():
         return None
@@ -139,11 +141,11 @@ def find_slowly(target: Gibbs) -> Mode | None:
 
 def at(target: Gibbs, mu: float, point: Array) -> Mode:
     """Any point of the domain as x0, with all of its slope as residual."""
-    here = passed(target, point, wants_gram=False)
+    here = sum_over_records(target, point, wants_gram=False)
     return _made(target, point, here, energy_at(target, mu, point, here)[1])
 
 
-def _made(target: Gibbs, point: Array, here: Passed, gradient: Array) -> Mode:
+def _made(target: Gibbs, point: Array, here: RecordSums, gradient: Array) -> Mode:
     """Mode at a point of a pass."""
     geometry = target.geometry
     depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
@@ -164,7 +166,7 @@ def _made(target: Gibbs, point: Array, here: Passed, gradient: Array) -> Mode:
 
 
 def energy_at(
-    target: Gibbs, mu: float, point: Array, here: Passed
+    target: Gibbs, mu: float, point: Array, here: RecordSums
 ) -> tuple[float, Array]:
     """Energy k (F + mu r) at a point of a pass, and its slope in the basis."""
     per_record = target.k / target.home.num_records

@@ -22,8 +22,8 @@ from dpsample.problem.records import products_of
 from dpsample.regularizers import REG_VALUE, RegularizerParams
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
+    FUNCTION_FAILED,
     OK,
-    PIECE_FAILED,
     raise_unless_ok,
 )
 from dpsample.samplers.localized import columns
@@ -248,7 +248,7 @@ def count_alive(tries):
     for a in range(int(tries.progress[ALIVE])):
         i = tries.alive[a]
         if np.isnan(tries.excess[i]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if tries.excess[i] <= tries.budgets[i]:
             tries.alive[count] = i
             count += 1

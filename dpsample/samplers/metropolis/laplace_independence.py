@@ -37,10 +37,10 @@ from dpsample.samplers.chain import (
     PreparedChain,
     compile_run,
     displace,
+    fill_with_normals,
     new_state,
-    normal_noise,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
@@ -67,7 +67,7 @@ BatchHeader = record_dtype(
     num_inside=float,  # proposals inside the domain
     num_outside_after=float,  # proposals outside after the last one inside
 )
-HEADER_SIZE = len(BatchHeader)
+HEADER_SIZE = BatchHeader.itemsize // 8  # floats
 # A refill under way, which goes on after a pause.
 Refill = record_dtype(
     num_proposed=int,
@@ -237,7 +237,7 @@ def log_proposal(plan, square):
 @kernel(counts_references=False)
 def propose(plan, rng, noise, out):
     """Fill out with a proposal and return its whitened squared distance from c."""
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     scale = 1.0
     # A t vector is a normal one divided by sqrt(chi^2 / tail). Half of a chi^2 variable
     # with tail degrees of freedom is a gamma variable of shape tail / 2.
@@ -285,7 +285,7 @@ def refill(target, pieces, plan, state, rng):
         # The log weights were minus log q until now.
         state.own.log_weights[i] -= state.own.energies[i]
         if np.isnan(state.own.log_weights[i]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     return OK
 
 
@@ -308,7 +308,7 @@ def fill_batch(target, pieces, plan, state, rng):
         square = propose(plan, rng, state.own.noise, proposal)
         status = gibbs.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if status == 0.0:
             progress.num_outside += 1
             continue

@@ -20,14 +20,14 @@ from dpsample.samplers.chain import (
     PROPOSALS,
     ChainState,
     compile_run,
+    decide_with_gradient,
     displace,
+    evaluate_gradient,
+    fill_with_normals,
     new_state,
-    normal_noise,
-    retreated,
-    settle_slope,
-    slope,
+    retreat_from_boundary,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -80,7 +80,7 @@ def step(target, pieces, plan, state, rng):
     noise, proposal = state.scratch[NOISE][:rank], state.scratch[PROPOSAL]
     new_gradient, drift = state.scratch[NEW_GRADIENT], state.scratch[DRIFT]
     white = state.scratch[WHITE][:rank]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
     # x - tau C grad V + sqrt(2 tau) L z = x + scale L (z - tau / scale L^T grad V)
     subtract_gradient(plan, state.memory, plan.step / scale, noise)
@@ -91,12 +91,14 @@ def step(target, pieces, plan, state, rng):
     threshold = -rng.standard_exponential()
     status = gibbs.inside(target, pieces, proposal, state.work)
     if status != 1.0:
-        return OK if status == 0.0 else PIECE_FAILED
-    energy = slope(target, pieces, state, proposal, new_gradient)
+        return OK if status == 0.0 else FUNCTION_FAILED
+    energy = evaluate_gradient(target, pieces, state, proposal, new_gradient)
     log_ratio = log_acceptance(
         plan, state, proposal, energy, new_gradient, white, drift
     )
-    return settle_slope(state, proposal, energy, new_gradient, log_ratio, threshold)
+    return decide_with_gradient(
+        state, proposal, energy, new_gradient, log_ratio, threshold
+    )
 
 
 run = compile_run(step)
@@ -108,7 +110,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     gradient = target.gradient(position)
     # A regularizer such as the entropy has an infinite gradient on the boundary.
     if not np.isfinite(gradient).all():
-        position = retreated(target, position)
+        position = retreat_from_boundary(target, position)
         gradient = target.gradient(position)
     return new_state(target, position, memory=gradient, rows=NUM_ROWS)
 

@@ -44,9 +44,9 @@ from dpsample.samplers.chain import (
     ChainState,
     compile_run,
     new_state,
-    retreated,
+    retreat_from_boundary,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
@@ -282,7 +282,7 @@ def propose(plan, origin, origin_gradient, rng, noise, dual, out):
 
     ``noise`` and ``dual`` are scratch memory.
     """
-    chain.normal_noise(rng, out)
+    chain.fill_with_normals(rng, out)
     multiply_hessian_root(plan.mirror, origin, out, noise)
     map_to_dual(plan.mirror, origin, dual)
     scale = math.sqrt(2.0 * plan.step)
@@ -304,13 +304,13 @@ def step(target, pieces, plan, state, rng):
     if status == 0.0 or not is_inside:
         return OK
     if np.isnan(status):
-        return PIECE_FAILED
-    energy = chain.slope(target, pieces, state, proposal, new_gradient)
+        return FUNCTION_FAILED
+    energy = chain.evaluate_gradient(target, pieces, state, proposal, new_gradient)
     drop_last_coordinate(plan.mirror, new_gradient)
     log_ratio = state.energy[0] - energy
     log_ratio += log_proposal(plan, proposal, new_gradient, position, dual, new_dual)
     log_ratio -= log_proposal(plan, position, gradient, proposal, dual, new_dual)
-    return chain.settle_slope(
+    return chain.decide_with_gradient(
         state, proposal, energy, new_gradient, log_ratio, threshold
     )
 
@@ -322,7 +322,7 @@ def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
     """Return a new state at a position, which is moved off the boundary."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not map_to_dual(plan.mirror, point, scratch):
-        point = retreated(target, point)
+        point = retreat_from_boundary(target, point)
     gradient = target.gradient(point)
     drop_last_coordinate(plan.mirror, gradient)
     return new_state(target, point, memory=gradient, rows=NUM_ROWS)

@@ -21,7 +21,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run, normal_noise, walk
+from dpsample.samplers.chain import compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
@@ -45,7 +45,7 @@ def fill_noise(p, rng, noise):
     their norm, have the cone measure.
     """
     if p == 2.0:
-        normal_noise(rng, noise)
+        fill_with_normals(rng, noise)
         return
     squared_radius, power_sum, norm = 0.0, 0.0, 1.0
     for j in range(noise.shape[0]):

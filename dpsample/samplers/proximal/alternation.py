@@ -45,15 +45,15 @@ from dpsample.samplers.chain import (
     ChainState,
     compile_run,
     displace,
+    fill_with_normals,
     new_state,
-    normal_noise,
 )
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
     DRAW_FAILED,
     EXHAUSTED,
+    FUNCTION_FAILED,
     OK,
-    PIECE_FAILED,
 )
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -266,7 +266,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         return OK
     is_inside = gibbs.inside(target, pieces, mean, state.work)
     if np.isnan(is_inside):
-        return PIECE_FAILED
+        return FUNCTION_FAILED
     if is_inside == 0.0:
         a, b = state.scratch[NOISE], state.scratch[DIRECTION]
         if plan.halfspace == BALL_HALFSPACE:
@@ -274,7 +274,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         else:
             set_projected_halfspace(target, pieces, plan, mean, support, a, b)
         if np.isnan(support.normal[0]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     return OK
 
 
@@ -354,7 +354,7 @@ def compile_draw_given_y(
             gibbs.project(target, pieces, state.scratch[Y], w)
             value = tangent_at(target, pieces, plan, state, w, gradient)
             if not np.isfinite(value):
-                return PIECE_FAILED
+                return FUNCTION_FAILED
             set_envelope_mean(plan.metric, state.scratch[Y], w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
@@ -377,7 +377,7 @@ def compile_draw_given_y(
                 progress.num_proposals += 1
                 state.counts[chain.PROPOSALS] += 1
                 if np.isnan(status):
-                    return PIECE_FAILED
+                    return FUNCTION_FAILED
                 if status == NO_DRAW:
                     return DRAW_FAILED
                 if status == 0.0:
@@ -401,7 +401,7 @@ def compile_draw_given_y(
 
 def evaluate_tangent(target, pieces, plan, state, w, gradient):
     """Return U at w, and fill its gradient."""
-    return chain.slope(target, pieces, state, w, gradient)
+    return chain.evaluate_gradient(target, pieces, state, w, gradient)
 
 
 @kernel(counts_references=False)
@@ -424,7 +424,7 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
     set_difference(state)
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, product)
     if not np.isfinite(gap):
-        return -PIECE_FAILED
+        return -FUNCTION_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
@@ -468,7 +468,7 @@ draw_given_y = compile_draw_given_y(evaluate_tangent, check_proposal)
 def draw_y(metric, state, rng):
     """Draw y given x into its scratch row."""
     noise, deviation = state.scratch[Y_NOISE], np.sqrt(metric.step)
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     displace(metric, state.position, noise, deviation, state.scratch[Y])
 
 

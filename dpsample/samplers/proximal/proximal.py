@@ -24,7 +24,13 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.problem.homes import InMemory
 from dpsample.samplers import chain, errors, gaussian_fit
-from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identity
+from dpsample.samplers.chain import (
+    ChainState,
+    Runner,
+    Settings,
+    compile_filler,
+    identify_target,
+)
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, metric, screened, thinned
 from dpsample.samplers.proximal.alternation import (
@@ -120,14 +126,14 @@ def _filler(
     bounds: Bounds,
     max_proposals: int,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
-    """Return a function that fills draws, as `chain.filler`, for one of the oracles."""
+    """Return a function that fills draws with one of the oracles."""
     run = alternation.run
     if isinstance(bounds, thinned.Bounds):
         run = thinned.run
     elif isinstance(bounds, Screen):
         run = screened.run
     tangent = TangentPlan(plan, option.draw, max_proposals, bounds or ())
-    return filler(run, option.numbers(target), target.pieces, tangent)
+    return compile_filler(run, option.numbers(target), target.pieces, tangent)
 
 
 class Pilot:
@@ -493,14 +499,19 @@ class PreparedProximal:
         """Return all arrays and numbers of the chain, for a checkpoint's identity."""
         plan = self.metric.plan(self.trial.step)
         tests = self.bounds or ()
-        return [*plan, *tests, self.metric.name, *identity(self.target, self.start)]
+        return [
+            *plan,
+            *tests,
+            self.metric.name,
+            *identify_target(self.target, self.start),
+        ]
 
     def init(self, position: Array | None = None) -> ChainState:
         """Return a new chain at a position of the domain, by default the start."""
         where = self.start if position is None else position
         return _init(self.target, where, self.bounds)
 
-    def dispersed(self, rng: np.random.Generator) -> Array:
+    def draw_start(self, rng: np.random.Generator) -> Array:
         """Return the start, because the proof is for chains from there."""
         del rng
         return self.start.copy()

@@ -28,7 +28,7 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.problem import records
 from dpsample.samplers import record_terms
 from dpsample.samplers.chain import GRADIENTS, RECORDS, ChainState, compile_run
-from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED, NoCertificate
+from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK, NoCertificate
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import (
     DIFFERENCE,
@@ -93,7 +93,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     """
     state = alternation.init(target, position)
     work = ThinnedWork(
-        support=Support.unused(position.size),
+        support=Support.empty(position.size),
         draw=np.zeros(1, ConditionalDraw),
         tests=np.zeros(1, RecordTests),
         tangents=np.empty((3, target.problem.num_records)),
@@ -118,7 +118,7 @@ def fill_tangents(target, pieces, w, state, gradient):
             data.loss_params, values, data.response[start:stop], slopes, state.work.out
         )
         if np.isnan(state.work.out[0]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         records.add_transposed(data, slopes, start, stop, state.work.vector, gradient)
     regularizer_gradient = state.scratch[REGULARIZER_GRADIENT]
     regularizer_gradient[:] = np.nan
@@ -128,7 +128,7 @@ def fill_tangents(target, pieces, w, state, gradient):
         gradient[j] *= target.k / data.num_records
         gradient[j] += regularizer_gradient[j]
         if not np.isfinite(gradient[j]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     state.counts[GRADIENTS] += 1
     state.counts[RECORDS] += data.num_records
     return OK
@@ -176,7 +176,7 @@ def begin_tests(target, pieces, plan, bounds, state, rng):
         square += difference[j] * difference[j]
     gap, slack = regularizer_gap(target, pieces, plan, state, proposal, w, difference)
     if np.isnan(gap):
-        return -PIECE_FAILED
+        return -FUNCTION_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
     if rng.standard_exponential() < gap:
@@ -200,7 +200,7 @@ def run_tests(target, pieces, state, rng):
         gap, slack = record_gap(target, pieces, state, proposal, i)
         state.counts[RECORDS] += 1
         if not -slack <= gap <= end + slack:
-            return -PIECE_FAILED if np.isnan(gap) else -BOUND_VIOLATED
+            return -FUNCTION_FAILED if np.isnan(gap) else -BOUND_VIOLATED
         # The record fails with probability g_i / B.
         if end * rng.random() < gap:
             return 0

@@ -19,7 +19,7 @@ from dpsample.problem.records import Data
 from dpsample.problem.sources import filed
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.localized import mode
-from dpsample.samplers.record_terms import passed
+from dpsample.samplers.record_terms import sum_over_records
 from dpsample.targets.gibbs import (
     Gibbs,
     as_rows,
@@ -139,7 +139,7 @@ def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
 def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
     """Gradient and Hessian of the energy in the basis of the domain's hull."""
     basis = target.geometry.basis
-    here = passed(target, theta)
+    here = sum_over_records(target, theta)
     bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
     inner = mode.in_basis(target, here.gram, basis)
     inner += target.k * form_in(bend, basis)

@@ -29,12 +29,12 @@ from dpsample.samplers import record_terms
 from dpsample.samplers.chain import (
     PROPOSALS,
     RECORDS,
+    accept_or_reject,
     compile_run,
     displace,
-    normal_noise,
-    settle,
+    fill_with_normals,
 )
-from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
+from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
@@ -99,7 +99,7 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
     position, data = state.position, target.data
     size = plan.bound * norm_along(proposal, proposal, 0.0, position, plan.p)
     if not size < np.inf:
-        return PIECE_FAILED, np.nan
+        return FUNCTION_FAILED, np.nan
     control = state.work.control
     if control[STAGE] == 0.0:
         control[NUM_LEFT] = num_drawn(rng, poisson_rate(plan, size))
@@ -111,7 +111,7 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
         state.counts[RECORDS] += 2
         if np.isnan(change):
-            return PIECE_FAILED, np.nan
+            return FUNCTION_FAILED, np.nan
         if abs(change) > size + slack:
             return BOUND_VIOLATED, np.nan
         change = min(max(change, -size), size)
@@ -127,14 +127,14 @@ def step(target, pieces, plan, state, rng):
     """One proposal and its accept test."""
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
     if state.work.control[STAGE] == 0.0:
-        normal_noise(rng, noise)
+        fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[PROPOSALS] += 1
         status = gibbs.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK
         if np.isnan(status):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     code, log_ratio = log_ratio_of_records(target, pieces, plan, state, proposal, rng)
     if code != OK:
         return code
@@ -142,7 +142,7 @@ def step(target, pieces, plan, state, rng):
     after = gibbs.regularizer(target, pieces, proposal, state.work)
     log_ratio += target.k * target.mu * (before - after)
     # The energy of the new position is not known: no pass over the records is made.
-    return settle(state, proposal, np.nan, log_ratio, rng)
+    return accept_or_reject(state, proposal, np.nan, log_ratio, rng)
 
 
 run = compile_run(step)
@@ -156,7 +156,7 @@ def change_bound(target: Gibbs) -> tuple[float, float]:
     """
     facts: PublicFacts = target.problem.facts
     if facts.is_matrix or facts.row_norm == 2.0:
-        return target.k * record_terms.lipschitz(target), 2.0
+        return target.k * record_terms.lipschitz_bound(target), 2.0
     p = dual(facts.row_norm)
     return target.k * target.problem.lipschitz(p), p
 
