@@ -33,7 +33,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import DRAW_FAILED, EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
-from dpsample.samplers.proximal.restricted import (
+from dpsample.samplers.proximal.ball_gaussian import (
     gaussian_in_ball,
     gaussian_in_box,
     tilted_in_ball,

@@ -62,11 +62,8 @@ from dpsample.samplers.proximal.alternation import (
     SUPPORT,
     ProximalPlan,
 )
-from dpsample.samplers.proximal.restricted import (
-    draw_lp,
-    gaussian_in_ball,
-    gaussian_in_box,
-)
+from dpsample.samplers.proximal.ball_gaussian import gaussian_in_ball, gaussian_in_box
+from dpsample.samplers.proximal.lp_tilt import draw_lp
 from dpsample.targets.gibbs import Gibbs, Target
 
 # Arguments: body, regularizer, plan, mean, support, scratch, rng, out.
