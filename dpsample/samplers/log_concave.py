@@ -45,8 +45,8 @@ class Envelope(NamedTuple):
     mode: float
     base: float  # energy at the mode
     left: float  # width of the plateau to the left of the mode
-    left_rise: float  # of the energy above the base, at the end of the plateau
-    left_slope: float  # of the energy, away from the mode
+    left_rise: float  # rise of the energy above the base, at this end of the plateau
+    left_slope: float  # its derivative there, away from the mode
     right: float
     right_rise: float
     right_slope: float
@@ -469,8 +469,8 @@ def log_mass(slope, curvature, width):
     left = log_rising_mass(0.0, curvature, lowest)
     right = log_rising_mass(0.0, curvature, width - lowest)
     top = max(left, right)
-    both = top + math.log(math.exp(left - top) + math.exp(right - top))
-    return both + 0.5 * slope * slope / curvature
+    log_total = top + math.log(math.exp(left - top) + math.exp(right - top))
+    return log_total + 0.5 * slope * slope / curvature
 
 
 @kernel(counts_references=False)

@@ -567,7 +567,7 @@ def _in_constant_time(
             "a sparse matrix",
             "How many numbers are not 0 would show: pass features.toarray().",
         )
-    chosen = timed.plan(mechanism, work)
+    chosen = timed.new_plan(mechanism, work)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(chosen), clip_rows=problem.clip_rows, seeded=seed is not None
     )

@@ -93,8 +93,8 @@ class Chord(NamedTuple):
     half: float  # q
     above: float  # A - q
     log_mass: float  # log M, or log M + (A - q)^2 / 2 if the mean is outside the ball
-    near: float  # hazard at the end next to the mean
-    far: float  # hazard at the other end
+    near_hazard: float  # hazard at the end next to the mean
+    far_hazard: float  # hazard at the other end
 
 
 @kernel(counts_references=False)
@@ -333,7 +333,7 @@ def _new_chord(ball, across):
             log_mass = log_rising_mass(above, 1.0, 2.0 * half)
         else:
             log_mass = log_mills(above)
-        near = math.exp(-log_mass)
+        near_hazard = math.exp(-log_mass)
         log_mass -= square if depth >= 0.0 else 0.0
     else:
         end = _ROOT_HALF * (half + distance)
@@ -343,9 +343,9 @@ def _new_chord(ball, across):
         else:
             mass = math.erf(-_ROOT_HALF * above) + math.erf(end)
         log_mass = math.log(_ROOT_HALF_PI * mass) + (0.0 if depth >= 0.0 else square)
-        near = math.exp(-square) / (_ROOT_HALF_PI * mass)
-    far = near * math.exp(-drop) if drop < _NEGLIGIBLE else 0.0
-    return Chord(half, above, log_mass, near, far)
+        near_hazard = math.exp(-square) / (_ROOT_HALF_PI * mass)
+    far_hazard = near_hazard * math.exp(-drop) if drop < _NEGLIGIBLE else 0.0
+    return Chord(half, above, log_mass, near_hazard, far_hazard)
 
 
 @kernel(counts_references=False)
@@ -354,10 +354,12 @@ def _slopes(order, ball, across, chord):
 
     ``order`` is n.
     """
-    half, hazard = chord.half, chord.near + chord.far
+    half, hazard = chord.half, chord.near_hazard + chord.far_hazard
     # H' = M'' / M - H^2, which is not positive.
     hazard_slope = (
-        chord.above * chord.near - (half + ball.distance) * chord.far - hazard * hazard
+        chord.above * chord.near_hazard
+        - (half + ball.distance) * chord.far_hazard
+        - hazard * hazard
     )
     radial = order / across if order > 0.0 else 0.0
     ratio = across / half

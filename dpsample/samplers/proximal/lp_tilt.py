@@ -3,7 +3,7 @@ r"""Exact draws of a Gaussian times a squared l_q norm, in a box and an l_r ball
 
 With u = x - center, S = sum |u_i|^q and A = sum |u_i|^r the density is
 
-    e^{-(kappa / 2) S^(2/q)} N(u; v, variance I)    where A <= bound, lower <= u <= upper.
+    e^{-(kappa / 2) S^(2/q)} N(u; v, variance I),    A <= bound, lower <= u <= upper.
 
 **Products.** S^(2/q) is convex in S, so a tangent at S0 is below it. With its slope
 b = (kappa / q) S0^(2/q - 1) and a constant c >= 0, proposals come from e^{-b S - c A}

@@ -163,7 +163,7 @@ class SeriesPlan(NamedTuple):
 class SeriesWork(NamedTuple):
     """Memory of a chain in addition to its state."""
 
-    support: Support  # of the inner draw
+    support: Support  # support of the inner draw
     progress: NDArray[np.void]  # one record of `SeriesStep`
     meter: NDArray[np.void]  # one record of `OvershootMeter`, a view of the memory
 
