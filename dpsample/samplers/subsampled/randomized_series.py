@@ -339,7 +339,7 @@ class RandomizedSeries(Sampler):
         """Return the schedule of the user's step, or the default one."""
         if self.step_size is None:
             return bounds.schedule(self.error)
-        return bounds.given(self.step_size, self.error)
+        return bounds.schedule_for_step(self.step_size, self.error)
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Find the mode, the constants and the step."""
