@@ -89,7 +89,9 @@ def noisy_sgd(claim, *, is_poisson):
         law = {"sampling_rate": batch / n, "relation": REPLACE}
         return exact(claim, curves.poisson(**law, **step))
     sizes = {"batch": batch, "num_records": n}
-    pairs = [curves.repeated(p, **sizes, **step) for p in ("(2r, 0)", "(+r, -r)")]
+    pairs = [
+        curves.with_replacement(p, **sizes, **step) for p in ("(2r, 0)", "(+r, -r)")
+    ]
     return Truth(claim, lambda factor: max(pair(factor) for pair in pairs))
 
 
@@ -165,7 +167,7 @@ def shuffled(claim, *, has_second_log):
     return Truth(
         claim,
         curves.gaussian(2.0 / (noise * math.sqrt(n)), claim.delta),
-        curves.shuffled(noise, **law),
+        curves.shuffle(noise, **law),
         lambda: curves.shuffled_noise(claim.epsilon, **law) / noise,
     )
 

@@ -6,8 +6,8 @@ most 2 C / (n lambda). That holds for generalized linear models, whose clipped g
 is the gradient of another convex loss. It fails for other convex smooth losses (erratum
 gradient-E15, privacy-9), as this instance in the plane shows.
 
-The records are f(w) = (w - c)^T A (w - c) / 2 with A = [[.5, -+.45], [-+.45, .5]],
-eigenvalues .05 and .95: narrow valleys at 45 degrees through the four corners c =
+The records are f(w) = (w - c)^T A (w - c) / 2 with A = [[0.5, -+0.45], [-+0.45, 0.5]],
+eigenvalues 0.05 and 0.95: narrow valleys at 45 degrees through the four corners c =
 (+-12, +-18). A clipped gradient is C A (w - c) / |A (w - c)|, whose Jacobian is the
 rank-one t (A t)^T C / |g|, t orthogonal to the gradient g: not symmetric, and the sum
 over the two valley directions has determinant (t_1 x t_2)(A_1 t_1 x A_2 t_2) < 0. So
@@ -44,7 +44,6 @@ RIDGE = 0.01
 CORNERS = np.array([(12.0, 18.0), (12.0, -18.0), (-12.0, 18.0), (-12.0, -18.0)])
 # The record that differs: f(w) = |w - (0, +-100)|^2 / 2.
 LAST = 100.0
-LEAST_STEP = 0.01  # the number of steps grows as they get shorter
 
 
 def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
@@ -77,7 +76,8 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
     5.36 -5.36
     """
     check.instance(bool, neighbor=neighbor)
-    check.at_least(LEAST_STEP, step_size=step_size)
+    # A lower limit, because the number of steps is inverse to their size.
+    check.at_least(0.01, step_size=step_size)
     if step_size > 1.0:
         check.fail("step_size", "<= 1", step_size, "The losses are 1-smooth.")
     return _descend(neighbor, float(step_size)).copy()
@@ -133,7 +133,7 @@ def printed_release(
     epsilon: float,
     delta: float,
 ) -> Array:
-    """Independent outputs of one phase of Algorithm 3, with the noise as printed.
+    """Independent outputs of one phase of Algorithm 3, with the noise as published.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from dpsample.core.streams import streams
 from dpsample.datasets.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 from dpsample.tables.read import Dataset
 
-LARGEST_GROWTH = 250.0  # constants of faster growth overflow
+MAX_GROWTH = 250.0  # constants of faster growth overflow
 
 
 @check.plain
@@ -46,13 +46,13 @@ def growth_constant(exponent: float) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    check.half_open(2.0, LARGEST_GROWTH, exponent=exponent)
+    check.half_open(2.0, MAX_GROWTH, exponent=exponent)
 
     def ratio(x: float) -> float:
         above = (abs(x) ** exponent - 1.0) / exponent - (x - 1.0)
         return float(above / abs(x - 1.0) ** exponent)
 
-    # The minimum is at some x < 0; beyond -10 the ratio only climbs towards 1/theta.
+    # The minimum is at some x < 0. Beyond -10 the ratio only climbs towards 1/theta.
     lowest = minimize_scalar(
         ratio, bounds=(-10.0, 0.0), method="bounded", options={"xatol": 1e-10}
     )
@@ -81,8 +81,8 @@ class GrowthRegression:
         true = np.asarray(self.dataset.theta)
         w = check.array("theta", theta, shape=true.shape)
         with np.errstate(over="ignore"):
-            far = np.linalg.norm(w - true)
-            return float(self.constant * far**self.exponent)
+            distance = np.linalg.norm(w - true)
+            return float(self.constant * distance**self.exponent)
 
 
 @check.plain
@@ -128,7 +128,7 @@ def growth_regression(
     2.142857
     """
     check.sides(num_records=num_records, dim=dim)
-    check.open_interval(0.0, LARGEST_GROWTH, exponent=exponent)
+    check.open_interval(0.0, MAX_GROWTH, exponent=exponent)
     check.positive(signal=signal)
     check.one_of(("sphere", "gaussian"), law=law)
     rng = streams(seed, 1)[0]
@@ -168,7 +168,7 @@ class HardInstance:
     exponent : float
         theta.
     radius : float
-        Of the l2 ball about 0 that is the domain.
+        Radius of the domain, an l2 ball about 0.
     reference : float
         The lower bound's rate, without its constant.
     """
@@ -229,7 +229,7 @@ def rare_records(
 
     :math:`X = p^{-1/k} \frac{r}{2\sqrt d} v` with probability :math:`p = \min(1,
     \frac{\sqrt d}{n\sqrt\rho})`, v a random sign vector: Xu et al. (arXiv 2026),
-    Theorem 4. The domain has radius :math:`\|E X\|^{1/(\theta-1)}`; the printed one
+    Theorem 4. The domain has radius :math:`\|E X\|^{1/(\theta-1)}`. The published one
     breaks the moment bound (gradient-E18).
 
     Parameters
@@ -261,12 +261,12 @@ def rare_records(
     rate = min(1.0, math.sqrt(dim) / (num_records * math.sqrt(rho)))
     signs = np.where(rng.random(dim) < 0.5, -1.0, 1.0)
     spike = rate ** (-1.0 / order) * moment / (2.0 * math.sqrt(dim)) * signs
-    chosen = rng.random(num_records) < rate
+    is_large = rng.random(num_records) < rate
     size = float(np.linalg.norm(rate * spike))
     scale = math.sqrt(dim) / (num_records * math.sqrt(rho))
     conjugate = exponent / (exponent - 1.0)
     return HardInstance(
-        records=chosen[:, None] * spike,
+        records=is_large[:, None] * spike,
         mean=rate * spike,
         exponent=float(exponent),
         radius=size ** (1.0 / (exponent - 1.0)),
@@ -327,8 +327,8 @@ def tilted_signs(
         records, mean = size * signs * sides, size * delta * signs
     else:
         size = 0.5 * moment
-        chosen = np.arange(dim) == rng.integers(dim, size=num_records)[:, None]
-        records, mean = size * signs * sides * chosen, size * delta / dim * signs
+        is_coordinate = np.arange(dim) == rng.integers(dim, size=num_records)[:, None]
+        records, mean = size * signs * sides * is_coordinate, size * delta / dim * signs
     return HardInstance(
         records=records,
         mean=mean,

@@ -47,7 +47,7 @@ def _draw(
 
 
 def noise_of(rng: np.random.Generator, number: int, degrees: float) -> Array:
-    """Student noise; with infinite degrees of freedom it is Gaussian."""
+    """Student noise. With infinite degrees of freedom it is Gaussian."""
     noise = rng.standard_normal(number)
     if math.isfinite(degrees):
         noise = noise / np.sqrt(rng.chisquare(degrees, number) / degrees)
@@ -185,7 +185,7 @@ def regression(
     noise : float
         Scale s of the noise.
     degrees : float
-        Degrees of freedom of Student noise; infinity stands for a Gaussian.
+        Degrees of freedom of Student noise. Infinity stands for a Gaussian.
     response_bound : float or None
         Bound of abs(response); None leaves the tails as they are.
 
@@ -236,12 +236,12 @@ def heavy_tailed_regression(
 
     Ten coefficients are -1 or 1 at random (ours: the paper says ``+-1``), the others
     are 0. Features are standard normal (ours: not stated in the paper), their columns
-    scaled to one norm; errors have ``degrees`` degrees of freedom.
+    scaled to one norm. Errors have ``degrees`` degrees of freedom.
 
     Parameters
     ----------
     num_records, dim : int
-        Shape of the features; at least 10 columns.
+        Shape of the features. At least 10 columns.
     seed : int
         Same seed, same records.
     degrees : float
@@ -307,7 +307,7 @@ def heavy_tailed_logistic(
     Returns
     -------
     Dataset
-        With labels -1 and 1; entries are at most the columns' norm.
+        With labels -1 and 1. Entries are at most the columns' norm.
 
     Raises
     ------

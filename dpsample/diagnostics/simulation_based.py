@@ -21,8 +21,8 @@ from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.laws import POWER, threshold
 from dpsample.losses import Linear
-from dpsample.problem.homes import InMemory
 from dpsample.problem.problem import Problem
+from dpsample.problem.storage import MemoryStorage
 from dpsample.running.progress import with_line
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
@@ -273,7 +273,7 @@ def relabeled(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
     noise = rng.logistic(size=len(margins))
     problem = copy.copy(target.problem)
     labels = np.where(noise < margins, 1.0, -1.0)
-    problem.home = InMemory(data._replace(response=labels))
+    problem.storage = MemoryStorage(data._replace(response=labels))
     return Gibbs(problem, k=target.k, mu=target.mu, regularizer=target.regularizer)
 
 

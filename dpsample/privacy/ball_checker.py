@@ -8,7 +8,7 @@ counts every rounding, and the precision is doubled until an inequality is decid
 
 What is proved: that the sensitivity follows from the listed facts, gdp from it, delta
 from gdp (Balle and Wang 2018, equation (6)), and that gamma fits into the rest of
-delta; of events, that their delta at the stated epsilon is at most the stated one, and
+delta. Of events, that their delta at the stated epsilon is at most the stated one, and
 for noise on a query and noisy steps on all records that the listed noise has the event.
 What else is stated is not looked at; `unchecked` lists it.
 """
@@ -34,10 +34,16 @@ Ball = Any  # arb
 Lines = list[tuple[str, str, str]]  # name, left side and right side
 
 REGISTRY = Path(__file__).with_name("certificates") / "registry.toml"
-FIRST_BITS, MOST_BITS = 64, 1 << 14
+# Bits of precision, doubled from the first to the second number.
+FIRST_BITS = 64
+MAX_BITS = 1 << 14
 SMALLEST_NORMAL = 2.0**-1022
-AGREEMENT = 1e-9  # of numbers that are stated twice, for the reader
-DRAW, EVENT = "dpsample certificate 2", "dpsample event certificate 2"
+# Relative difference that is allowed between numbers that are stated for the reader
+# and the same numbers as they follow from the facts.
+AGREEMENT = 1e-9
+# Formats of certificates and answers.
+DRAW = "dpsample certificate 2"
+EVENT = "dpsample event certificate 2"
 RELEASE = "dpsample-release-3"
 FIT = "dpsample-fit-1"
 DRAW_FIELDS = set(
@@ -107,7 +113,8 @@ OPTIONS = {
 OPTION = rf"(?:[a-z0-9_]+={VALUE}|wall_loss=[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\))"
 CALL = re.compile(rf"([A-Za-z]+)\((?:{OPTION}(?:, {OPTION})*)?\)")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
-NAME, WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*"), re.compile(r"[A-Za-z0-9_.+-]{1,40}")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 
 
 class NotProved(ValueError):
@@ -147,17 +154,17 @@ def prove(text: str) -> Lines:
         raise ImportError(
             "checker='ball' needs python-flint: pip install 'dpsample[verify]'."
         )
-    content = _read(text)
+    content = _parse_json(text)
     before = ctx.prec
     try:
         if content.get("format") in (RELEASE, FIT):
             names = "format theta feature_names encoding certificate digest"
-            _need(set(content) == set(names.split()), "the answer has other fields")
+            _require(set(content) == set(names.split()), "the answer has other fields")
             _check_binding(content)
             content = content["certificate"]
         kind = content.get("format")
-        _need(kind in (DRAW, EVENT), f"format {kind!r} is unknown")
-        return _draw(content) if kind == DRAW else _event(content)
+        _require(kind in (DRAW, EVENT), f"format {kind!r} is unknown")
+        return _prove_draw(content) if kind == DRAW else _prove_event(content)
     except NotProved:
         raise
     except (
@@ -174,9 +181,9 @@ def prove(text: str) -> Lines:
         ctx.prec = before
 
 
-def unchecked(text: str) -> list[str]:
+def list_unchecked(text: str) -> list[str]:
     """Return what `prove` takes as stated in a certificate that it proves."""
-    content = _read(text)
+    content = _parse_json(text)
     is_answer = "certificate" in content
     left = ["where theta lies: domain and public grid"] if is_answer else []
     kind = content.get("certificate", content).get("kind", "draw")
@@ -197,22 +204,22 @@ def _fail(reason: str) -> NoReturn:
     raise NotProved(f"Not proved: {reason}.")
 
 
-def _need(holds: bool, reason: str) -> None:
+def _require(holds: bool, reason: str) -> None:
     if not holds:
         _fail(reason)
 
 
-def _read(text: str) -> Json:
+def _parse_json(text: str) -> Json:
     """Content of JSON that has one reading."""
 
     def once(pairs: list[tuple[str, Any]]) -> Json:
-        _need(len(dict(pairs)) == len(pairs), "a key is repeated")
+        _require(len(dict(pairs)) == len(pairs), "a key is repeated")
         return dict(pairs)
 
     def shortest(kind: type) -> Callable[[str], Any]:
         def number(digits: str) -> Any:
             is_short = len(digits) <= 40 and repr(kind(digits)) == digits
-            _need(is_short, f"{digits[:40]} is not written as Python writes it")
+            _require(is_short, f"{digits[:40]} is not written as Python writes it")
             return kind(digits)
 
         return number
@@ -227,16 +234,18 @@ def _read(text: str) -> Json:
         )
     except (json.JSONDecodeError, TypeError, RecursionError):
         _fail("the text is not JSON")
-    _need(isinstance(content, dict), "the text is no certificate")
-    found: Json = content
-    return found
+    _require(isinstance(content, dict), "the text is no certificate")
+    certificate: Json = content
+    return certificate
 
 
-def _number(value: Any, name: str, *, zero: bool = False) -> float:
+def _float(value: Any, name: str, *, zero: bool = False) -> float:
     """Return a stated float: positive and normal, or 0 where that is allowed."""
-    _need(isinstance(value, float), f"{name} is no float")
+    _require(isinstance(value, float), f"{name} is no float")
     is_normal = SMALLEST_NORMAL <= value < math.inf
-    _need(is_normal or (zero and value == 0.0), f"{name} = {value!r} is out of range")
+    _require(
+        is_normal or (zero and value == 0.0), f"{name} = {value!r} is out of range"
+    )
     return float(value)
 
 
@@ -245,18 +254,18 @@ def _exponent(value: Any) -> Ball:
     if value == "inf":
         return arb(0)
     is_number = isinstance(value, float | int) and not isinstance(value, bool)
-    _need(is_number and value >= 1, f"{value!r} is no exponent")
+    _require(is_number and value >= 1, f"{value!r} is no exponent")
     return 1 / arb(value)
 
 
-def _ball(value: Any, name: str) -> Ball:
+def _bound(value: Any, name: str) -> Ball:
     """Return a declared bound, >= 0 and finite."""
     is_number = isinstance(value, float | int) and not isinstance(value, bool)
-    _need(is_number and 0 <= value < math.inf, f"{name} = {value!r} is no bound")
+    _require(is_number and 0 <= value < math.inf, f"{name} = {value!r} is no bound")
     return arb(value)
 
 
-def _sha(content: object) -> str:
+def _sha256(content: object) -> str:
     text = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -264,14 +273,16 @@ def _sha(content: object) -> str:
 def _check_binding(release: Json) -> None:
     """Check that a release's digest binds theta, names, encoding and certificate."""
     theta = release["theta"]
-    _need(all(isinstance(x, float) for x in theta), "theta is no list of floats")
+    _require(all(isinstance(x, float) for x in theta), "theta is no list of floats")
     bound = {
         "certificate": release["certificate"]["digest"],
         "encoding": release["encoding"],
         "feature_names": release["feature_names"],
         "theta": [x.hex() for x in theta],
     }
-    _need(release["digest"] == _sha(bound), "theta and certificate are not one release")
+    _require(
+        release["digest"] == _sha256(bound), "theta and certificate are not one release"
+    )
 
 
 # What both kinds of certificates share.
@@ -283,56 +294,62 @@ def _registry() -> Json:
         return tomllib.load(file)
 
 
-def _check_words(c: Json, kind: Json, theorems: list[list[str]], rest: Json) -> None:
+def _check_identifiers(
+    c: Json, kind: Json, theorems: list[list[str]], rest: Json
+) -> None:
     """Check that identifiers are those of the kind, their words and the digest.
 
     ``theorems`` lists what may stand, ``rest`` the assumptions before and after those
     of the kind.
     """
     table = _registry()
-    _need(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
+    _require(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
     records = ["RECORDS.REFUSED"], ["RECORDS.CLIPPED"]
     middle = kind.get("assumptions", [])
     allowed = [
         [*rest["before"], *middle, *rest["after"], *(r if rest["records"] else [])]
         for r in records
     ]
-    allowed += [[*each, "FIT.SEARCH"] for each in allowed if rest["records"]]
-    _need(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
+    allowed += [
+        [*assumptions, "FIT.SEARCH"] for assumptions in allowed if rest["records"]
+    ]
+    _require(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
     words = table["theorems"] | table["assumptions"]
     version = table["version"]
     while version > 1 and not c["registry"].startswith(f"{version}:"):
         version -= 1
         words |= table["former"][str(version)]
     used = {name: words[name] for name in (*c["theorems"], *c["assumptions"])}
-    seal = f"{version}:{_sha(used)}"
-    _need(c["registry"] == seal, "the words behind the identifiers are others")
-    _need(isinstance(c["seeded"], bool), "seeded is no bool")
+    seal = f"{version}:{_sha256(used)}"
+    _require(c["registry"] == seal, "the words behind the identifiers are others")
+    _require(isinstance(c["seeded"], bool), "seeded is no bool")
     is_proved = c["calibration"] != "paper" and ("event" not in c or bool(c["event"]))
     is_releasable = kind.get("releasable", True) and not c["seeded"] and is_proved
-    _need(c["releasable"] is is_releasable, f"releasable is not {is_releasable}")
-    _need(c["digest"] == _sha(c | {"digest": ""}), "the digest is that of other fields")
+    _require(c["releasable"] is is_releasable, f"releasable is not {is_releasable}")
+    _require(
+        c["digest"] == _sha256(c | {"digest": ""}), "the digest is that of other fields"
+    )
 
 
-def _kind(name: str, text: str, *, field: str) -> Json:
-    """Registry's entry; the text must be a name or call that it allows."""
+def _registered_kind(name: str, text: str, *, field: str) -> Json:
+    """Registry's entry. The text must be a name or call that it allows."""
     kinds = _registry()["kinds"]
-    _need(name in kinds, f"kind {name!r} is unknown")
+    _require(name in kinds, f"kind {name!r} is unknown")
     kind: Json = kinds[name]
     call = CALL.fullmatch(text)
     if not kind["by"]:
         is_name = LABEL.fullmatch(text) is not None or call is not None
-        _need(is_name, f"{field} {text!r} is no name")
+        _require(is_name, f"{field} {text!r} is no name")
     elif text not in kind["by"] or name.startswith("draw/"):
-        known = call is not None and call[1] in kind["by"]
-        _need(known, f"{field} {text!r} is unknown to {name!r}")
-        given = re.findall(r"([a-z0-9_]+)=", text)
-        known = name not in OPTIONS or set(given) <= set(OPTIONS[name].split())
-        _need(known, f"{field} {text!r} has unknown options")
+        is_allowed = call is not None and call[1] in kind["by"]
+        _require(is_allowed, f"{field} {text!r} is unknown to {name!r}")
+        options = re.findall(r"([a-z0-9_]+)=", text)
+        is_allowed = name not in OPTIONS or set(options) <= set(OPTIONS[name].split())
+        _require(is_allowed, f"{field} {text!r} has unknown options")
     return kind
 
 
-def _common(kind: Json) -> list[str]:
+def _common_assumptions(kind: Json) -> list[str]:
     """List what all mechanisms take for granted, except what the kind proves."""
     proved = {"ARITHMETIC": "counted", "TIME": "timed"}
     return [name for name in COMMON if not kind.get(proved.get(name, ""), False)]
@@ -340,34 +357,40 @@ def _common(kind: Json) -> list[str]:
 
 def _budget(c: Json, *, pure: bool = False) -> tuple[float, float, str]:
     budget = c["budget"]
-    _need(set(budget) == {"epsilon", "delta", "relation"}, "the budget is malformed")
-    _need(budget["relation"] in SHIFTS, "the relation is unknown")
-    epsilon = _number(budget["epsilon"], "epsilon")
-    delta = _number(budget["delta"], "delta", zero=pure)
-    _need(delta < 1.0, "delta >= 1")
+    _require(set(budget) == {"epsilon", "delta", "relation"}, "the budget is malformed")
+    _require(budget["relation"] in SHIFTS, "the relation is unknown")
+    epsilon = _float(budget["epsilon"], "epsilon")
+    delta = _float(budget["delta"], "delta", zero=pure)
+    _require(delta < 1.0, "delta >= 1")
     return epsilon, delta, budget["relation"]
 
 
-def _at_most(name: str, sides: Callable[[], tuple[Ball, Ball]]) -> tuple[str, str, str]:
+def _prove_at_most(
+    name: str, sides: Callable[[], tuple[Ball, Ball]]
+) -> tuple[str, str, str]:
     """Decide left <= right, with as many bits as that takes."""
     bits = FIRST_BITS
-    while bits <= MOST_BITS:
+    while bits <= MAX_BITS:
         ctx.prec = bits
         left, right = sides()
-        shown = name, left.str(6, radius=False), right.str(6, radius=False)
+        line = name, left.str(6, radius=False), right.str(6, radius=False)
         if left <= right:
-            return shown
+            return line
         if left > right:
-            _fail(f"{name} is false, {shown[1]} > {shown[2]}")
+            _fail(f"{name} is false, {line[1]} > {line[2]}")
         bits *= 2
-    _fail(f"{name} is not decided with {MOST_BITS} bits")
+    _fail(f"{name} is not decided with {MAX_BITS} bits")
 
 
-def _about(name: str, stated: float, sides: Callable[[], Ball]) -> None:
+def _check_stated(name: str, stated: float, sides: Callable[[], Ball]) -> None:
     """Numbers that are stated for the reader agree with what follows from the facts."""
     slack = AGREEMENT
-    _at_most(f"{name} as stated", lambda: (arb(stated), sides() * (1 + arb(slack))))
-    _at_most(f"{name} as stated", lambda: (sides() * (1 - arb(slack)), arb(stated)))
+    _prove_at_most(
+        f"{name} as stated", lambda: (arb(stated), sides() * (1 + arb(slack)))
+    )
+    _prove_at_most(
+        f"{name} as stated", lambda: (sides() * (1 - arb(slack)), arb(stated))
+    )
 
 
 # Sensitivities: own tables.
@@ -393,7 +416,7 @@ def _conversion(size: int, have: Ball, want: Ball) -> Ball:
     return _power(arb(size), (want - have).max(arb(0)))
 
 
-def _reach(facts: Json) -> Ball:
+def _domain_norm(facts: Json) -> Ball:
     """Largest norm on the domain, in the norm dual to that of the rows."""
     domain, dim = facts["domain"], facts["dim"]
     inverse = 1 - _exponent(facts["row_norm"])
@@ -401,29 +424,29 @@ def _reach(facts: Json) -> Ball:
     if name == "ball":
         center = domain["center"]
         spread = _conversion(dim, _exponent(domain["p"]), inverse)
-        far = [] if center is None else [abs(arb(x)) for x in center]
-        return _norm(far, inverse) + _ball(domain["radius"], "radius") * spread
+        largest = [] if center is None else [abs(arb(x)) for x in center]
+        return _norm(largest, inverse) + _bound(domain["radius"], "radius") * spread
     if name == "box":
-        pairs = _sides(domain, dim)
-        far = [abs(arb(a)).max(abs(arb(b))) for a, b in pairs]
-        return _norm(far, inverse) * _conversion(dim // len(pairs), arb(0), inverse)
+        pairs = _box_ends(domain, dim)
+        largest = [abs(arb(a)).max(abs(arb(b))) for a, b in pairs]
+        return _norm(largest, inverse) * _conversion(dim // len(pairs), arb(0), inverse)
     if name == "simplex":
         return arb(1)
     if name == "schatten_ball":
         spread = _conversion(min(domain["shape"]), _exponent(domain["p"]), inverse)
-        return _ball(domain["radius"], "radius") * spread
+        return _bound(domain["radius"], "radius") * spread
     _fail(f"this checker has no table for the {facts['loss']['name']} loss on a {name}")
 
 
-def _row(facts: Json) -> Ball:
+def _row_bound(facts: Json) -> Ball:
     """Bound of a row, with the intercept's 1."""
-    row = _ball(facts["row_bound"], "row_bound")
+    row = _bound(facts["row_bound"], "row_bound")
     if not facts["intercept"]:
         return row
     return _norm([row, arb(1)], _exponent(facts["row_norm"]))
 
 
-def _slope(facts: Json) -> Ball:
+def _slope_bound(facts: Json) -> Ball:
     """Largest slope of the loss on the domain, for every possible record."""
     loss, response = facts["loss"], facts["response_bound"]
     name = loss["name"]
@@ -433,19 +456,21 @@ def _slope(facts: Json) -> Ball:
         level = arb(loss["level"])
         return level.max(1 - level)
     if name == "huber":
-        return _ball(loss["width"], "width")
+        return _bound(loss["width"], "width")
     if name == "calibrated_logistic":
         return arb(1) / 2
     if name == "capped_logistic":
-        return _ball(loss["cap"], "cap").min(arb(1))
+        return _bound(loss["cap"], "cap").min(arb(1))
     if name == "custom":
-        return _ball(loss["declared_slope"], "declared_slope")
-    bound = arb(1) if response is None else _ball(response, "response_bound")
+        return _bound(loss["declared_slope"], "declared_slope")
+    bound = arb(1) if response is None else _bound(response, "response_bound")
     if name == "linear":
         return bound
-    _need(name in ("squared", "power_four"), f"the loss {name!r} is unknown")
-    _need(response is not None, "the responses have no bound")
-    margin = _row(facts) * _reach(facts) + _ball(facts["offset_bound"], "offset_bound")
+    _require(name in ("squared", "power_four"), f"the loss {name!r} is unknown")
+    _require(response is not None, "the responses have no bound")
+    margin = _row_bound(facts) * _domain_norm(facts) + _bound(
+        facts["offset_bound"], "offset_bound"
+    )
     return margin + bound if name == "squared" else 4 * (margin + bound) ** 3
 
 
@@ -455,7 +480,7 @@ def _lipschitz(facts: Json, p: object) -> Ball:
     if facts["domain"]["name"] == "schatten_ball":
         size = min(facts["domain"]["shape"])
     ratio = _conversion(size, _exponent(facts["row_norm"]), 1 - _exponent(p))
-    return _slope(facts) * _row(facts) * ratio
+    return _slope_bound(facts) * _row_bound(facts) * ratio
 
 
 def _is_plain(value: object) -> bool:
@@ -465,36 +490,40 @@ def _is_plain(value: object) -> bool:
     return is_number or value in ("inf", "-inf")
 
 
-def _check_form(content: Json, known: dict[str, str], what: str) -> None:
+def _check_form(content: Json, fields_of: dict[str, str], title: str) -> None:
     """Check that nothing but the known fields is there, and no words in them."""
     name = content["name"]
-    _need(isinstance(name, str) and name in known, f"the {what} {name!r} is unknown")
-    fields = known[name].split()
+    _require(
+        isinstance(name, str) and name in fields_of, f"the {title} {name!r} is unknown"
+    )
+    fields = fields_of[name].split()
     if name == "polytope" and "A_eq" in content:
         fields += ["A_eq", "b_eq"]
-    _need(set(content) == {"name", *fields}, f"the {what} has other fields")
-    _need(content.get("events") != [], f"the {what} has no parts")
+    _require(set(content) == {"name", *fields}, f"the {title} has other fields")
+    _require(content.get("events") != [], f"the {title} has no parts")
     for field in fields:
         is_inner = field in ("event", "events", "label")
-        _need(is_inner or _is_plain(content[field]), f"{what}'s {field} is no number")
+        _require(
+            is_inner or _is_plain(content[field]), f"{title}'s {field} is no number"
+        )
     for inner in (*content.get("events", ()), *filter(None, [content.get("event")])):
-        _check_form(inner, known, what)
+        _check_form(inner, fields_of, title)
 
 
-def _check_point(value: object, dim: int, what: str) -> None:
+def _check_point(value: object, dim: int, title: str) -> None:
     is_point = isinstance(value, list) and len(value) == dim
-    _need(is_point, f"{what} is no point of {dim} numbers")
+    _require(is_point, f"{title} is no point of {dim} numbers")
     for x in value if isinstance(value, list) else []:
-        _need(type(x) in (float, int) and math.isfinite(x), f"{x!r} in {what}")
+        _require(type(x) in (float, int) and math.isfinite(x), f"{x!r} in {title}")
 
 
-def _sides(box: Json, dim: int) -> list[tuple[float, float]]:
+def _box_ends(box: Json, dim: int) -> list[tuple[float, float]]:
     """Return the ends along each coordinate, or along one where all are the same."""
     ends = [box[name] for name in ("lower", "upper")]
     points = [[float(x) for x in (e if isinstance(e, list) else [e])] for e in ends]
     count = max(map(len, points))
     is_point = all(len(point) in (1, dim) for point in points)
-    _need(is_point and 0 < count, "a bound of the box is no point")
+    _require(is_point and 0 < count, "a bound of the box is no point")
     return list(
         zip(*(p if len(p) == count else p * count for p in points), strict=True)
     )
@@ -503,61 +532,63 @@ def _sides(box: Json, dim: int) -> list[tuple[float, float]]:
 def _check_domain(domain: Json, dim: int) -> None:
     _check_form(domain, DOMAINS, "domain")
     if "radius" in domain:
-        _need(bool(_ball(domain["radius"], "radius") > 0), "the radius is 0")
+        _require(bool(_bound(domain["radius"], "radius") > 0), "the radius is 0")
         _exponent(domain["p"])
     if "shape" in domain:
         sides = domain["shape"]
         is_shape = isinstance(sides, list) and len(sides) == 2
         is_shape = is_shape and all(type(n) is int and n > 0 for n in sides)
         is_shape = is_shape and math.prod(sides) == dim
-        _need(is_shape, "the shape is not that of a matrix of dim entries")
+        _require(is_shape, "the shape is not that of a matrix of dim entries")
     if domain.get("center") is not None:
         _check_point(domain["center"], dim, "the center")
     for rows, limits in (("A", "b"), ("A_eq", "b_eq")):
         if rows in domain:
-            _need(bool(domain[rows]), f"{rows} has no rows")
+            _require(bool(domain[rows]), f"{rows} has no rows")
             for row in domain[rows]:
                 _check_point(row, dim, f"a row of {rows}")
-                _need(any(row), f"a row of {rows} is 0")
+                _require(any(row), f"a row of {rows} is 0")
             _check_point(domain[limits], len(domain[rows]), limits)
     if domain["name"] == "box":
-        pairs = _sides(domain, dim)
+        pairs = _box_ends(domain, dim)
         is_box = all(-math.inf < low < high < math.inf for low, high in pairs)
-        _need(is_box, "the box is empty or has no end")
+        _require(is_box, "the box is empty or has no end")
 
 
 def _check_body(body: Json, dim: int) -> None:
-    """Check that K is the unit ball of a norm; a polytope only holds 0 inside."""
+    """Check that K is the unit ball of a norm. A polytope only holds 0 inside."""
     _check_domain(body, dim)
     is_known = body["name"] not in ("whole_space", "simplex")
     is_about_zero = is_known and all(x == 0 for x in body.get("center") or [])
     if body["name"] == "box":
-        is_about_zero = all(low == -high for low, high in _sides(body, dim))
+        is_about_zero = all(low == -high for low, high in _box_ends(body, dim))
     if body["name"] == "polytope":
         is_about_zero = "A_eq" not in body and min(body["b"]) > 0
-    _need(is_about_zero, "K is no body about 0")
+    _require(is_about_zero, "K is no body about 0")
 
 
 def _check_facts(facts: Json) -> None:
-    _need(set(facts) == FACTS, "the facts are malformed")
+    _require(set(facts) == FACTS, "the facts are malformed")
     _check_form(facts["loss"], LOSSES, "loss")
     for name in {"width", "level", "cap"} & set(facts["loss"]):
-        size = _ball(facts["loss"][name], name)
-        _need(bool(size > 0) and bool(name != "level" or size < 1), f"{name} = {size}")
+        size = _bound(facts["loss"][name], name)
+        _require(
+            bool(size > 0) and bool(name != "level" or size < 1), f"{name} = {size}"
+        )
     _check_domain(facts["domain"], facts["dim"])
-    _ball(facts["offset_bound"], "offset_bound")
-    _row(facts)
+    _bound(facts["offset_bound"], "offset_bound")
+    _row_bound(facts)
     _exponent(facts["row_norm"])
     bound = facts["response_bound"]
     if bound not in (None, "inf"):
-        _need(bool(_ball(bound, "response_bound") > 0), "response_bound is 0")
+        _require(bool(_bound(bound, "response_bound") > 0), "response_bound is 0")
     for name in ("num_records", "dim"):
         value = facts[name]
         is_count = isinstance(value, int) and not isinstance(value, bool)
-        _need(is_count and value >= 1, f"{name} is no count")
-    _need(isinstance(facts["intercept"], bool), "intercept is no bool")
+        _require(is_count and value >= 1, f"{name} is no count")
+    _require(isinstance(facts["intercept"], bool), "intercept is no bool")
     is_matrix = facts["domain"]["name"] == "schatten_ball"
-    _need(not (is_matrix and facts["intercept"]), "matrices have no intercept")
+    _require(not (is_matrix and facts["intercept"]), "matrices have no intercept")
 
 
 def _check_regularizer(c: Json) -> None:
@@ -565,36 +596,36 @@ def _check_regularizer(c: Json) -> None:
     r, domain = c["regularizer"], c["facts"]["domain"]
     if r["name"] == "entropy":  # Pinsker's inequality
         fits = set(r) == {"name"} and domain["name"] == "simplex" and c["p"] == 1.0
-        _need(fits, "entropy is strongly convex in l1 on the simplex only")
+        _require(fits, "entropy is strongly convex in l1 on the simplex only")
         return
     is_matrix = domain["name"] == "schatten_ball"
     names = {"name", "p", "center", "variant"} | ({"shape"} if is_matrix else set())
-    _need(set(r) == names, "the regularizer is malformed")
-    _need(r["name"] == ("schatten_squared" if is_matrix else "squared_norm"), "r")
-    _need(not is_matrix or r["shape"] == domain["shape"], "r has another shape")
-    _need(r["p"] == c["p"] and r["center"] is None, "r is that of another norm")
+    _require(set(r) == names, "the regularizer is malformed")
+    _require(r["name"] == ("schatten_squared" if is_matrix else "squared_norm"), "r")
+    _require(not is_matrix or r["shape"] == domain["shape"], "r has another shape")
+    _require(r["p"] == c["p"] and r["center"] is None, "r is that of another norm")
     is_printed = c["calibration"] == "paper" and c["p"] == 1.0
     variant = "printed" if is_printed else "optimized"
-    _need(r["variant"] == variant, f"r is not {variant}")
+    _require(r["variant"] == variant, f"r is not {variant}")
 
 
 # Certificates of draws.
 
 
-def _curve(epsilon: float, gdp: Ball) -> Ball:
+def _gaussian_delta(epsilon: float, gdp: Ball) -> Ball:
     """Delta of two unit Gaussians at distance gdp, with which it increases."""
     if not gdp > 0:
         return arb(0)
     z, root = arb(epsilon) / gdp - gdp / 2, arb(2).sqrt()
-    far = arb(epsilon).exp() * ((z + gdp) / root).erfc()
-    return ((z / root).erfc() - far) / 2
+    shifted = arb(epsilon).exp() * ((z + gdp) / root).erfc()
+    return ((z / root).erfc() - shifted) / 2
 
 
 def _risk_theorems(c: Json) -> list[list[str]]:
     is_sure, has_ridge = c["confidence"] is not None, c["strong_convexity"] > 0.0
     if not is_sure:
-        more = ["RISK.STABILITY"] if c["risk"] == "population" else []
-        return [["RISK.MEAN", *more]]
+        stability = ["RISK.STABILITY"] if c["risk"] == "population" else []
+        return [["RISK.MEAN", *stability]]
     if c["risk"] == "population":
         first = "RISK.ENERGY" if has_ridge else "RISK.MEAN"
         return [[first, "RISK.STABILITY", "RISK.LIPSCHITZ"]]
@@ -602,68 +633,72 @@ def _risk_theorems(c: Json) -> list[list[str]]:
     return [["RISK.ENERGY"], *either]
 
 
-def _draw(c: Json) -> Lines:
+def _prove_draw(c: Json) -> Lines:
     """Prove a `Certificate`."""
-    _need(set(c) == DRAW_FIELDS, "the certificate has other fields")
+    _require(set(c) == DRAW_FIELDS, "the certificate has other fields")
     facts, (epsilon, delta, relation) = c["facts"], _budget(c)
     _check_facts(facts)
     sampler, share = c["sampler"], c["sampler_share"]
     name, text = "draw", "draw"
     if sampler is not None:
         name, text = f"draw/{sampler.split('(')[0].lower()}", sampler
-    kind = _kind(name, text, field="sampler")
+    kind = _registered_kind(name, text, field="sampler")
     loss, kinks = facts["loss"], {"hinge", "absolute", "quantile", "record_gradient"}
     has_kinks = loss["name"] in kinks or loss.get("upper_curvature") == "inf"
-    _need(name != "draw/localized" or not has_kinks, "the loss cannot be localized")
-    _need(c["risk"] in ("population", "empirical"), "the risk is unknown")
-    _need(c["calibration"] in ("exact", "closed_form", "paper"), "calibration")
+    _require(name != "draw/localized" or not has_kinks, "the loss cannot be localized")
+    _require(c["risk"] in ("population", "empirical"), "the risk is unknown")
+    _require(c["calibration"] in ("exact", "closed_form", "paper"), "calibration")
     is_paper, ridge = c["calibration"] == "paper", c["strong_convexity"]
-    _number(share, "sampler_share", zero=True)
-    _number(ridge, "strong_convexity", zero=True)
-    _need(share < 1.0, "sampler_share >= 1")
+    _float(share, "sampler_share", zero=True)
+    _float(ridge, "strong_convexity", zero=True)
+    _require(share < 1.0, "sampler_share >= 1")
     number = 3 + (c["risk"] == "population") + 2 * (ridge > 0.0)
     choice = f"CHOICE.{number}" + ".PAPER" * is_paper
     curve = f"CURVE.{c['calibration'].upper()}"
-    near = ["NEAR"] if share > 0.0 else []
+    sampler_error = ["NEAR"] if share > 0.0 else []
     theorems = [
-        ["COMPARISON", curve, choice, *risk, *near, *kind.get("theorems", [])]
+        ["COMPARISON", curve, choice, *risk, *sampler_error, *kind.get("theorems", [])]
         for risk in _risk_theorems(c)
     ]
     limit = c["max_work"]
-    _need(limit is None or _number(limit, "max_work") >= 1.0, "max_work < 1")
-    before = ["LOSS.DECLARED", *_common(kind), *(["RIDGE"] if ridge > 0.0 else [])]
+    _require(limit is None or _float(limit, "max_work") >= 1.0, "max_work < 1")
+    before = [
+        "LOSS.DECLARED",
+        *_common_assumptions(kind),
+        *(["RIDGE"] if ridge > 0.0 else []),
+    ]
     after = ["DRAW.WORK"] if limit is not None else []
     is_draw = sampler is not None
     after += [n for n in ["DRAW.DEADLINE"] if is_draw and n in c["assumptions"]]
     rest = {"before": before, "after": after, "records": is_draw}
-    _check_words(c, kind, theorems, rest)
+    _check_identifiers(c, kind, theorems, rest)
     _check_regularizer(c)
     numbers = {
-        name: _number(c[name], name)
+        name: _float(c[name], name)
         for name in ("lipschitz", "diff_lipschitz", "k", "mu", "gdp", "delta_exact")
     }
     may_be_exact = kind.get("exact", False) or sampler is None
-    gamma = _number(c["gamma"], "gamma", zero=may_be_exact)
-    _need((gamma > 0.0) == (share > 0.0), "gamma and sampler_share disagree")
-    proved = _number(c["epsilon_proved"], "epsilon_proved", zero=is_paper)
-    _need(is_paper or proved == epsilon, "epsilon_proved is not the budget's")
+    gamma = _float(c["gamma"], "gamma", zero=may_be_exact)
+    _require((gamma > 0.0) == (share > 0.0), "gamma and sampler_share disagree")
+    proved = _float(c["epsilon_proved"], "epsilon_proved", zero=is_paper)
+    _require(is_paper or proved == epsilon, "epsilon_proved is not the budget's")
     if ridge > 0.0:
-        _need(c["mu"] == ridge, "mu is not the ridge's strength")
+        _require(c["mu"] == ridge, "mu is not the ridge's strength")
     else:
-        _need(facts["domain"]["name"] != "whole_space", "the domain is unbounded")
+        _require(facts["domain"]["name"] != "whole_space", "the domain is unbounded")
     n = facts["num_records"]
     loses = ridge > 0.0 and relation == "zero_out"
     shift = SHIFTS[relation]
-    _about("lipschitz", numbers["lipschitz"], lambda: _lipschitz(facts, c["p"]))
-    _about(
+    _check_stated("lipschitz", numbers["lipschitz"], lambda: _lipschitz(facts, c["p"]))
+    _check_stated(
         "diff_lipschitz",
         numbers["diff_lipschitz"],
         lambda: shift * _lipschitz(facts, c["p"]),
     )
 
     def distance() -> tuple[Ball, Ball]:
-        kept = 1 - arb(1) / n if loses else arb(1)
-        ratio = arb(numbers["k"]) / (arb(numbers["mu"]) * kept)
+        curvature_kept = 1 - arb(1) / n if loses else arb(1)
+        ratio = arb(numbers["k"]) / (arb(numbers["mu"]) * curvature_kept)
         distance = shift * _lipschitz(facts, c["p"]) / n * ratio.sqrt()
         return distance, arb(numbers["gdp"])
 
@@ -672,45 +707,50 @@ def _draw(c: Json) -> Lines:
         return total, arb(delta)
 
     return [
-        _at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance),
-        _at_most(
+        _prove_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance),
+        _prove_at_most(
             "delta(epsilon;gdp)<=delta_0",
-            lambda: (_curve(proved, arb(numbers["gdp"])), arb(numbers["delta_exact"])),
+            lambda: (
+                _gaussian_delta(proved, arb(numbers["gdp"])),
+                arb(numbers["delta_exact"]),
+            ),
         ),
-        _at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
-        *(_constant_time(c, gamma) if kind.get("timed", False) else []),
+        _prove_at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
+        *(_prove_constant_time(c, gamma) if kind.get("timed", False) else []),
     ]
 
 
 # Draws in constant time: samplers/proximal/constant_time.py has the proof.
 
 
-def _constant_time(c: Json, gamma: float) -> Lines:
+def _prove_constant_time(c: Json, gamma: float) -> Lines:
     """Prove that the plan's steps and passes suffice, on every data set."""
     parts = [x.split("=") for x in c["sampler"][:-1].split(", ")]
-    _need([len(x) for x in parts] == [2] * 4, "the plan is malformed")
+    _require([len(x) for x in parts] == [2] * 4, "the plan is malformed")
     h, steps, moves, work = (value for _, value in parts)
-    size, (t, j, b) = _number(float(h), "step_size"), map(int, (steps, moves, work))
+    size, (t, j, b) = _float(float(h), "step_size"), map(int, (steps, moves, work))
     stated = f"step_size={size!r}, num_steps={t}, num_gradients={j}, work={b}"
-    _need(c["sampler"] == f"ConstantTime({stated})", "the plan is malformed")
+    _require(c["sampler"] == f"ConstantTime({stated})", "the plan is malformed")
     is_free = c["max_work"] is None and "DRAW.DEADLINE" not in c["assumptions"]
-    _need(is_free, "a plan has no max_work and no deadline")
+    _require(is_free, "a plan has no max_work and no deadline")
     tries = b - 1 - t * j
-    _need(min(t, j) >= 1 and tries >= t, "the plan has too few passes")
-    _need(b < 2**31, "the plan has too many passes")
+    _require(min(t, j) >= 1 and tries >= t, "the plan has too few passes")
+    _require(b < 2**31, "the plan has too many passes")
     facts, dim, domain = c["facts"], c["facts"]["dim"], c["facts"]["domain"]
     is_ball = domain["name"] == "ball" and domain["p"] == 2.0
-    _need(is_ball or domain["name"] == "whole_space", "no plan for the domain")
-    _need(c["p"] == 2.0, "p is not 2")
+    _require(is_ball or domain["name"] == "whole_space", "no plan for the domain")
+    _require(c["p"] == 2.0, "p is not 2")
     bends = {"logistic": 0.25, "huber": 1.0, "squared": 1.0, "smoothed_hinge": None}
-    _need(facts["loss"]["name"] in bends, "no plan for the loss")
+    _require(facts["loss"]["name"] in bends, "no plan for the loss")
 
     def sizes() -> tuple[Ball, ...]:
         """H, k mu, k L b^2 and k G."""
         bend = bends[facts["loss"]["name"]]
-        bend = 1 / _ball(facts["loss"]["width"], "width") if bend is None else arb(bend)
+        bend = (
+            1 / _bound(facts["loss"]["width"], "width") if bend is None else arb(bend)
+        )
         half, k = arb(0.5), arb(c["k"])
-        row = _row(facts) * _conversion(dim, _exponent(facts["row_norm"]), half)
+        row = _row_bound(facts) * _conversion(dim, _exponent(facts["row_norm"]), half)
         slope = k * _lipschitz(facts, 2.0)
         return arb(size), k * arb(c["mu"]), k * bend * row**2, slope
 
@@ -718,42 +758,42 @@ def _constant_time(c: Json, gamma: float) -> Lines:
         step, ridge, _, slope = sizes()
         start = slope / ridge.sqrt() + arb(dim).sqrt()
         if is_ball:
-            start = start.min(ridge.sqrt() * _ball(domain["radius"], "radius"))
+            start = start.min(ridge.sqrt() * _bound(domain["radius"], "radius"))
         left = start / (2 * step.sqrt()) * (-(t - 1) * (1 + step).log()).exp()
         return left, 9 * arb(gamma) / 10
 
     def bottom() -> tuple[Ball, Ball]:
         step, ridge, trace, slope = sizes()
         a = ridge * (1 + step) / step
-        s, far = trace / a, 2 * slope / a.sqrt()
+        s, distance = trace / a, 2 * slope / a.sqrt()
         q = s / (s + 2)
-        reach = a.sqrt() * _ball(domain["radius"], "radius") if is_ball else None
-        first = far if reach is None else far.min(q * reach)
+        reach = a.sqrt() * _bound(domain["radius"], "radius") if is_ball else None
+        first = distance if reach is None else distance.min(q * reach)
         error = (1 + s) * q ** (j - 1) * first
         if reach is None:
             p = (-arb(dim) / 2 * (1 + s / dim).log() - error**2 * s / (2 + 2 * s)).exp()
         else:
             p = _ball_acceptance(s, reach, error, dim)
         share = arb(t - 1) / tries
-        _need(bool(p > share), "more tries are accepted than p says")
+        _require(bool(p > share), "more tries are accepted than p says")
         rate = (1 - share) * ((1 - share) / (1 - p)).log()
         rate += share * (share / p).log() if t > 1 else 0
         return (-tries * rate).exp(), arb(gamma) / 10
 
     return [
-        _at_most("TV(num_steps)<=0.9*gamma", distance),
-        _at_most("P(nothing released)<=0.1*gamma", bottom),
+        _prove_at_most("TV(num_steps)<=0.9*gamma", distance),
+        _prove_at_most("P(nothing released)<=0.1*gamma", bottom),
     ]
 
 
 def _ball_acceptance(s: Ball, reach: Ball, error: Ball, dim: int) -> Ball:
     """Least acceptance on a ball of radius ``reach``: parts 3 and 4 of the proof."""
     edge, fourth = arb(2) / 5, arb(dim) ** 2 - 1
-    _need(bool(reach >= 3), "the ball is too small for the step")
+    _require(bool(reach >= 3), "the ball is too small for the step")
     phi = (-edge / arb(2).sqrt()).erfc() / 2
     lost = (dim - 1) / (2 * reach) + fourth / (2 * reach**3)
     inside = phi - 2 * lost / 5 - (-((reach - edge) ** 2) / 2).exp() / 2
-    _need(bool(inside > 0), "the ball is too small for the dimension")
+    _require(bool(inside > 0), "the ball is too small for the dimension")
     spread = 1 + fourth / (10 * edge * reach**2 * inside)
     inner = inside * (-s * (spread.sqrt() + error) ** 2 / 2).exp()
     first, second = (dim - 1) / (2 * (reach - edge)), fourth / (4 * (reach - edge) ** 2)
@@ -763,58 +803,58 @@ def _ball_acceptance(s: Ball, reach: Ball, error: Ball, dim: int) -> Ball:
     out = (-((reach / 2 - edge) ** 2) / 2).exp()
     out += fourth / (4 * reach**3) * (reach / 4 + (reach / (reach - edge)) ** 2)
     if dim > 1:
-        far = reach * (reach - edge) / (2 * (dim - 1))
-        _need(bool(far > 1), "the ball is too small for the dimension")
-        out += (-(dim - 1) * (far - 1 - far.log()) / 2).exp()
+        ratio = reach * (reach - edge) / (2 * (dim - 1))
+        _require(bool(ratio > 1), "the ball is too small for the dimension")
+        out += (-(dim - 1) * (ratio - 1 - ratio.log()) / 2).exp()
     rate = ((edge**2 + 4).sqrt() - edge) / 2
     whole = rate * (-(rate**2) / 2 - edge * rate).exp() * (2 * arb.pi()).sqrt() * phi
-    kept = (-paid - s * (spread.sqrt() + error) ** 2 / 2).exp()
-    return inner.min(whole * (kept - out))
+    accepted = (-paid - s * (spread.sqrt() + error) ** 2 / 2).exp()
+    return inner.min(whole * (accepted - out))
 
 
 # Certificates of events.
 
 
-def _delta(event: Json, epsilon: float) -> Ball:
+def _event_delta(event: Json, epsilon: float) -> Ball:
     """Upper bound of an event's delta at epsilon."""
     name = event["name"]
     if name == "gaussian":
-        return _curve(epsilon, arb(_number(event["gdp"], "gdp", zero=True)))
+        return _gaussian_delta(epsilon, arb(_float(event["gdp"], "gdp", zero=True)))
     if name in ("pure", "approximate"):
-        own = _number(event["epsilon"], "event's epsilon", zero=True)
+        event_epsilon = _float(event["epsilon"], "event's epsilon", zero=True)
         fails = arb(0)
         if name == "approximate":
-            fails = arb(_number(event["delta"], "event's delta", zero=True))
-        if epsilon >= own:
+            fails = arb(_float(event["delta"], "event's delta", zero=True))
+        if epsilon >= event_epsilon:
             return fails
         # Randomized response that fails with this probability (Kairouz et al. 2015).
-        excess = 1 - (arb(epsilon) - arb(own)).exp()
-        return fails + (1 - fails) * excess / (1 + (-arb(own)).exp())
+        excess = 1 - (arb(epsilon) - arb(event_epsilon)).exp()
+        return fails + (1 - fails) * excess / (1 + (-arb(event_epsilon)).exp())
     if name == "near":
-        return _near(event, epsilon)
+        return _near_delta(event, epsilon)
     if name == "parallel":
         worst = arb(0)
         for part in event["events"]:
-            worst = worst.max(_delta(part, epsilon))
+            worst = worst.max(_event_delta(part, epsilon))
         return worst
     if name == "concentrated":
-        return _concentrated(_number(event["rho"], "rho", zero=True), epsilon)
+        return _concentrated_delta(_float(event["rho"], "rho", zero=True), epsilon)
     if name == "composed" and all(e["name"] == "gaussian" for e in event["events"]):
-        parts = [_number(e["gdp"], "gdp", zero=True) for e in event["events"]]
+        parts = [_float(e["gdp"], "gdp", zero=True) for e in event["events"]]
         total = sum((arb(gdp) ** 2 for gdp in parts), arb(0))
-        return _curve(epsilon, total.sqrt())
+        return _gaussian_delta(epsilon, total.sqrt())
     _fail(f"this checker does not account for {name} events")
 
 
-def _near(event: Json, epsilon: float) -> Ball:
+def _near_delta(event: Json, epsilon: float) -> Ball:
     """Least delta_0(e) + (1 + exp(e)) distance over e <= epsilon that is found.
 
     Every e gives a bound at epsilon, so the search for it need not be exact.
     """
-    distance = _number(event["total_variation"], "distance", zero=True)
+    distance = _float(event["total_variation"], "distance", zero=True)
 
     def bound(e: float) -> Ball:
-        return _delta(event["event"], e) + (1 + arb(e).exp()) * arb(distance)
+        return _event_delta(event["event"], e) + (1 + arb(e).exp()) * arb(distance)
 
     low, high, golden = 0.0, epsilon, (math.sqrt(5.0) - 1.0) / 2.0
     is_simple = event["event"]["name"] in ("gaussian", "pure", "approximate")
@@ -827,7 +867,7 @@ def _near(event: Json, epsilon: float) -> Ball:
     return bound(epsilon).min(bound(low))
 
 
-def _concentrated(rho: float, epsilon: float) -> Ball:
+def _concentrated_delta(rho: float, epsilon: float) -> Ball:
     """Canonne, Kamath and Steinke (2020), Proposition 7, at a good order.
 
     Every order gives a bound, so the search for it need not be exact.
@@ -852,26 +892,30 @@ def _concentrated(rho: float, epsilon: float) -> Ball:
     return ((a - 1) * (a * arb(rho) - arb(epsilon)) + tail).exp()
 
 
-def _noise(kind: str, inputs: Json) -> Ball:
+def _noise_level(kind: str, inputs: Json) -> Ball:
     """Gdp or epsilon that noise on a query has, from exactly these inputs."""
 
     def take(*names: str) -> list[Any]:
-        _need(set(inputs) == {*names, "grid"}, f"the inputs are not {', '.join(names)}")
+        _require(
+            set(inputs) == {*names, "grid"}, f"the inputs are not {', '.join(names)}"
+        )
         for name in {"sensitivity", "stddev", "sigma", "scale"} & set(names):
             value = inputs[name]
             is_whole = isinstance(value, int) and not isinstance(value, bool)
-            _number(float(value) if is_whole else value, name)
+            _float(float(value) if is_whole else value, name)
         for name in {"dim", "rows", "columns"} & set(names):
             value = inputs[name]
             is_count = isinstance(value, int) and not isinstance(value, bool)
-            _need(is_count and value >= 1, f"{name} is no count")
+            _require(is_count and value >= 1, f"{name} is no count")
         return [inputs[name] for name in names]
 
     def rounds(is_exact: bool, scale: Any) -> None:
-        _need(kind == base + ("" if is_exact else "/idealized"), "the kind is another")
-        grid = _number(inputs["grid"], "grid")
-        wanted = math.ldexp(1.0, math.frexp(float(scale))[1] - 11)
-        _need(grid == wanted or not is_exact, "the grid is another one")
+        _require(
+            kind == base + ("" if is_exact else "/idealized"), "the kind is another"
+        )
+        grid = _float(inputs["grid"], "grid")
+        public_grid = math.ldexp(1.0, math.frexp(float(scale))[1] - 11)
+        _require(grid == public_grid or not is_exact, "the grid is another one")
 
     def words(exponent: Any) -> str:
         if exponent == "inf":
@@ -881,65 +925,65 @@ def _noise(kind: str, inputs: Json) -> Ball:
     base = kind.removesuffix("/idealized")
     if base == "noise/gaussian":
         sensitivity, norm, stddev = take("sensitivity", "norm", "stddev")
-        _need(norm == "l2", "the norm is not l2")
+        _require(norm == "l2", "the norm is not l2")
         rounds(True, stddev)
         return arb(sensitivity) / arb(stddev)
     if base in ("noise/laplace", "noise/discrete_laplace"):
         sensitivity, norm, scale = take("sensitivity", "norm", "scale")
-        _need(norm == "l1", "the norm is not l1")
+        _require(norm == "l1", "the norm is not l1")
         if base == "noise/laplace":
             rounds(True, scale)
         else:
-            _need(kind == base and inputs["grid"] == 1.0, "the grid is not 1")
-            _need(isinstance(sensitivity, int), "the sensitivity is no integer")
+            _require(kind == base and inputs["grid"] == 1.0, "the grid is not 1")
+            _require(isinstance(sensitivity, int), "the sensitivity is no integer")
         return arb(sensitivity) / arb(scale)
     if base == "noise/k_norm":
         dim, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
-        form = _read(body)
+        form = _parse_json(body)
         _check_body(form, dim)
-        radius = _number(form.get("radius", 1.0), "radius")
+        radius = _float(form.get("radius", 1.0), "radius")
         rounds((form["name"], form.get("p")) == ("ball", 1.0), scale * radius)
         return arb(sensitivity) / arb(scale)
     if base == "noise/generalized_gaussian":
         s, size, p, r, norm, sigma = take(
             "sensitivity", "dim", "p", "r", "norm", "sigma"
         )
-        _need(norm == f"l_{words(p)}", "the norm is another one")
+        _require(norm == f"l_{words(p)}", "the norm is another one")
     else:
         s, rows, columns, p, r, norm, sigma = take(
             "sensitivity", "rows", "columns", "p", "r", "norm", "sigma"
         )
         size = min(rows, columns)
-        _need(norm == f"Schatten-{words(p)}", "the norm is another one")
+        _require(norm == f"Schatten-{words(p)}", "the norm is another one")
     rounds(r == 2.0 or size == 1, sigma)
-    _need(isinstance(r, float | int) and 2 <= r < math.inf, "r is not from [2, inf)")
+    _require(isinstance(r, float | int) and 2 <= r < math.inf, "r is not from [2, inf)")
     ratio = _conversion(size, 1 - _exponent(p), _exponent(r))
     return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)
 
 
-def _steps(c: Json, inputs: Json) -> tuple[str, str, str]:
+def _prove_steps(c: Json, inputs: Json) -> tuple[str, str, str]:
     """Prove that the noise of steps on all records has the event."""
     facts, (bounds, noise) = c["facts"], STEPS[c["kind"]]
     names = [name for name in bounds if name in inputs]
-    _need(len(names) == 1, f"the inputs do not bound gradients by one of {bounds}")
-    bound = _number(inputs[names[0]], names[0])
-    stddev = _number(inputs.get(noise), noise)
+    _require(len(names) == 1, f"the inputs do not bound gradients by one of {bounds}")
+    bound = _float(inputs[names[0]], names[0])
+    stddev = _float(inputs.get(noise), noise)
     called = re.search(r"[(, ]num_steps=([0-9]+)[,)]", c["mechanism"])
     counts = {int(called[1])} if called else set()
     counts |= {inputs["num_steps"]} if "num_steps" in inputs else set()
-    _need(len(counts) == 1, "the number of steps is not stated once")
+    _require(len(counts) == 1, "the number of steps is not stated once")
     (steps,) = counts
-    _need(type(steps) is int and steps >= 1, "num_steps is no count")
+    _require(type(steps) is int and steps >= 1, "num_steps is no count")
     clip = re.search(r"[(, ](?:clip|threshold)=([0-9.e+-]+)[,)]", c["mechanism"])
     if clip is None or float(clip[1]) != bound:
-        _about(names[0], bound, lambda: _lipschitz(facts, 2.0))
+        _check_stated(names[0], bound, lambda: _lipschitz(facts, 2.0))
     shift = SHIFTS[c["budget"]["relation"]]
 
     def sides() -> tuple[Ball, Ball]:
         sensitivity = shift * arb(bound) * arb(steps).sqrt() / facts["num_records"]
         return sensitivity / arb(stddev), arb(c["event"]["gdp"])
 
-    return _at_most("event of the noise<=event", sides)
+    return _prove_at_most("event of the noise<=event", sides)
 
 
 def _inputs(pairs: list[list[Any]]) -> Json:
@@ -947,68 +991,77 @@ def _inputs(pairs: list[list[Any]]) -> Json:
         is_word = isinstance(value, str) and WORD.fullmatch(value) is not None
         is_body = name == "K" and isinstance(value, str)
         is_plain = value is None or isinstance(value, float | int)
-        _need(
+        _require(
             is_word or is_body or is_plain, f"the input {name!r} is no number or word"
         )
-        _need(NAME.fullmatch(name) is not None, f"{name!r} is no name")
+        _require(NAME.fullmatch(name) is not None, f"{name!r} is no name")
     inputs = dict(pairs)
-    _need(len(inputs) == len(pairs), "an input is repeated")
+    _require(len(inputs) == len(pairs), "an input is repeated")
     return inputs
 
 
-def _event(c: Json) -> Lines:
+def _prove_event(c: Json) -> Lines:
     """Prove an `EventCertificate`."""
-    _need(set(c) == EVENT_FIELDS, "the certificate has other fields")
+    _require(set(c) == EVENT_FIELDS, "the certificate has other fields")
     epsilon, delta, _ = _budget(c, pure=True)
-    kind = _kind(c["kind"], c["mechanism"], field="mechanism")
+    kind = _registered_kind(c["kind"], c["mechanism"], field="mechanism")
     inputs, event, facts = _inputs(c["inputs"]), c["event"], c["facts"]
-    _need(c["calibration"] in ("exact", "paper"), "calibration")
+    _require(c["calibration"] in ("exact", "paper"), "calibration")
     if event is not None:
         _check_form(event, EVENTS, "event")
     name = "" if event is None else event["name"]
-    _need(name in kind["events"], f"{c['kind']!r} is no {name} event")
+    _require(name in kind["events"], f"{c['kind']!r} is no {name} event")
     if event is None:
-        _need(c["calibration"] == "paper", "nothing is proved without an event")
-        _need(c["epsilon_proved"] == "inf", "no epsilon is proved")
+        _require(c["calibration"] == "paper", "nothing is proved without an event")
+        _require(c["epsilon_proved"] == "inf", "no epsilon is proved")
     after = []
     has_none = c["kind"] == "declared" or c["kind"].startswith("noise/")
-    _need(has_none == (facts is None), "facts are those of a fit, and of nothing else")
+    _require(
+        has_none == (facts is None), "facts are those of a fit, and of nothing else"
+    )
     if facts is not None:
         _check_facts(facts)
         loss = facts["loss"]["name"]
         if loss == "record_gradient":
-            far = ("CLIPPED.CONVEX", "MOVES.", "OBJECTIVE")
-            is_far = any(name.startswith(far) for name in kind.get("theorems", []))
-            is_far = is_far or kind.get("trusts", False)
-            _need(not is_far, "the proof needs a loss of the margin")
+            output_theorems = ("CLIPPED.CONVEX", "MOVES.", "OBJECTIVE")
+            is_output = any(
+                name.startswith(output_theorems) for name in kind.get("theorems", [])
+            )
+            is_output = is_output or kind.get("trusts", False)
+            _require(not is_output, "the proof needs a loss of the margin")
         trusts = kind.get("trusts", False) and loss == "custom"
         is_own = loss in ("custom", "record_gradient")
         after = [*(["LOSS.DECLARED"] if trusts else []), "FIT.WORK"]
         after += ["LOSS.OWN"] if is_own else []
-    known = kind.get("theorems", [])
-    rest = {"before": _common(kind), "after": after, "records": facts is not None}
-    _check_words(c, kind, [known, [*known, "RENYI.POISSON"]], rest)
+    theorems = kind.get("theorems", [])
+    rest = {
+        "before": _common_assumptions(kind),
+        "after": after,
+        "records": facts is not None,
+    }
+    _check_identifiers(c, kind, [theorems, [*theorems, "RENYI.POISSON"]], rest)
     if event is None:
         return []
     if c["epsilon_proved"] == "inf":
-        _need(c["calibration"] == "paper", "no epsilon is proved")
+        _require(c["calibration"] == "paper", "no epsilon is proved")
         return []
-    proved = _number(c["epsilon_proved"], "epsilon_proved", zero=True)
+    proved = _float(c["epsilon_proved"], "epsilon_proved", zero=True)
     if c["calibration"] == "exact":
-        _need(proved <= epsilon * (1.0 + 1e-9), "epsilon_proved exceeds the budget")
+        _require(proved <= epsilon * (1.0 + 1e-9), "epsilon_proved exceeds the budget")
     lines = [
-        _at_most(
-            "delta(epsilon;event)<=delta", lambda: (_delta(event, proved), arb(delta))
+        _prove_at_most(
+            "delta(epsilon;event)<=delta",
+            lambda: (_event_delta(event, proved), arb(delta)),
         )
     ]
     if c["kind"] in STEPS:
-        lines.append(_steps(c, inputs))
+        lines.append(_prove_steps(c, inputs))
     if c["kind"].startswith("noise/"):
         spent = event["gdp" if name == "gaussian" else "epsilon"]
         lines.append(
-            _at_most(
+            _prove_at_most(
                 "event of the inputs<=event",
-                lambda: (_noise(c["kind"], inputs), arb(spent)),
+                lambda: (_noise_level(c["kind"], inputs), arb(spent)),
             )
         )
     return lines
@@ -1021,7 +1074,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         text = Path(arguments[0]).read_text(encoding="utf-8-sig")
-        lines, left = prove(text), unchecked(text)
+        lines, left = prove(text), list_unchecked(text)
     except (NotProved, ImportError, OSError, UnicodeDecodeError) as error:
         print(error)
         return 1

@@ -14,7 +14,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows, as_csr, is_sparse
 from dpsample.losses import CalibratedLogistic, Logistic, RecordGradient
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import row_norms
+from dpsample.problem.storage import row_norms
 from dpsample.tables import Encoding
 from dpsample.tables.encoding import shortened
 

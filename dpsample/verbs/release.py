@@ -37,8 +37,8 @@ from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
+from dpsample.problem.storage import IN_MEMORY
 from dpsample.regularizers import Regularizer
 from dpsample.running import chains
 from dpsample.running import progress as screen
@@ -66,10 +66,10 @@ from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 from dpsample.targets.reduced import (
     ReducedTarget,
-    flat_reason,
+    facts_obstacle,
     has_equalities,
     reduce,
-    reduced_reason,
+    reduction_obstacle,
 )
 from dpsample.verbs.results import Release
 
@@ -114,7 +114,7 @@ class ReleasePlan:
         """Plan for other records with the same public facts."""
         if isinstance(self.sampler, Localized):
             _ = self.target.geometry  # made once for all
-        return replace(self, target=self.target._on(problem))
+        return replace(self, target=self.target._with_problem(problem))
 
     @lazy_property
     def place(self) -> Place | None:
@@ -208,7 +208,7 @@ class ReleasePlan:
                 notes = {"method": "rejection", **prepared.settings, "counts": counts}
                 is_exact = not isinstance(theta, np.ndarray)
                 notes["decisions"] = "exact" if is_exact else "doubles"
-                return self.grid.rounded(theta), notes
+                return self.grid.round(theta), notes
         if chain is None:
             chain = self.setting.prepare(pilot, self.gamma)
         return self._walked(chain, stream, say)
@@ -236,10 +236,12 @@ class ReleasePlan:
 
         Or if the fallback's rounding errors are not counted and those here are.
         """
-        home, passes = prepared.target.home, prepared.expected_passes
-        seconds = max(prepared.expected_seconds, passes * home.pass_seconds)
+        storage, passes = prepared.target.storage, prepared.expected_passes
+        seconds = max(prepared.expected_seconds, passes * storage.pass_seconds)
         about = "about" if prepared.is_practical else "more than"
-        size = f"{passes:.3g} passes over the records of {home.pass_bytes / 1e9:.3g} GB"
+        size = (
+            f"{passes:.3g} passes over the records of {storage.pass_bytes / 1e9:.3g} GB"
+        )
         expected = f"{about} {size}, {_time(seconds)}"
         say(f"{NOT_PRIVATE}: {expected}")
 
@@ -263,7 +265,7 @@ class ReleasePlan:
         seconds = num_steps * chain.trial.step_seconds
         say(f"{NOT_PRIVATE}: {_time(seconds)}")
         begin = time.perf_counter()
-        most = self.max_work * self.target.home.num_records
+        most = self.max_work * self.target.storage.num_records
 
         def on_done(done: int) -> None:
             left = _time((num_steps / done - 1.0) * (time.perf_counter() - begin))
@@ -278,7 +280,7 @@ class ReleasePlan:
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
             raise_unless_ok(FUNCTION_FAILED)
-        return self.grid.rounded(state.position), {
+        return self.grid.round(state.position), {
             "method": "proximal",
             "decisions": "doubles",
             "num_steps": num_steps,
@@ -292,7 +294,7 @@ class ReleasePlan:
 
 def no_proof(target: Gibbs) -> str:
     """Why the proximal sampler has no proof for a target, by public facts; or empty."""
-    if not target.problem.home.is_in_memory:
+    if not target.problem.storage.is_in_memory:
         return f"Records that are not in memory need a smooth loss. {IN_MEMORY}"
     return no_walk(target.problem.facts, target.regularizer)
 
@@ -301,7 +303,7 @@ def no_walk(facts: PublicFacts, regularizer: Regularizer) -> str:
     """Why it has none for records of these facts, wherever they are; or empty."""
     domain, dim = facts.domain, facts.dim
     if metric.is_flat(domain, dim):
-        reason = flat_reason(facts, regularizer)
+        reason = facts_obstacle(facts, regularizer)
         if reason:
             return f"The {domain.name} has no interior. {reason}"
         if not domain.is_bounded:
@@ -572,7 +574,7 @@ def _in_constant_time(
         sampler=repr(chosen), clip_rows=problem.clip_rows, seeded=seed is not None
     )
     verify_own(certificate)
-    grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
+    grid = PublicGrid.for_target(mechanism.target(copy.copy(problem)))
     warn_if_useless(problem.facts, budget, mechanism.risk_bound)
     spend(ledger, certificate)
     with release_streams(seed, 1) as (stream,), _all_or_nothing(is_shown=False):
@@ -582,7 +584,7 @@ def _in_constant_time(
         raise BottomError
     # No risk and no fit: they take a time of their own, before theta is handed over.
     return Release(
-        theta=grid.rounded(theta),
+        theta=grid.round(theta),
         certificate=certificate,
         feature_names=problem.feature_names,
         encoding=problem.encoding,
@@ -667,10 +669,10 @@ def planned(
     if isinstance(sampler, Proximal) or has_equalities(target):
         # Rejection needs no bounded domain.
         is_walk = isinstance(sampler, Proximal)
-        reason = no_proof(target) if is_walk else reduced_reason(target)
+        reason = no_proof(target) if is_walk else reduction_obstacle(target)
         if reason:
             raise NoCertificate(reason)
-    grid = PublicGrid.of(target)
+    grid = PublicGrid.for_target(target)
     is_exact = isinstance(sampler, Localized) and not has_equalities(target)
     bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(

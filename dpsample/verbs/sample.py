@@ -19,7 +19,7 @@ from dpsample.core import files, pauses
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.streams import Seed, seed_sequence, streams
-from dpsample.problem.homes import InMemory
+from dpsample.problem.storage import MemoryStorage
 from dpsample.running import chains
 from dpsample.running import progress as screen
 from dpsample.running.chains import TimeLimit
@@ -41,7 +41,7 @@ from dpsample.targets.reduced import (
     ReducedTarget,
     has_equalities,
     reduce,
-    reduced_reason,
+    reduction_obstacle,
 )
 from dpsample.verbs import results
 
@@ -347,7 +347,7 @@ def _reduced(target: Gibbs) -> ReducedTarget | None:
     """Target in free coordinates, if the domain is a polytope with equalities."""
     if not has_equalities(target):
         return None
-    reason = reduced_reason(target)
+    reason = reduction_obstacle(target)
     if reason:
         checks.fail("target", "quadratic and of margins", target, reason)
     return reduce(target)
@@ -383,7 +383,7 @@ def _facts(
 
 def _has_loss(target: Gibbs) -> bool:
     """Return whether the energy depends on the records: a feature is not zero."""
-    if not isinstance(target.home, InMemory):
+    if not isinstance(target.storage, MemoryStorage):
         return True
     dense, values = target.data.dense, target.data.values
     return bool(dense[:1].any() or dense.any() or values.any())

@@ -23,7 +23,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time
-from dpsample.targets.reduced import are_stated, flat_reason
+from dpsample.targets.reduced import are_stated, facts_obstacle
 from dpsample.verbs import minimize, release, sandwich, tune
 
 # Inputs agree to the digits of the event: it follows from most of them. Bounds of the
@@ -114,7 +114,7 @@ def verify(
 
 def _recomputed(certificate: Certificate | EventCertificate) -> VerificationReport:
     """Make the certificate again, and the mechanism or the sampler that it names."""
-    report = verification.recomputed(certificate)
+    report = verification.recompute(certificate)
     if isinstance(certificate, Certificate):
         lines = _sampler_checks(certificate)
         return dataclasses.replace(report, checks=(*report.checks, *lines))
@@ -134,14 +134,14 @@ def _recomputed(certificate: Certificate | EventCertificate) -> VerificationRepo
 
 def _proved_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
     """Hand the JSON, and nothing else, to the independent checker."""
-    from dpsample.privacy.ball_checker import prove, unchecked
+    from dpsample.privacy.ball_checker import list_unchecked, prove
 
     text = c.to_json()
     checks = tuple(Check(name=n, stated=s, recomputed=r) for n, s, r in prove(text))
     return VerificationReport(
         statement=c.statement,
         checks=checks,
-        unchecked=tuple(unchecked(text)),
+        unchecked=tuple(list_unchecked(text)),
         certificate=c,
     )
 
@@ -162,7 +162,7 @@ def _sampler_checks(c: Certificate) -> list[Check]:
         check.fail("sampler", "a whole plan, as its repr", c.sampler)
     if c.max_work is not None or "DRAW.DEADLINE" in c.assumptions:
         check.fail("max_work", "None, and no deadline, in constant time", c.max_work)
-    return [verification.at_most(*line) for line in made.check(c)]
+    return [verification.check_at_most(*line) for line in made.check(c)]
 
 
 def _reason_against(sampler: object, c: Certificate) -> str:
@@ -171,7 +171,7 @@ def _reason_against(sampler: object, c: Certificate) -> str:
         reason = localized.reason_against(c.facts.loss)
         if reason or not are_stated(c.facts.domain):
             return reason
-        return flat_reason(c.facts, c.regularizer)
+        return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
         return release.no_walk(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
@@ -258,7 +258,7 @@ def _noise_check(c: EventCertificate) -> Check:
     spent = c.event.gdp if isinstance(c.event, GaussianEvent) else math.nan
     if isinstance(c.event, PureEvent):
         spent = c.event.epsilon
-    return verification.at_most("event of the inputs<=event", size / scale, spent)
+    return verification.check_at_most("event of the inputs<=event", size / scale, spent)
 
 
 def _call(c: EventCertificate) -> ast.Call:
@@ -291,15 +291,17 @@ def _event_checks(stated: EventCertificate, again: EventCertificate) -> list[Che
     """Compare the mechanism, its inputs and its event with what was built again."""
     for name in ("kind", "mechanism", "calibration", "facts"):
         if getattr(stated, name) != getattr(again, name):
-            verification.disagree(name, getattr(again, name), getattr(stated, name))
+            verification.fail_disagreement(
+                name, getattr(again, name), getattr(stated, name)
+            )
     names, expected = ([n for n, _ in c.inputs] for c in (stated, again))
     if names != expected:
-        verification.disagree("inputs", expected, names)
+        verification.fail_disagreement("inputs", expected, names)
     checks, tolerance = [], verification.TOLERANCE
     made: dict[str, Any] = dict(again.inputs)
     for name, value in stated.inputs:
         if name in EXACT and value != made[name]:
-            verification.disagree(f"inputs.{name}", made[name], value)
+            verification.fail_disagreement(f"inputs.{name}", made[name], value)
         is_accuracy = name == "gap" and "tilt_stddev" in names  # a part of a risk
         digits = INPUT_TOLERANCE if is_accuracy or name in RISKS else tolerance
         checks.append(_alike(f"inputs.{name}", value, made[name], digits))
@@ -323,7 +325,7 @@ def _events_alike(
                 compare(f"{name}.{key}", one[key], other[key])
         elif isinstance(one, list) and isinstance(other, list):
             if len(one) != len(other):
-                verification.disagree(name, other, one)
+                verification.fail_disagreement(name, other, one)
             for index, pair in enumerate(zip(one, other, strict=True)):
                 compare(f"{name}[{index}]", *pair)
         else:
@@ -339,9 +341,9 @@ def _events_alike(
 def _alike(name: str, stated: object, again: object, tolerance: float) -> Check | None:
     """Line of a float that agrees; other values must be equal and of one type."""
     if isinstance(stated, float) and isinstance(again, float) and stated != again:
-        return verification.agreeing(name, stated, again, tolerance=tolerance)
+        return verification.check_agreement(name, stated, again, tolerance=tolerance)
     if type(stated) is not type(again) or stated != again:
-        verification.disagree(name, again, stated)
+        verification.fail_disagreement(name, again, stated)
     if not isinstance(stated, float):
         return None
     return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{again:.6g}")

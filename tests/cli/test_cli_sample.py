@@ -131,8 +131,8 @@ def test_the_longest_tables_are_cut(monkeypatch, records, capsys):
 def test_every_sampler_has_a_name(kind):
     words = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__)
     for name in (kind.__name__, kind.__name__.lower(), words.removeprefix("-")):
-        assert type(sample.sampler_named(name)) is kind
-    assert sample.sampler_named("auto") == "auto"
+        assert type(sample.parse_sampler(name)) is kind
+    assert sample.parse_sampler("auto") == "auto"
 
 
 ERRORS = {

@@ -149,13 +149,13 @@ def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, caps
 def test_a_certificate_is_recomputed_once(answer, file, tmp_path, monkeypatch, options):
     # Some take long: a plan of constant time, a chosen optimizer.
     monkeypatch.chdir(tmp_path)
-    recomputed, seen = verification.recomputed, []
+    recomputed, seen = verification.recompute, []
 
     def counted(certificate):
         seen.append(certificate.digest)
         return recomputed(certificate)
 
-    monkeypatch.setattr(verification, "recomputed", counted)
+    monkeypatch.setattr(verification, "recompute", counted)
     assert cli.main(["certificate", str(file), *options]) == 0
     file.write_text(answer.certificate.to_json())
     assert cli.main(["certificate", str(file), *options]) == 0

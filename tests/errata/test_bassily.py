@@ -75,7 +75,7 @@ def test_4_few_steps_with_replacement_are_not_private():
         batch = round(10_000 * math.sqrt(1.0 / (4.0 * num_steps)))
         assert f"m = {batch}" in case.setting
         stddev = math.sqrt(8.0 * num_steps * LOG) / 10_000
-        return curves.repeated(
+        return curves.with_replacement(
             "(2r, 0)",
             batch=batch,
             num_records=bassily.NUM_RECORDS,

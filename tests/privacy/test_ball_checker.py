@@ -116,7 +116,7 @@ def test_the_checker_has_tables_of_every_loss_and_domain():
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_the_checker_finds_the_slope_that_a_loss_declares(loss):
     facts = logistic_facts(loss=loss, response_bound=1.7, domain=domains.Ball(1.3))
-    slope = checker._slope(facts.to_dict())
+    slope = checker._slope_bound(facts.to_dict())
     assert float(slope) == pytest.approx(facts.slope_bound, rel=1e-12)
 
 
@@ -134,7 +134,7 @@ def test_random_certificates_are_proved(seed, count):
 
 
 def resealed(content):
-    digest = checker._sha(content | {"digest": ""})
+    digest = checker._sha256(content | {"digest": ""})
     return json.dumps(content | {"digest": digest})
 
 
@@ -222,7 +222,7 @@ def test_what_no_problem_has_is_refused(facts):
 def test_parts_that_are_no_gaussians_are_refused(gdp):
     event = {"name": "composed", "events": [{"name": "gaussian", "gdp": gdp}]}
     with pytest.raises(checker.NotProved):
-        checker._delta(event, 1.0)
+        checker._event_delta(event, 1.0)
     with pytest.raises(checker.NotProved, match="no parts"):
         checker._check_form({"name": "composed", "events": []}, checker.EVENTS, "event")
 
@@ -237,7 +237,7 @@ def test_a_malformed_release_is_not_proved(content):
 
 def test_a_box_of_a_million_sides_takes_no_time():
     facts = {"domain": {"name": "box", "lower": -2.0, "upper": 1.0}, "dim": 10**12}
-    reach = checker._reach(facts | {"row_norm": 2.0})
+    reach = checker._domain_norm(facts | {"row_norm": 2.0})
     assert float(reach.mid()) == pytest.approx(2e6, rel=1e-15)
 
 
@@ -257,7 +257,7 @@ EVENTS = (
 def test_deltas_of_events_agree_with_the_accountants(event, epsilon):
     checker.ctx.prec = 200
     known = delta_of(event, epsilon=epsilon, relation="replace_one")
-    ball = checker._delta(event.to_dict(), epsilon)
+    ball = checker._event_delta(event.to_dict(), epsilon)
     assert float(ball.mid()) <= known
     # Accountants are not below the truth; of sums, orders and parts they may take more.
     assert known <= float(ball.mid()) * (1.0 + 1e-6) + 3e-14
@@ -266,7 +266,7 @@ def test_deltas_of_events_agree_with_the_accountants(event, epsilon):
 def test_the_curve_is_enclosed():
     checker.ctx.prec = 256
     for epsilon, gdp in ((1.0, 0.2367), (1e-6, 1e-6), (50.0, 9.0), (3.0, 0.1)):
-        ball = checker._curve(epsilon, gdp)
+        ball = checker._gaussian_delta(epsilon, gdp)
         error = abs(checker.arb(gaussian_delta(epsilon, gdp)) / ball - 1)
         assert ball > 0 and error < 1e-11
 

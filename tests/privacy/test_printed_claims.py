@@ -154,7 +154,7 @@ def test_shuffled_noise_of_xu(epsilon, algorithm, proof, needed, disjoint):
     # the bounds allow.
     noise = curves.shuffled_noise(epsilon, num_records=10_000, delta=1e-8)
     assert 0.7 * needed < noise <= needed * 1.001
-    assert curves.shuffled(noise, num_records=10_000, delta=1e-8)(1.0) == pytest.approx(
+    assert curves.shuffle(noise, num_records=10_000, delta=1e-8)(1.0) == pytest.approx(
         epsilon, rel=1e-3
     )
     blocks = rows(xu, epsilon=epsilon, place="Algorithm 6")[1].claim()

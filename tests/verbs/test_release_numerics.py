@@ -46,9 +46,9 @@ def test_releases_lie_on_their_grid(name):
     given = problem(domain, loss)
     answer = dps.release(given, BUDGET, **options)
     assert answer.nonprivate_diagnostics["decisions"] == numerics
-    grid = PublicGrid.of(answer.mechanism.target(given))
+    grid = PublicGrid.for_target(answer.mechanism.target(given))
     assert domain.contains(answer.theta)
-    np.testing.assert_array_equal(grid.rounded(answer.theta), answer.theta)
+    np.testing.assert_array_equal(grid.round(answer.theta), answer.theta)
     if name != "simplex":
         cells = answer.theta / grid.step
         np.testing.assert_array_equal(cells, np.rint(cells))

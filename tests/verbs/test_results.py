@@ -115,9 +115,9 @@ def test_only_an_unseeded_release_is_releasable(answer):
 def test_refusals_that_depend_on_records_are_assumptions(answer):
     text = " ".join(registry().words(answer.certificate.assumptions))
     for words in (
-        "(a number that is not finite; a label other than -1 and 1; a row",
-        "is not counted",
-        "is refused for all records, by public facts",
+        "a number that is not finite, a label other than -1 and 1, a row",
+        "is not included in (epsilon, delta)",
+        "whether a request is rejected depends on public facts only",
         "SamplingError",
     ):
         assert words in text

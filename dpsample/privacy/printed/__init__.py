@@ -1,4 +1,4 @@
-"""Printed noise formulas of five papers: what they claim and what is true."""
+"""Published noise formulas of five papers: what they claim and what is true."""
 
 from collections.abc import Callable, Iterator
 
@@ -29,12 +29,12 @@ _SOURCES: dict[str, Callable[[], Iterator[Case]]] = {
 def claims(
     paper: str | None = None, *, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Claim, ...]:
-    """Claimed and true epsilon of every printed noise formula.
+    """Claimed and true epsilon of every published noise formula.
 
     Parameters
     ----------
     paper : str, optional
-        Key of `PAPERS`; all papers by default, which takes about a minute.
+        Key of `PAPERS`. All papers by default, which takes about a minute.
     progress : callable, optional
         Called with the number of rows done and their total.
 
@@ -61,8 +61,8 @@ def claims(
     """
     if paper is not None:
         check.one_of(tuple(PAPERS), paper=paper)
-    chosen = PAPERS if paper is None else (paper,)
-    cases = [case for key in chosen for case in _SOURCES[key]()]
+    keys = PAPERS if paper is None else (paper,)
+    cases = [case for key in keys for case in _SOURCES[key]()]
     rows = []
     for done, case in enumerate(cases):
         if progress is not None:

@@ -7,9 +7,10 @@ from typing import Any
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
-from dpsample.privacy.printed.curves import judged
+from dpsample.privacy.printed.curves import objective_cases
 
-NUM_RECORDS, DELTA = 10_000, 1e-8
+NUM_RECORDS = 10_000
+DELTA = 1e-8
 LOG = math.log(1.0 / DELTA)
 # epsilon and T = min(n/8, epsilon^2 n^2 / (32 d log(1/delta))) at d = 50.
 SETTINGS = ((1.0, 1250), (0.5, 848), (0.1, 33))
@@ -38,7 +39,7 @@ def cases() -> Iterator[Case]:
 
 
 def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
-    """Batch size and noise multiplier of the batch's sum, as printed."""
+    """Batch size and noise multiplier of the batch's sum, as published."""
     batch = max(round(NUM_RECORDS * math.sqrt(epsilon / (4.0 * num_steps))), 1)
     stddev = math.sqrt(8.0 * num_steps * LOG) / (NUM_RECORDS * epsilon)
     return batch, stddev * batch
@@ -47,7 +48,7 @@ def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
 def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
     """Accountants of Poisson samples, and attacks on sampling with replacement.
 
-    The attacks count how often one record occurs in a batch; few steps have only the
+    The attacks count how often one record occurs in a batch. Few steps have only the
     worst of them.
     """
     batch, noise = _batch(epsilon, num_steps)
@@ -71,7 +72,7 @@ def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
             accounting=f"with replacement, pair {pair}",
             relation=relation,
             meaning="attack",
-            epsilon_at=curves.repeated(
+            epsilon_at=curves.with_replacement(
                 pair, batch=batch, num_records=NUM_RECORDS, **step
             ),
         )
@@ -100,7 +101,7 @@ def _objective() -> Iterator[Case]:
             "epsilon": 1.0,
             "delta": DELTA,
         }
-        yield from judged(shared, ratio=ratio, noise=math.sqrt(10.0 * LOG))
+        yield from objective_cases(shared, ratio=ratio, noise=math.sqrt(10.0 * LOG))
 
 
 def _approximate_objective() -> Iterator[Case]:
@@ -114,7 +115,7 @@ def _approximate_objective() -> Iterator[Case]:
         "epsilon": 0.5,
         "delta": half,
     }
-    yield from judged(shared, ratio=0.5, noise=math.sqrt(20.0 * LOG))
+    yield from objective_cases(shared, ratio=0.5, noise=math.sqrt(20.0 * LOG))
     yield Case(
         paper="bassily",
         place="Algorithm 3, second half",

@@ -1,4 +1,4 @@
-"""A printed noise formula, what it claims and what is true of it."""
+"""A published noise formula, what it claims and what is true of it."""
 
 import math
 from collections.abc import Callable
@@ -9,21 +9,16 @@ from dpsample.core.spec import Json
 from dpsample.privacy.budget import Relation
 
 Meaning = Literal["exact", "upper bound", "attack", "unproved"]
-# Epsilon at the claimed delta when the noise is the printed one times a factor.
+# Epsilon at the claimed delta when the noise is the published one times a factor.
 EpsilonAt = Callable[[float], float]
-
-PRINTED = 1.0
-LARGEST_FACTOR = 1e4
-# Relative accuracy of the factor that meets the claim.
-ACCURACY = 5e-4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Formula:
-    """What is printed and claimed; `Claim` lists the fields."""
+    """A published formula and its claim. `Claim` explains the fields."""
 
     paper: str
-    place: str
+    place: str  # a field of the JSON output, lint: ok
     formula: str
     setting: str
     accounting: str
@@ -35,7 +30,7 @@ class Formula:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Formula):
-    """One line of the table: a printed noise formula at one setting.
+    """One line of the table: a published noise formula at one setting.
 
     Attributes
     ----------
@@ -44,13 +39,13 @@ class Claim(Formula):
     place : str
         Algorithm or theorem.
     formula : str
-        The printed formula, in words.
+        The published formula, as text.
     setting : str
         Numbers at which it is evaluated.
     accounting : str
-        Which law the noise is held against.
+        Mechanism or pair of distributions for which epsilon is computed.
     relation : {"replace_one", "zero_out"}
-        Neighboring relation of that law.
+        Neighboring relation of the accounting.
     epsilon, delta : float
         What is claimed.
     meaning : {"exact", "upper bound", "attack", "unproved"}
@@ -60,9 +55,9 @@ class Claim(Formula):
         a value above the claim refutes it and one below proves nothing. ``unproved``:
         nothing is known.
     true_epsilon : float or None
-        Epsilon at ``delta`` in that sense; infinite if no epsilon holds.
+        Epsilon at ``delta`` in that sense. Infinite if no epsilon holds.
     noise_factor : float or None
-        Noise that meets the claim, in units of the printed noise.
+        Noise that meets the claim, in units of the published noise.
 
     Examples
     --------
@@ -90,8 +85,8 @@ class Claim(Formula):
 
     def to_dict(self) -> Json:
         """Fields and verdict for JSON: an epsilon of None that fails is infinite."""
-        found = asdict(self) | {"verdict": self.verdict}
-        return {k: None if v == math.inf else v for k, v in found.items()}
+        content = asdict(self) | {"verdict": self.verdict}
+        return {k: None if v == math.inf else v for k, v in content.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +100,7 @@ class Case(Formula):
         """Compute what is true, and the noise that the claim needs."""
         true, factor = None, None
         if self.epsilon_at is not None:
-            true = self.epsilon_at(PRINTED)
+            true = self.epsilon_at(1.0)  # the published noise itself
             factor = self.needed
             if factor is None:
                 factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
@@ -120,7 +115,7 @@ def needed_factor(
 ) -> float | None:
     """Multiple of the noise that meets ``claimed``, to 5e-4 and rounded up.
 
-    ``start`` is epsilon at the printed noise. None if no multiple up to 10 000 does.
+    ``start`` is epsilon at the published noise. None if no multiple up to 10 000 does.
     """
     from scipy.optimize import brentq
 
@@ -129,13 +124,14 @@ def needed_factor(
         return math.log(min(max(ratio, 1e-9), 1e9))
 
     # Epsilon falls about as the noise grows, so the root is near.
-    near = min(max(math.log(start / claimed), -4.0), 4.0) if start > 0.0 else 0.0
-    low, high = near - 0.2, near + 0.2
+    guess = min(max(math.log(start / claimed), -4.0), 4.0) if start > 0.0 else 0.0
+    low, high = guess - 0.2, guess + 0.2
     while excess(high) > 0.0:
         low, high = high, high + 0.6
-        if high > math.log(LARGEST_FACTOR):
+        if high > math.log(10_000.0):
             return None
     while excess(low) <= 0.0:
         low, high = low - 0.6, low
-    root = float(brentq(excess, low, high, xtol=0.4 * ACCURACY))
-    return math.exp(root + 0.5 * ACCURACY)
+    accuracy = 5e-4  # of the factor, relative
+    root = float(brentq(excess, low, high, xtol=0.4 * accuracy))
+    return math.exp(root + 0.5 * accuracy)

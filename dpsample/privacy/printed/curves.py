@@ -1,4 +1,4 @@
-"""Curves by which printed formulas are judged, and attacks on objective perturbation.
+"""Curves by which published formulas are judged, and attacks on objective perturbation.
 
 Sampling with replacement puts a record into a batch several times: the sum of clipped
 gradients moves by a binomial multiple of the bound. Such pairs of Gaussian mixtures
@@ -39,17 +39,14 @@ from dpsample.privacy.curves.shuffling import (
 )
 from dpsample.privacy.printed.claim import Case, EpsilonAt
 
-# Grid of losses: a hundredth of one step's standard deviation, within limits.
-FINENESS, COARSEST, MAX_GRID = 0.01, 1e-3, 20_000
-TAIL = 1e-18
-DENSE = 10_001
-LARGEST_LOCAL, MOST_ROUNDS = 500.0, 200
+# The grid of losses has a step of a hundredth of one step's standard deviation, at most
+# this number, and not more points than that.
+COARSEST = 1e-3
+MAX_GRID = 20_000
+# Largest epsilon of a single record before shuffling that is considered.
+MAX_LOCAL_EPSILON = 500.0
 # How often one record counts in a batch, on either side of the pair.
 Pair = Literal["(r, 0)", "(+r, -r)", "(2r, 0)"]
-# Centers of the Huber loss, in standard deviations of the minimizer.
-CENTERS = np.linspace(0.5, 6.0, 56)
-COARSE, FINE = 1001, 1001
-LARGEST_EPSILON = 64.0
 
 
 def gaussian(gdp: float, delta: float) -> EpsilonAt:
@@ -67,7 +64,7 @@ def poisson(
 ) -> EpsilonAt:
     """Poisson sampling, noise relative to the bound of one record.
 
-    Attained when all other gradients vanish; no pair of a sum's is worse
+    Attained when all other gradients vanish. No pair of a sum's is worse
     (`dpsample.privacy.accounting.poisson`).
     """
     return lambda factor: _poisson_epsilon(
@@ -107,7 +104,7 @@ def poisson_renyi(
     return epsilon_at
 
 
-def repeated(
+def with_replacement(
     pair: Pair,
     *,
     batch: int,
@@ -146,7 +143,7 @@ def objective(
     return lambda factor: tilted.epsilon(delta, stddev=noise * factor)
 
 
-def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
+def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
     """Gaussian noise on each clipped record, bound 1, in random order.
 
     Half of delta is for shuffling epsilon_0-DP records, half pays for the delta of
@@ -156,8 +153,8 @@ def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
 
     def epsilon_at(factor: float) -> float:
         gdp, epsilon = 2.0 / (noise * factor), 0.0
-        for _ in range(MOST_ROUNDS):
-            local, short = LARGEST_LOCAL, 0.0
+        for _ in range(200):
+            local, short = MAX_LOCAL_EPSILON, 0.0
             if gaussian_delta(local, gdp) > _local_delta(
                 epsilon, local, num_records, delta
             ):
@@ -180,7 +177,7 @@ def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
 
 def shuffled_noise(epsilon: float, *, num_records: int, delta: float) -> float:
     """Noise on each record, in units of its bound, for which `shuffled` is epsilon."""
-    low, high = 0.0, LARGEST_LOCAL
+    low, high = 0.0, MAX_LOCAL_EPSILON
     while high - low > 1e-6 * high:
         middle = 0.5 * (low + high)
         spent = shuffle_delta(
@@ -197,10 +194,10 @@ def _local_delta(epsilon: float, local: float, num_records: int, delta: float) -
 
 @dataclass(frozen=True, kw_only=True)
 class MixturePair:
-    """Two mixtures of normals of one spread; the likelihood ratio increases.
+    """Two mixtures of normals of one spread. The likelihood ratio increases.
 
     Component i has the same probability in both and the means ``means[i] >=
-    others[i]``; all have one standard deviation.
+    others[i]``. All have one standard deviation.
     """
 
     weights: tuple[float, ...]
@@ -208,7 +205,7 @@ class MixturePair:
     others: tuple[float, ...]
     stddev: float
 
-    def swapped(self) -> MixturePair:
+    def swap(self) -> MixturePair:
         """Pair in the other order, reflected so that the ratio increases again."""
         return MixturePair(
             weights=self.weights,
@@ -252,7 +249,7 @@ class MixturePair:
         """Points that hold all but 1e-20 of both masses, and the losses there."""
         reach = 9.5 * self.stddev
         low, high = min(self.others) - reach, max(self.means) + reach
-        x = np.linspace(low, high, DENSE)
+        x = np.linspace(low, high, 10_001)
         ratio = self._log_tilt(x, self.means) - self._log_tilt(x, self.others)
         return x, np.maximum.accumulate(ratio)
 
@@ -275,16 +272,19 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     >>> print(f"{composed_epsilon(pair, num_steps=100, delta=1e-6):.3f}")
     1.061
     """
-    swapped, far = pair.swapped(), 1.0
+    swapped, largest_loss = pair.swap(), 1.0
     pairs = [pair] if swapped == pair else [pair, swapped]
-    while far < 1e4 and max(p.curve(np.array([far]))[0] for p in pairs) > TAIL:
-        far *= 1.25
-    interval = max(min(FINENESS * pair.deviation(), COARSEST), far / MAX_GRID)
-    losses = interval * np.arange(math.ceil(far / interval) + 1.0)
+    while (
+        largest_loss < 1e4
+        and max(p.curve(np.array([largest_loss]))[0] for p in pairs) > 1e-18
+    ):
+        largest_loss *= 1.25
+    interval = max(min(0.01 * pair.deviation(), COARSEST), largest_loss / MAX_GRID)
+    losses = interval * np.arange(math.ceil(largest_loss / interval) + 1.0)
     curves = [p.curve(losses) for p in pairs]
     composed = [
         loss_distributions.Composition(
-            (loss_distributions.connected(upper, lower, interval),),
+            (loss_distributions.connect_dots(upper, lower, interval),),
             [num_steps],
             interval,
         )
@@ -304,8 +304,10 @@ def binomial(num_trials: int, probability: float) -> tuple[Array, Array]:
     return counts.astype(np.float64), np.asarray(masses[counts])
 
 
-def judged(shared: dict[str, Any], *, ratio: float, noise: float) -> Iterator[Case]:
-    """Proved bound and attack of one printed noise, under both relations.
+def objective_cases(
+    shared: dict[str, Any], *, ratio: float, noise: float
+) -> Iterator[Case]:
+    """Proved bound and attack of one published noise, under both relations.
 
     ``ratio`` and ``noise`` as in `huber_attack`; ``shared`` holds the other fields.
     """
@@ -355,8 +357,10 @@ def huber_attack(
 
     def epsilon_at(factor: float) -> float:
         stddev = noise * factor
-        pairs = [_masses(c * stddev, ratio, other, stddev) for c in CENTERS]
-        low, high = 0.0, LARGEST_EPSILON
+        # Centers of the Huber loss, in standard deviations of the minimizer.
+        centers = np.linspace(0.5, 6.0, 56)
+        pairs = [_masses(c * stddev, ratio, other, stddev) for c in centers]
+        low, high = 0.0, 64.0
         while high - low > 1e-5 * high:
             middle = 0.5 * (low + high)
             is_told = divergence(pairs, middle) > delta
@@ -383,13 +387,13 @@ def _masses(
     from scipy.special import ndtr
 
     reach = 9.0 * stddev + 1.0
-    bend = np.linspace(center - 1.0 / ratio, center + 1.0 / ratio, FINE)
-    grid = np.union1d(np.linspace(-reach, reach, COARSE), bend)
-    both = []
+    bend = np.linspace(center - 1.0 / ratio, center + 1.0 / ratio, 1001)
+    grid = np.union1d(np.linspace(-reach, reach, 1001), bend)
+    masses = []
     for slope in (np.clip(ratio * (grid - center), -1.0, 1.0), other):
         ends = np.concatenate(([-np.inf], (grid + slope) / stddev, [np.inf]))
         low, high = ends[:-1], ends[1:]
         # Differences of small tails, not of numbers near 1.
         upper = ndtr(-low) - ndtr(-high)
-        both.append(np.where(low > 0.0, upper, ndtr(high) - ndtr(low)))
-    return both[0], both[1]
+        masses.append(np.where(low > 0.0, upper, ndtr(high) - ndtr(low)))
+    return masses[0], masses[1]

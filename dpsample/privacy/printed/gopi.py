@@ -24,11 +24,11 @@ def cases() -> Iterator[Case]:
         ("Theorems 3 to 6", "replace_one", "2G/n", 2.0, REPLACED),
         ("Theorems 3 and 4", "zero_out", "G/n", 1.0, ZEROED),
     )
-    for place, relation, difference, moves, budgets in settings:
+    for theorems, relation, difference, moves, budgets in settings:
         for epsilon, delta in budgets:
             yield Case(
                 paper="gopi",
-                place=place,
+                place=theorems,
                 formula=FORMULA,
                 setting="any n and d, linear losses",
                 accounting=f"exact Gaussian curve, difference {difference}",

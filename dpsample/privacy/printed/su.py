@@ -6,16 +6,14 @@ from typing import Any
 
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case, EpsilonAt
-from dpsample.privacy.printed.curves import judged
+from dpsample.privacy.printed.curves import objective_cases
 
-EPSILON, DELTA = 1.0, 1e-8
-MIRROR_DELTA = 1e-6
-HALF, HALF_DELTA = 0.5 * EPSILON, 0.5 * DELTA
-LOG = math.log(2.5 / DELTA)
+EPSILON = 1.0
+DELTA = 1e-8
+# Algorithm 1 spends half of the budget on each of its two noises.
+HALF = 0.5 * EPSILON
+HALF_DELTA = 0.5 * DELTA
 TILT = "sigma_1^2 = 128 L^2 log(2.5/delta) / epsilon^2"
-END = 0.99  # slopes within stay below L
-OUTPUT = "sigma_2^2 = 64 alpha log(2.5/delta) / (lambda epsilon^2)"
-MIRROR = "sigma^2 = 64 L^2 kappa T log(1/delta) / (n epsilon)^2"
 UNPROVED: dict[str, Any] = {
     "paper": "su",
     "relation": "replace_one",
@@ -53,18 +51,20 @@ def _objective() -> Iterator[Case]:
             "delta": 0.5 * delta,
         }
         noise = math.sqrt(128.0 * math.log(2.5 / delta)) / EPSILON
-        yield from judged(shared, ratio=0.5 * EPSILON / rank, noise=noise)
+        yield from objective_cases(shared, ratio=0.5 * EPSILON / rank, noise=noise)
     # Distance 2 sqrt(alpha / lambda), as lambda |theta|^2 is 2 lambda-convex.
     yield Case(
         paper="su",
         place="Algorithm 1, second half",
-        formula=OUTPUT,
+        formula="sigma_2^2 = 64 alpha log(2.5/delta) / (lambda epsilon^2)",
         setting="half of (1, 1e-8), distance 2 sqrt(alpha/lambda)",
         accounting="exact Gaussian curve",
         relation="replace_one",
         epsilon=HALF,
         delta=HALF_DELTA,
-        epsilon_at=curves.gaussian(2.0 * EPSILON / math.sqrt(64.0 * LOG), HALF_DELTA),
+        epsilon_at=curves.gaussian(
+            2.0 * EPSILON / math.sqrt(64.0 * math.log(2.5 / DELTA)), HALF_DELTA
+        ),
     )
     yield Case(
         **UNPROVED,
@@ -91,9 +91,9 @@ def strongly_convex(epsilon: float, delta: float) -> EpsilonAt:
     """Lower bound of epsilon where Delta-convexity in the norm of C counts as l_2's.
 
     In one dimension with L = beta = 1, n = 1000 and C = [-10, 10]: theta solves
-    common theta + slope + G = 0, where one record's slope is a Huber loss's, below L on
-    [-END, END], or zero. The ridge lambda theta^2 has the curvature 2 lambda, Delta in
-    the norm of C only Delta/10^2.
+    common theta + slope + G = 0, where one record's slope is that of a Huber loss, or
+    zero. It is below L on [-0.99, 0.99]. The ridge lambda theta^2 has the curvature 2
+    lambda, whereas Delta in the norm of C is a curvature of Delta/10^2 only.
     """
     n, radius = 1000, 10.0
     convexity = 0.95 / (epsilon * n)
@@ -105,7 +105,7 @@ def strongly_convex(epsilon: float, delta: float) -> EpsilonAt:
         from scipy.special import ndtr
 
         bent, straight = (
-            2.0 * ndtr(END * (common + bend) / (stddev * factor)) - 1.0
+            2.0 * ndtr(0.99 * (common + bend) / (stddev * factor)) - 1.0
             for bend in (1.0 - curvature, 0.0)
         )
         return math.log(max((bent - delta) / straight, 1.0))
@@ -118,7 +118,8 @@ def _mirror_descent() -> Iterator[Case]:
 
     Where kappa is 2 log d, regularity needs 2 e log d (gradient-E4).
     """
-    gdp = EPSILON / (4.0 * math.sqrt(math.log(1.0 / MIRROR_DELTA)))
+    delta = 1e-6
+    gdp = EPSILON / (4.0 * math.sqrt(math.log(1.0 / delta)))
     for setting, loss in (
         ("kappa = 1/(p - 1)", 1.0),
         ("kappa = 2 log d instead of 2 e log d", math.e),
@@ -126,12 +127,12 @@ def _mirror_descent() -> Iterator[Case]:
         yield Case(
             paper="su",
             place="Algorithm 3, Theorem 6",
-            formula=MIRROR,
+            formula="sigma^2 = 64 L^2 kappa T log(1/delta) / (n epsilon)^2",
             setting=setting,
             accounting="generalized Gaussian noise, T full batches",
             relation="replace_one",
             epsilon=EPSILON,
-            delta=MIRROR_DELTA,
+            delta=delta,
             meaning="upper bound",
-            epsilon_at=curves.gaussian(gdp * math.sqrt(loss), MIRROR_DELTA),
+            epsilon_at=curves.gaussian(gdp * math.sqrt(loss), delta),
         )

@@ -7,24 +7,25 @@ from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
 
-DELTA = 1e-4  # of 10 000 records
+DELTA = 1e-4  # one over the number of records
 LOG = math.log(1.0 / DELTA)
-EPSILONS = (0.5, 1.0, 3.0)
 CLIPPED = "sigma = C sqrt(log(1/delta)) / (m epsilon)"
 ROBUST = "sigma = sensitivity * sqrt(log(1/delta)) / epsilon"
 # Simulations: T = 5 n^2 / m^2 steps of batches of m records.
-SIXTH = ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180)
-TENTH = ("n = 1e4, m = n/10, T = 500", 0.1, 500)
-POISSON, FIXED = "Poisson sampling", "fixed size, pair "
-UNCENTERED = f"{POISSON}, pair (sensitivity, 0)"
+SIMULATIONS = (
+    ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180),
+    ("n = 1e4, m = n/10, T = 500", 0.1, 500),
+)
+POISSON = "Poisson sampling"
+FIXED = "fixed size, pair "
 # Noise is relative to C, the bound of one record (Algorithm 1), or to what a replaced
-# record moves, two bounds of one; the last entry is the multiple that is accounted for.
+# record moves, two bounds of one. The last entry is the multiple that is accounted for.
 SAMPLED: tuple[tuple[str, str, str, Relation, float], ...] = (
     ("Algorithm 1", CLIPPED, POISSON, "zero_out", 1.0),
     ("Algorithm 1", CLIPPED, POISSON, "replace_one", 1.0),
     ("Algorithm 1", CLIPPED, f"{FIXED}(2C, 0)", "replace_one", 0.5),
     ("Algorithm 4", ROBUST, POISSON, "replace_one", 2.0),
-    ("Algorithm 2", ROBUST, UNCENTERED, "replace_one", 1.0),
+    ("Algorithm 2", ROBUST, f"{POISSON}, pair (sensitivity, 0)", "replace_one", 1.0),
     ("Algorithms 2 and 4", ROBUST, f"{FIXED}(sensitivity, 0)", "replace_one", 1.0),
 )
 
@@ -35,16 +36,17 @@ def cases() -> Iterator[Case]:
     Noise without T (gradient-E25); Algorithm 1 counts a replaced record once, although
     it moves the sum by 2 C (gradient-E31).
     """
-    for setting, rate, num_steps in (SIXTH, TENTH):
-        for epsilon in EPSILONS:
-            yield from _sampled(setting, rate, num_steps, epsilon)
-    for epsilon in EPSILONS:
-        yield _gaussian(epsilon, DELTA, num_steps=5)
+    epsilons = (0.5, 1.0, 3.0)
+    for setting, rate, num_steps in SIMULATIONS:
+        for epsilon in epsilons:
+            yield from _subsampled_cases(setting, rate, num_steps, epsilon)
+    for epsilon in epsilons:
+        yield _full_batch_case(epsilon, DELTA, num_steps=5)
     for epsilon in (1.0, 5.0):
-        yield _gaussian(epsilon, 1e-5, num_steps=1)
+        yield _full_batch_case(epsilon, 1e-5, num_steps=1)
 
 
-def _sampled(
+def _subsampled_cases(
     setting: str, rate: float, num_steps: int, epsilon: float
 ) -> Iterator[Case]:
     """Poisson samples, and attacks on batches of fixed size and on medians.
@@ -53,11 +55,11 @@ def _sampled(
     zero_out. Medians are of buckets by position: without the record they may be those
     with one of its two values, and need not lie midway.
     """
-    for place, formula, accounting, relation, factor in SAMPLED:
+    for algorithm, formula, accounting, relation, factor in SAMPLED:
         is_attack = accounting != POISSON
         yield Case(
             paper="xie",
-            place=place,
+            place=algorithm,
             formula=formula,
             setting=setting,
             accounting=accounting,
@@ -75,7 +77,7 @@ def _sampled(
         )
 
 
-def _gaussian(epsilon: float, delta: float, *, num_steps: int) -> Case:
+def _full_batch_case(epsilon: float, delta: float, *, num_steps: int) -> Case:
     """All records in every step, or the one private mean of Algorithm 3."""
     gdp = epsilon * math.sqrt(num_steps / math.log(1.0 / delta))
     return Case(

@@ -10,31 +10,31 @@ from dpsample.privacy.printed.claim import Case
 # One record moves the output of Algorithm 2 by this many 2 C / (n lambda), on the data
 # set of `dpsample.audits.clipping_instance`.
 INSTANCE_RATIO = 5360.0
-LOCALIZED = "sigma = 8 C sqrt(log(1/delta)) / (n lambda epsilon)"
 SHUFFLED = "sigma^2 = C^2 T log(1/delta) / (n epsilon)^2 on a batch mean, O() as 1"
 PROVED = "sigma = C sqrt(log(1/delta) log(n/delta)) / (epsilon sqrt n), O() as 1"
-NUM_RECORDS, DELTA = 10_000, 1e-8
-LOG = math.log(1.0 / DELTA)
+NUM_RECORDS = 10_000
+DELTA = 1e-8
+# Records of a batch, of which there are NUM_RECORDS / BATCH disjoint ones.
 BATCH = 100
 
 
 def cases() -> Iterator[Case]:
     """Algorithms 3 and 6; 4, 5 and 7 run them on disjoint data."""
-    yield from _localized(1.0, 1e-5)
+    yield from _localized_cases(1.0, 1e-5)
     for epsilon in (0.05, 0.2, 1.0):
-        noise = math.sqrt(LOG / NUM_RECORDS) / epsilon
-        yield from _shuffled("Algorithm 6", SHUFFLED, noise, epsilon)
+        noise = math.sqrt(math.log(1.0 / DELTA) / NUM_RECORDS) / epsilon
+        yield from _shuffled_cases("Algorithm 6", SHUFFLED, noise, epsilon)
         noise *= math.sqrt(math.log(NUM_RECORDS / DELTA))
-        yield from _shuffled("Theorem 6, proof", PROVED, noise, epsilon)
+        yield from _shuffled_cases("Theorem 6, proof", PROVED, noise, epsilon)
 
 
-def _localized(epsilon: float, delta: float) -> Iterator[Case]:
+def _localized_cases(epsilon: float, delta: float) -> Iterator[Case]:
     """Algorithm 3: noise for 2 C / (n lambda), times 4 sqrt(log(1/delta)) / epsilon."""
     gdp = epsilon / (4.0 * math.sqrt(math.log(1.0 / delta)))
     shared: dict[str, Any] = {
         "paper": "xu",
         "place": "Algorithms 2 and 3",
-        "formula": LOCALIZED,
+        "formula": "sigma = 8 C sqrt(log(1/delta)) / (n lambda epsilon)",
         "relation": "replace_one",
         "epsilon": epsilon,
         "delta": delta,
@@ -54,11 +54,13 @@ def _localized(epsilon: float, delta: float) -> Iterator[Case]:
     )
 
 
-def _shuffled(place: str, formula: str, noise: float, epsilon: float) -> Iterator[Case]:
+def _shuffled_cases(
+    algorithm: str, formula: str, noise: float, epsilon: float
+) -> Iterator[Case]:
     """Noise of ``noise`` C per record, held against shuffling and disjoint batches."""
     shared: dict[str, Any] = {
         "paper": "xu",
-        "place": place,
+        "place": algorithm,
         "formula": formula,
         "relation": "replace_one",
         "epsilon": epsilon,
@@ -70,7 +72,7 @@ def _shuffled(place: str, formula: str, noise: float, epsilon: float) -> Iterato
         setting=f"n = 1e4, {noise:.3g} C per record",
         accounting="shuffled Gaussian noise",
         meaning="upper bound",
-        epsilon_at=curves.shuffled(noise, num_records=NUM_RECORDS, delta=DELTA),
+        epsilon_at=curves.shuffle(noise, num_records=NUM_RECORDS, delta=DELTA),
         needed=needed / noise,
     )
     yield Case(

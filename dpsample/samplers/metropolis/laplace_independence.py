@@ -21,13 +21,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, record_dtype
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import chain, gaussian_fit, sampler
@@ -86,7 +85,7 @@ class BatchWork(NamedTuple):
     transposed: Array  # (dim, num_points), or empty for dense features
     responses: Array  # (num_points,): the same response for all points
     work: Work  # scratch memory of the records' own passes
-    control: Array  # the control of ``work``
+    control: RecordArray  # the control of ``work``
 
 
 def make_batch_work(target: Gibbs, num_points: int) -> BatchWork:
@@ -113,7 +112,7 @@ def add_dense(data, loss_value, points, work, totals, begin):
     count = points.shape[0]
     width = max(1, work.margins.shape[0] // count)
     for start in range(begin, data.num_records, width):
-        if start > begin and is_due(work.control):
+        if start > begin and is_due(work.control[0]):
             return start
         stop = min(start + width, data.num_records)
         margins = work.margins[: count * (stop - start)].reshape(count, stop - start)
@@ -158,7 +157,7 @@ def add_sparse(data, loss_value, points, work, totals, begin):
         for b in range(count):
             rows[j, b] = points[b, j]
     for i in range(begin, data.num_records):
-        if i > begin and is_due(work.control):
+        if i > begin and is_due(work.control[0]):
             return i
         margins[:] = data.offset[i] if data.offset.shape[0] > 0 else 0.0
         j, end = data.starts[i], data.starts[i + 1]
@@ -216,13 +215,13 @@ class IndependencePlan(NamedTuple):
 class Batch(NamedTuple):
     """Proposals drawn ahead: views of a chain's memory, and scratch memory."""
 
-    header: NDArray[np.void]  # one record of `BatchHeader`
+    header: RecordArray  # one record of `BatchHeader`
     num_outside: Array  # (batch,): proposals outside before each one inside
     energies: Array  # (batch,)
     log_weights: Array  # (batch,)
     proposals: Array  # (batch, dim)
     noise: Array  # (m,)
-    refill: NDArray[np.void]  # one record of `Refill`
+    refill: RecordArray  # one record of `Refill`
 
 
 @kernel(counts_references=False)
@@ -254,11 +253,11 @@ def refill(target, pieces, plan, state, rng):
     After a pause it goes on with the next proposal or record when it is called again.
     """
     control, header, progress = (
-        state.work.control,
+        state.work.control[0],
         state.own.header[0],
         state.own.refill[0],
     )
-    if control[STAGE] == 0.0:
+    if control.stage == 0:
         progress.num_proposed = progress.num_inside = progress.num_outside = 0
         progress.is_evaluating, progress.next_record = False, 0
     if not progress.is_evaluating:
@@ -271,13 +270,13 @@ def refill(target, pieces, plan, state, rng):
             return OK
         progress.is_evaluating = True
     num_inside = progress.num_inside
-    control[STAGE] = 0.0  # lint: ok
+    control.stage = 0
     points, out = state.own.proposals[:num_inside], state.own.energies[:num_inside]
     progress.next_record = evaluate_energies(
         target, pieces, points, state.work, out, progress.next_record
     )
     if progress.next_record < target.data.num_records:
-        control[STAGE] = 1.0  # lint: ok
+        control.stage = 1
         return PAUSED
     state.counts[chain.VALUES] += num_inside
     state.counts[chain.RECORDS] += num_inside * target.data.num_records
@@ -295,11 +294,11 @@ def fill_batch(target, pieces, plan, state, rng):
 
     Log weights are set to minus the log density of the proposals.
     """
-    control, progress = state.work.control, state.own.refill[0]
-    control[STAGE], is_over = 0.0, False  # lint: ok
+    control, progress = state.work.control[0], state.own.refill[0]
+    control.stage, is_over = 0, False
     while progress.num_proposed < MAX_PROPOSALS_PER_ENTRY * plan.batch:
         if is_over:
-            control[STAGE] = 1.0  # lint: ok
+            control.stage = 1
             return PAUSED
         is_over = is_due(control)
         progress.num_proposed += 1
@@ -324,7 +323,7 @@ def step(target, pieces, plan, state, rng):
     """Take the next proposal of the batch, and make its accept test."""
     header = state.own.header[0]
     is_empty = header.num_used == header.num_inside and header.num_outside_after == 0.0
-    if is_empty or state.work.control[STAGE] != 0.0:
+    if is_empty or state.work.control[0].stage != 0:
         code = refill(target, pieces, plan, state, rng)
         if code != OK:
             return code

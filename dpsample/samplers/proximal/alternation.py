@@ -31,13 +31,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import typeof
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, Ints, record_dtype
+from dpsample.core.arrays import Array, Ints, RecordArray, record_dtype
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into, multiply, multiply_rows
 from dpsample.samplers import chain
@@ -84,8 +83,7 @@ NO_LIMIT = 2**62
 UNFINISHED = 2.0
 NO_DRAW = 3.0
 # Stages of a conditional draw between two calls, if a pause interrupted it.
-PROPOSING = 1.0
-TESTING = 2.0
+PROPOSING, TESTING = range(1, 3)
 # Kinds of halfspaces, by how they are found.
 NO_HALFSPACE, PROJECTED_HALFSPACE, BALL_HALFSPACE = range(3)
 
@@ -109,7 +107,7 @@ class Support(NamedTuple):
 
     normal: Array  # (dim,): outward unit normal of the halfspace
     facets: Ints  # (dim + 1,): rows of the polytope's matrix
-    status: NDArray[np.void]  # one record of `SupportStatus`
+    status: RecordArray  # one record of `SupportStatus`
 
     @classmethod
     def empty(cls, dim: int) -> "Support":
@@ -162,7 +160,7 @@ class ProximalWork(NamedTuple):
     """Memory of a chain in addition to the rest of its state."""
 
     support: Support
-    draw: NDArray[np.void]  # one record of `ConditionalDraw`
+    draw: RecordArray  # one record of `ConditionalDraw`
 
     @classmethod
     def new(cls, dim: int) -> "ProximalWork":
@@ -346,10 +344,10 @@ def compile_draw_given_y(
     tangent_at, test = uncounted(evaluate_tangent), uncounted(check_proposal)
 
     def draw_given_y(target, pieces, plan, state, rng):
-        control, progress = state.work.control, state.own.draw[0]
+        control, progress = state.work.control[0], state.own.draw[0]
         mean, proposal = state.scratch[MEAN], state.scratch[PROPOSAL]
-        is_over, stage = False, control[STAGE]
-        if stage == 0.0:
+        is_over, stage = False, control.stage
+        if stage == 0:
             w, gradient = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
             gibbs.project(target, pieces, state.scratch[Y], w)
             value = tangent_at(target, pieces, plan, state, w, gradient)
@@ -361,10 +359,10 @@ def compile_draw_given_y(
                 return code
             progress.num_proposals, progress.tangent_value = 0, value
             is_over = is_due(control)
-        control[STAGE] = 0.0  # lint: ok
+        control.stage = 0
         while progress.num_proposals < plan.max_proposals or stage == TESTING:
             if is_over:
-                control[STAGE] = PROPOSING  # lint: ok
+                control.stage = PROPOSING
                 return PAUSED
             if stage != TESTING:
                 metric, draw = plan.metric, plan.draw
@@ -386,7 +384,7 @@ def compile_draw_given_y(
             verdict = test(target, pieces, plan, state, rng, stage == TESTING)
             stage = PROPOSING
             if verdict == PAUSED:
-                control[STAGE] = TESTING  # lint: ok
+                control.stage = TESTING
                 return PAUSED
             if verdict < 0:
                 return -verdict
@@ -474,7 +472,7 @@ def draw_y(metric, state, rng):
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         draw_y(plan.metric, state, rng)
     return draw_given_y(target, pieces, plan, state, rng)
 

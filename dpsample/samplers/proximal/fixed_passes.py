@@ -13,10 +13,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array, Ints, record_dtype
+from dpsample.core.arrays import Array, Ints, RecordArray, record_dtype
 from dpsample.core.jit import kernel
 from dpsample.losses import Huber, Logistic, SmoothedHinge
 from dpsample.losses.loss import total
@@ -82,8 +81,8 @@ class DrawState(NamedTuple):
     """State of a draw."""
 
     vectors: Array  # (NUM_VECTORS, dim)
-    sums: NDArray[np.void]  # one record of `Sums`
-    counts: NDArray[np.void]  # one record of `Counts`
+    sums: RecordArray  # one record of `Sums`
+    counts: RecordArray  # one record of `Counts`
     masks: Ints  # masks of false and of true
     margins: Array  # (block,)
     slopes: Array  # (block,): derivatives of the losses

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.problem.homes import InMemory
+from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers import chain, errors, gaussian_fit
 from dpsample.samplers.chain import (
     ChainState,
@@ -98,12 +98,12 @@ class Trial:
 
 def pass_work(target: Gibbs) -> float:
     """Return the multiply-adds of one pass over the records."""
-    home = target.home
-    num_products = float(home.num_records) * home.dim
-    if isinstance(home, InMemory):
-        num_products = home.data.dense.size or home.data.values.size
+    storage = target.storage
+    num_products = float(storage.num_records) * storage.dim
+    if isinstance(storage, MemoryStorage):
+        num_products = storage.data.dense.size or storage.data.values.size
     # Loss and derivative of a record take about as long as four products.
-    return num_products + 4.0 * home.num_records
+    return num_products + 4.0 * storage.num_records
 
 
 # Numbers of an oracle, by which it is recognized. The tangent oracle has none.

@@ -28,12 +28,10 @@ and margin are widened by more than the rounding errors of the numbers compared.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import STAGE
 from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Data, add_transposed, margins_of
@@ -71,7 +69,7 @@ class ScreenedWork(NamedTuple):
     """Memory of `ProximalWork`, with the levels. Level 0 has all records."""
 
     support: Support
-    draw: NDArray[np.void]  # one record of `ConditionalDraw`
+    draw: RecordArray  # one record of `ConditionalDraw`
     lists: tuple[Data, ...]  # undecided records of levels 1, 2, ...
     breakpoints: Array  # (NUM_LEVELS, num_records), of the undecided records
     norms: Array  # (NUM_LEVELS, num_records)
@@ -363,7 +361,7 @@ draw_given_y = alternation.compile_draw_given_y(evaluate_tangent, check_proposal
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         alternation.draw_y(plan.metric, state, rng)
     return draw_given_y(target, pieces, plan, state, rng)
 

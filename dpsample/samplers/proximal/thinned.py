@@ -18,12 +18,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array, record_dtype
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem import records
 from dpsample.samplers import record_terms
@@ -69,8 +68,8 @@ class ThinnedWork(NamedTuple):
     """Memory of `ProximalWork`, with the tangents of all records at w."""
 
     support: Support
-    draw: NDArray[np.void]  # one record of `ConditionalDraw`
-    tests: NDArray[np.void]  # one record of `RecordTests`
+    draw: RecordArray  # one record of `ConditionalDraw`
+    tests: RecordArray  # one record of `RecordTests`
     tangents: Array  # (3, num_records): margins, losses and their derivatives
 
 
@@ -205,7 +204,7 @@ def run_tests(target, pieces, state, rng):
         if end * rng.random() < gap:
             return 0
         tests.next_time += rng.standard_exponential()
-        if is_due(state.work.control):
+        if is_due(state.work.control[0]):
             return PAUSED
     return 1
 
@@ -229,7 +228,7 @@ draw_given_y = alternation.compile_draw_given_y(evaluate_tangent, check_proposal
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         alternation.draw_y(plan.metric, state, rng)
     return draw_given_y(target, pieces, plan, state, rng)
 

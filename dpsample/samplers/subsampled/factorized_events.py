@@ -153,7 +153,9 @@ def build_channels(target: Gibbs, expansion: Expansion, scale: float) -> Channel
     displaced = expansion.probes @ expansion.factor.T
     pair = expansion.probes, displaced
     cubes = np.array([np.mean(np.linalg.norm(x, axis=1) ** 3) for x in pair])
-    sizes = np.concatenate(list(target.home.map(_sizes_of, expansion.factor, spread)))
+    sizes = np.concatenate(
+        list(target.storage.map(_sizes_of, expansion.factor, spread))
+    )
     shares = spread * np.mean(np.abs(displaced / spread) ** 3, axis=0)
     costs = sizes**3
     costs[:, :2] *= cubes
@@ -165,11 +167,11 @@ def build_channels(target: Gibbs, expansion: Expansion, scale: float) -> Channel
     starts, entries, weights = _segments(rows, kind, coefficients, dim)
     table = np.zeros(len(entries), dtype=COLUMN)
     fill_alias_tables(weights, entries, starts, table)
-    parts = [weights[a:b].sum() for a, b in pairwise(starts)]
+    channel_weights = [weights[a:b].sum() for a, b in pairwise(starts)]
     return Channels(
         spread=spread,
         coefficients=coefficients,
-        weights=np.array(parts),
+        weights=np.array(channel_weights),
         starts=starts,
         table=table,
         expected=float(2.0 * scale * costs[np.arange(len(kind)), kind].sum()),

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import copy_into
@@ -54,7 +53,7 @@ NUM_ROWS = FIRST_MOVE + events.NUM_MOVES
 class FactorizedWork(NamedTuple):
     """Memory of a chain in addition to its state."""
 
-    point: NDArray[np.void]  # one record of `factorized_events.Point`
+    point: RecordArray  # one record of `factorized_events.Point`
 
 
 @kernel(fastmath={"reassoc", "contract"})

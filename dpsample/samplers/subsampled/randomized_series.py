@@ -26,13 +26,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, record_dtype
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import any_record
@@ -164,22 +163,22 @@ class SeriesWork(NamedTuple):
     """Memory of a chain in addition to its state."""
 
     support: Support  # support of the inner draw
-    progress: NDArray[np.void]  # one record of `SeriesStep`
-    meter: NDArray[np.void]  # one record of `OvershootMeter`, a view of the memory
+    progress: RecordArray  # one record of `SeriesStep`
+    meter: RecordArray  # one record of `OvershootMeter`, a view of the memory
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y, then x given y. After a pause, go on with the next inner draw."""
     y, x, z = state.scratch[Y], state.scratch[X], state.scratch[Z]
-    control, code = state.work.control, OK
+    control, code = state.work.control[0], OK
     progress, meter = state.own.progress[0], state.own.meter[0]
-    if control[STAGE] == 0.0:
+    if control.stage == 0:
         for j in range(y.shape[0]):
             move = math.sqrt(plan.inner.step) * rng.standard_normal()
             y[j] = state.position[j] + move
         code = prepare_inner_draws(target, pieces, plan.inner, state, y)
         progress.num_pairs, progress.has_x, progress.num_inner = 0, False, 0
-    control[STAGE] = 0.0  # lint: ok
+    control.stage = 0
     while progress.num_pairs < MAX_PROPOSALS:
         if code == OK and not progress.has_x:
             code = draw_inner(target, pieces, plan.inner, state, x, rng)
@@ -187,7 +186,7 @@ def step(target, pieces, plan, state, rng):
         if code == OK:
             code = draw_inner(target, pieces, plan.inner, state, z, rng)
         if code == PAUSED:
-            control[STAGE] = 1.0  # lint: ok
+            control.stage = 1
         if code != OK:
             return code
         progress.num_pairs, progress.has_x = progress.num_pairs + 1, False
@@ -205,7 +204,7 @@ def step(target, pieces, plan, state, rng):
             state.energy[0] = np.nan
             return OK
         if is_due(control):
-            control[STAGE] = 1.0  # lint: ok
+            control.stage = 1
             return PAUSED
     return EXHAUSTED
 
@@ -495,7 +494,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
 
     After a pause it goes on when it is called again.
     """
-    mean, control = state.scratch[MEAN], state.work.control
+    mean, control = state.scratch[MEAN], state.work.control[0]
     progress, is_over = state.own.progress[0], False
     while progress.num_inner < MAX_PROPOSALS:
         if is_over:

@@ -18,16 +18,16 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Domain
 from dpsample.losses import Loss
 from dpsample.problem.records import Data
-from dpsample.problem.sources import filed
+from dpsample.problem.sources import write_to_files
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.localized import mode
 from dpsample.samplers.record_terms import sum_over_records
 from dpsample.targets.gibbs import (
     Gibbs,
     as_rows,
-    form_in,
+    form_in_basis,
     margin_intervals,
-    spanned,
+    times_basis,
 )
 
 # Newton steps to the mode.
@@ -61,7 +61,7 @@ class Expansion:
 def third_derivative(target: Gibbs) -> float:
     """Return a bound of the loss's third derivative on all margins of the domain."""
     problem = target.problem
-    sizes = target.home.fold(np.maximum, _extremes, problem.domain)
+    sizes = target.storage.fold(np.maximum, _extremes, problem.domain)
     return float(problem.loss.third_derivative_bound(*map(float, sizes)))
 
 
@@ -74,7 +74,7 @@ def _extremes(part: Data, domain: Domain) -> Array:
 
 def has_curvature(target: Gibbs) -> bool:
     """Return whether the loss has the exact second derivative at a point."""
-    return bool(target.home.fold(min, _is_curvature_exact, target.problem.loss))
+    return bool(target.storage.fold(min, _is_curvature_exact, target.problem.loss))
 
 
 def _is_curvature_exact(part: Data, loss: Loss) -> bool:
@@ -108,7 +108,7 @@ def expand(target: Gibbs) -> Expansion | None:
     gradient, hessian = _derivatives(target, anchor)
     root = np.linalg.cholesky(hessian)
     # The computed inverse of a triangle has rounding errors on the other side.
-    factor = np.ascontiguousarray(spanned(basis, np.triu(np.linalg.inv(root).T)))
+    factor = np.ascontiguousarray(times_basis(basis, np.triu(np.linalg.inv(root).T)))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     probes -= np.linalg.solve(root, gradient)
     inside = [target._is_inside(anchor + factor @ probe) for probe in probes]
@@ -117,7 +117,7 @@ def expand(target: Gibbs) -> Expansion | None:
         anchor=anchor,
         shift=-np.linalg.solve(root, gradient),
         factor=factor,
-        whiten=np.ascontiguousarray(spanned(basis, root).T),
+        whiten=np.ascontiguousarray(times_basis(basis, root).T),
         records=_records(target, anchor),
         slope=slope,
         hessian=curved,
@@ -134,10 +134,10 @@ def _curvatures(part: Data, loss: Loss, margins: Array) -> tuple[Array, Array]:
 
 def _records(target: Gibbs, anchor: Array) -> Array:
     """Return the terms of all records, in a mapped file if the records are in one."""
-    parts = target.home.map(_terms, target.problem.loss, anchor)
-    if target.home.is_in_memory:
+    parts = target.storage.map(_terms, target.problem.loss, anchor)
+    if target.storage.is_in_memory:
         return np.concatenate(list(parts))
-    return filed([part] for part in parts)[0]
+    return write_to_files([part] for part in parts)[0]
 
 
 def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
@@ -154,7 +154,7 @@ def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
     sums = sum_over_records(target, theta)
     bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
     inner = mode.in_basis(target, sums.gram, basis)
-    inner += target.k * form_in(bend, basis)
+    inner += target.k * form_in_basis(bend, basis)
     slope = mode.energy_at(target, target.mu, theta, sums)[1]
     return slope, 0.5 * (inner + inner.T)
 

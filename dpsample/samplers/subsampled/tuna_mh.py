@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, record_dtype
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
@@ -75,7 +74,7 @@ class TunaPlan(NamedTuple):
 class TunaWork(NamedTuple):
     """Memory of a chain in addition to its state."""
 
-    test: NDArray[np.void]  # one record of `RecordTest`
+    test: RecordArray  # one record of `RecordTest`
 
 
 @kernel(counts_references=False)
@@ -126,11 +125,11 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
     size = plan.bound * norm_along(proposal, proposal, 0.0, position, plan.p)
     if not size < np.inf:
         return FUNCTION_FAILED, np.nan
-    control, test = state.work.control, state.own.test[0]
-    if control[STAGE] == 0.0:
+    control, test = state.work.control[0], state.own.test[0]
+    if control.stage == 0:
         test.num_left = draw_poisson(rng, poisson_rate(plan, size))
         test.log_ratio = 0.0
-    control[STAGE] = 0.0  # lint: ok
+    control.stage = 0
     while test.num_left > 0:
         test.num_left -= 1
         i = any_record(rng, 0, data.num_records)
@@ -145,7 +144,7 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
         if rng.random() < count_probability(plan, size, change):
             test.log_ratio += log_weight(plan, size, change)
         if is_due(control):
-            control[STAGE] = 1.0  # lint: ok
+            control.stage = 1
             return PAUSED, np.nan
     return OK, test.log_ratio
 
@@ -154,7 +153,7 @@ def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
     noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
     noise = noise[: plan.factor.shape[1]]
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[PROPOSALS] += 1

@@ -2,7 +2,7 @@
 
 Work on records is a pass: a function of one chunk after the other. Chunks are cut by
 the number of records and of coefficients alone, and what they return is combined in one
-binary tree: a number has the same bits whatever the home and the number of workers.
+binary tree: a number has the same bits whatever the storage and the number of workers.
 Records of one chunk are in memory, and summed as ever.
 
 No path of a tree over m chunks has more than m - 1 additions, nor more than 2 log2 m: a
@@ -37,7 +37,7 @@ from dpsample.problem.sources import (
     Read,
     Table,
     chunk_size,
-    filed,
+    write_to_files,
 )
 from dpsample.tables.encoding import ROUNDING
 
@@ -59,28 +59,28 @@ Result = TypeVar("Result")
 Fold = Callable[[Any, Any], Any]
 
 
-def add(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+def add_entries(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
     """Add the entries."""
     return tuple(a + b for a, b in zip(left, right, strict=True))
 
 
-def folded(parts: Iterable[Result], fold: Fold) -> Result:
+def fold_in_tree(parts: Iterable[Result], fold: Fold) -> Result:
     """Combine neighbors, in a binary tree that their number alone decides."""
     waiting: list[tuple[int, Any]] = []
     for part in parts:
-        size, found = 1, part
+        size, result = 1, part
         while waiting and waiting[-1][0] == size:
-            found = fold(waiting.pop()[1], found)
+            result = fold(waiting.pop()[1], result)
             size *= 2
-        waiting.append((size, found))
-    found = waiting.pop()[1]
+        waiting.append((size, result))
+    result = waiting.pop()[1]
     while waiting:
-        found = fold(waiting.pop()[1], found)
-    return found
+        result = fold(waiting.pop()[1], result)
+    return result
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rules:
+class RecordRules:
     """What is asked of records, and done to them as they are read."""
 
     facts: PublicFacts
@@ -172,13 +172,15 @@ class Rules:
             first = right if left[0] < 0 else left
             return first[0], first[1], left[2] + right[2]
 
-        place, size, count = folded(checked, worst)
+        position, size, count = fold_in_tree(checked, worst)
         if count:
             norm, bound = self.facts.row_norm, self.facts.row_bound
-            wanted = f"rows of {norm:g}-norm at most row_bound = {check.shown(bound)}"
-            got = f"{check.shown(size)} in record {place} ({count} records are above)"
+            limit = f"row_bound = {check.shown(bound)}"
+            condition = f"rows of {norm:g}-norm at most {limit}"
+            record = f"record {position} ({count} records are above)"
+            got = f"{check.shown(size)} in {record}"
             remedy = "Declare the public bound that holds, or pass clip_rows=True."
-            check.fail("features", wanted, got, remedy)
+            check.fail("features", condition, got, remedy)
 
 
 def row_norms(features: Rows, facts: PublicFacts) -> Array:
@@ -197,7 +199,7 @@ def scale_rows(features: Rows, factors: Array) -> None:
         features *= factors[:, None]
 
 
-class Home(Protocol):
+class RecordStorage(Protocol):
     """Where records are, and passes over them."""
 
     num_records: int
@@ -229,7 +231,7 @@ class Home(Protocol):
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
-        """Results of a pass, `folded`."""
+        """Results of a pass, `fold_in_tree`."""
 
     def windows(
         self, first: int, last: int, multiple: int
@@ -246,20 +248,20 @@ class _Local:
     is_parallel, is_in_memory, pass_seconds = False, True, 0.0
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `Home.map`."""
+        """As `RecordStorage.map`."""
         raise NotImplementedError
 
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
-        """As `Home.fold`."""
+        """As `RecordStorage.fold`."""
         begin = time.perf_counter()
-        result = folded(self.map(function, *args), fold)
+        result = fold_in_tree(self.map(function, *args), fold)
         self.pass_seconds = time.perf_counter() - begin
         return result
 
 
-class InMemory(_Local):
+class MemoryStorage(_Local):
     """Records in memory, in doubles, as kernels see them."""
 
     def __init__(self, data: Data) -> None:
@@ -271,8 +273,8 @@ class InMemory(_Local):
 
     @property
     def pass_bytes(self) -> float:
-        """As `Home.pass_bytes`."""
-        return float(sum(getattr(each, "nbytes", 0) for each in self.data))
+        """As `RecordStorage.pass_bytes`."""
+        return float(sum(getattr(array, "nbytes", 0) for array in self.data))
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take the records over; joblib hands large ones to workers read-only."""
@@ -282,23 +284,23 @@ class InMemory(_Local):
     def windows(
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
-        """As `Home.windows`; it is one part."""
+        """As `RecordStorage.windows`; it is one part."""
         del multiple
         yield first, part_of(self.data, first, last)
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `Home.map`."""
+        """As `RecordStorage.map`."""
         for start in range(0, self.num_records, self.chunk):
             stop = min(start + self.chunk, self.num_records)
             yield function(part_of(self.data, start, stop), *args)
             pauses.heard()
 
 
-class Stored(_Local):
+class TableStorage(_Local):
     """Records that are made into doubles, bounded and completed as they are read."""
 
     def __init__(
-        self, features: Table, response: Table, offset: Table | None, rules: Rules
+        self, features: Table, response: Table, offset: Table | None, rules: RecordRules
     ) -> None:
         self.first = 0  # number of the first record
         self.tables = (features, response, *(() if offset is None else (offset,)))
@@ -310,7 +312,7 @@ class Stored(_Local):
 
     @property
     def pass_bytes(self) -> float:
-        """As `Home.pass_bytes`."""
+        """As `RecordStorage.pass_bytes`."""
         return float(sum(table.num_bytes for table in self.tables))
 
     @cached_property
@@ -323,14 +325,14 @@ class Stored(_Local):
             return self.read(0, self.num_records)
         parts = self._parts(self._part, 0, self.num_records, self.chunk)
         columns = ((part.dense, part.response, part.offset) for _, part in parts)
-        rows, response, offset = filed(columns)
+        rows, response, offset = write_to_files(columns)
         params = self.rules.facts.loss.params
         return make_data(rows, response, offset if offset.size else None, params)
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the mapped file: another process makes its own."""
-        kept = () if self.is_in_memory else ("data",)
-        return {k: v for k, v in self.__dict__.items() if k not in kept}
+        left_out = () if self.is_in_memory else ("data",)
+        return {k: v for k, v in self.__dict__.items() if k not in left_out}
 
     def require_same(self) -> None:
         """Refuse tables that have changed."""
@@ -406,19 +408,19 @@ class Stored(_Local):
         self.require_same()
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `Home.map`."""
+        """As `RecordStorage.map`."""
         for _, part in self._parts(self._part, 0, self.num_records, self.chunk):
             yield function(part, *args)
 
     def windows(
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
-        """As `Home.windows`."""
+        """As `RecordStorage.windows`."""
         size = multiple * max(1, self.chunk // multiple)
         return self._parts(self._part, first, last, size)
 
     def check(self) -> Iterator[Above]:
-        """Say what `Rules.check` does, of each chunk."""
+        """Say what `RecordRules.check` does, of each chunk."""
         for start, raw in self._parts(self._raw, 0, self.num_records, self.chunk):
             yield self.rules.check(*raw, self.first + start)
 
@@ -428,49 +430,51 @@ Features: TypeAlias = "ArrayLike | CSR | str | os.PathLike[str]"
 Response = ArrayLike | str
 
 
-def settled(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
-    """Home of records whose bounds are enforced.
+def store_here(
+    features: Any, response: Any, offset: Any, rules: RecordRules
+) -> RecordStorage:
+    """Store records in this process, with their bounds enforced.
 
     ``given`` are features that `dpsample.problem.problem.as_records` has looked at.
     """
-    count = given.shape[0]
+    count = features.shape[0]
     columns = [_column("response", response, count)]
     if offset is not None:
         columns.append(_column("offset", offset, count))
-    is_single = isinstance(given, np.ndarray) and given.dtype == np.float32
-    if isinstance(given, ArrayTable | FileTable | ParquetTable) or (
+    is_single = isinstance(features, np.ndarray) and features.dtype == np.float32
+    if isinstance(features, ArrayTable | FileTable | ParquetTable) or (
         is_single and count > chunk_size(count, rules.facts.dim)
     ):
         if is_single:
-            given = ArrayTable(np.array(given, order="C"))
+            features = ArrayTable(np.array(features, order="C"))
         elif isinstance(rules.facts.loss, RecordGradient):
             check.fail("features", "in memory for a record gradient", "a file")
-        stored = Stored(given, columns[0], (*columns, None)[1], rules)
+        stored = TableStorage(features, columns[0], (*columns, None)[1], rules)
         rules.enforce(stored.check())
         return stored
     y, *rest = (np.array(c.reader()(0, count), np.float64).ravel() for c in columns)
     shift = rest[0] if rest else np.empty(0)
-    features: Any
-    if not isinstance(given, np.ndarray):
-        rules.enforce([rules.check(given, y, shift, 0)])
-        features = append_ones(given) if rules.facts.intercept else given
+    rows: Any
+    if not isinstance(features, np.ndarray):
+        rules.enforce([rules.check(features, y, shift, 0)])
+        rows = append_ones(features) if rules.facts.intercept else features
     else:
-        width = given.shape[1]
-        features = np.empty((count, width + rules.facts.intercept))
-        features[:, width:] = 1.0
-        rules.enforce(_written(given, features[:, :width], y, shift, rules))
+        width = features.shape[1]
+        rows = np.empty((count, width + rules.facts.intercept))
+        rows[:, width:] = 1.0
+        rules.enforce(_written(features, rows[:, :width], y, shift, rules))
     params = rules.facts.loss.params
-    return InMemory(make_data(features, y, shift if rest else None, params))
+    return MemoryStorage(make_data(rows, y, shift if rest else None, params))
 
 
 def _written(
-    given: NDArray[Any], out: Array, y: Array, shift: Array, rules: Rules
+    features: NDArray[Any], out: Array, y: Array, shift: Array, rules: RecordRules
 ) -> Iterator[Above]:
     """Copy records and check the copy, chunk by chunk."""
-    size = chunk_size(len(given), rules.facts.dim)
-    for start in range(0, len(given), size):
+    size = chunk_size(len(features), rules.facts.dim)
+    for start in range(0, len(features), size):
         part = slice(start, start + size)
-        check.write("features", given[part], out[part])
+        check.write("features", features[part], out[part])
         yield rules.check(out[part], y[part], shift[part], start)
 
 
@@ -478,10 +482,10 @@ def _column(name: str, value: object, count: int) -> Table:
     """Column of numbers as a table."""
     if isinstance(value, ParquetTable):
         return value
-    if isinstance(value, np.memmap) and FileTable.is_of(value):
+    if isinstance(value, np.memmap) and FileTable.can_read(value):
         if value.shape != (count,):
             check.fail(name, f"of shape ({count},)", f"shape {value.shape}")
-        return FileTable.of(value)
+        return FileTable.from_memmap(value)
     return ArrayTable(check.array(name, value, shape=(count,)))
 
 

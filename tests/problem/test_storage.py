@@ -8,8 +8,8 @@ import pytest
 
 import dpsample as dps
 from dpsample.problem import sources
-from dpsample.problem.homes import InMemory, Stored, folded
 from dpsample.problem.sources import chunk_size
+from dpsample.problem.storage import MemoryStorage, TableStorage, fold_in_tree
 from tests.support.ctrl_c import moments
 from tests.support.tiers import one_in, usual
 
@@ -56,7 +56,7 @@ def parquet(path, rows, labels, group=300):
 
 
 def makers(tmp_path, rows, labels, **changes):
-    """The same records in all homes of this process, each when it is asked for."""
+    """The same records in all kinds of storage of this process, each made on demand."""
 
     def in_map():
         return mapped(tmp_path / "rows", rows), mapped(tmp_path / "labels", labels)
@@ -72,15 +72,17 @@ def makers(tmp_path, rows, labels, **changes):
     }
 
 
-def every_home(*records, **changes):
+def every_storage(*records, **changes):
     for name, make in makers(*records, **changes).items():
         yield name, make()
 
 
-def test_every_home_gives_the_same_bits(tmp_path):
+def test_every_storage_gives_the_same_bits(tmp_path):
     found = {}
-    for name, made in every_home(tmp_path, *records(), intercept=True):
-        assert isinstance(made.home, InMemory if name == "memory" else Stored)
+    for name, made in every_storage(tmp_path, *records(), intercept=True):
+        assert isinstance(
+            made.storage, MemoryStorage if name == "memory" else TableStorage
+        )
         answer = dps.release(made, BUDGET, seed=3)
         notes = dict(answer.nonprivate_diagnostics)
         point = np.full(DIM + 1, 0.1)
@@ -108,10 +110,10 @@ def test_the_tree_depends_on_the_number_of_chunks_alone():
     def pair(left, right):
         return f"({left}{right})"
 
-    assert folded("abcdefg", pair) == "(((ab)(cd))((ef)g))"
-    groups = [folded("abcd", pair), folded("efg", pair)]
-    assert folded(groups, pair) == folded("abcdefg", pair)
-    assert folded([0] * 100, lambda a, b: 1 + max(a, b)) <= 2 * np.log2(100)
+    assert fold_in_tree("abcdefg", pair) == "(((ab)(cd))((ef)g))"
+    groups = [fold_in_tree("abcd", pair), fold_in_tree("efg", pair)]
+    assert fold_in_tree(groups, pair) == fold_in_tree("abcdefg", pair)
+    assert fold_in_tree([0] * 100, lambda a, b: 1 + max(a, b)) <= 2 * np.log2(100)
 
 
 def test_clipping_is_the_same_everywhere(tmp_path):
@@ -120,7 +122,7 @@ def test_clipping_is_the_same_everywhere(tmp_path):
     options |= {"response_bound": 0.7}
     risks = {
         name: made.risk(np.full(DIM, 0.4))
-        for name, made in every_home(tmp_path, rows, labels, **options)
+        for name, made in every_storage(tmp_path, rows, labels, **options)
     }
     # float32 keeps what was given: rows are scaled as they are read, in doubles.
     assert len(set(risks.values())) == 1, risks
@@ -148,13 +150,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("home", ["memory", "float32", "memmap", "parquet"])
+@pytest.mark.parametrize("storage", ["memory", "float32", "memmap", "parquet"])
 @pytest.mark.parametrize("change", WRONG)
-def test_a_record_is_named_by_its_number(tmp_path, change, home):
+def test_a_record_is_named_by_its_number(tmp_path, change, storage):
     rows, labels = records()
     change(rows, labels)
     with pytest.raises(ValueError, match="must be") as caught:
-        makers(tmp_path, rows, labels)[home]()
+        makers(tmp_path, rows, labels)[storage]()
     assert WRONG[change] in str(caught.value)
 
 
@@ -176,7 +178,7 @@ def test_ctrl_c_at_any_moment_ends_a_pass_over_a_file(tmp_path):
         "threading.py",
         "futures/thread.py",
         "futures/_base.py",
-        "problem/homes.py",
+        "problem/storage.py",
     )
     for number in moments(lambda: made.risk(np.zeros(DIM)), *files, step=17):  # noqa: B007
         pass
@@ -218,10 +220,10 @@ def shorter(path):
 @pytest.mark.parametrize("change", [shorter, os.unlink])
 @pytest.mark.parametrize("name", ["rows", "labels", "file.parquet"])
 def test_a_file_that_changes_in_a_pass_is_refused(tmp_path, name, change):
-    home = "parquet" if "." in name else "memmap"
-    made = makers(tmp_path, *records())[home]()
+    storage = "parquet" if "." in name else "memmap"
+    made = makers(tmp_path, *records())[storage]()
     with pytest.raises(RuntimeError, match="has changed since"):
-        for number, _ in enumerate(made.home.map(len)):
+        for number, _ in enumerate(made.storage.map(len)):
             if number == 0:
                 change(tmp_path / name)
     with pytest.raises(RuntimeError, match="has changed since"):
@@ -249,13 +251,13 @@ SAMPLERS = {
 def test_draws_that_read_single_records_have_the_bits_of_memory(tmp_path, name):
     options = {"intercept": True, "row_bound": 0.5, "clip_rows": True}
     draws = {}
-    for home, made in every_home(tmp_path, *records(), **options):
+    for storage, made in every_storage(tmp_path, *records(), **options):
         target = dps.Gibbs(made, k=300.0, mu=0.1)
-        draws[home] = dps.sample(
+        draws[storage] = dps.sample(
             target, sampler=SAMPLERS[name], num_draws=20, num_warmup=5, check=False
         ).posterior["theta"]
-    for home, found in draws.items():
-        np.testing.assert_array_equal(found, draws["memory"], err_msg=home)
+    for storage, found in draws.items():
+        np.testing.assert_array_equal(found, draws["memory"], err_msg=storage)
 
 
 def test_the_mapped_copy_stays_behind_and_nobody_changes_it(tmp_path):
@@ -265,7 +267,7 @@ def test_the_mapped_copy_stays_behind_and_nobody_changes_it(tmp_path):
     mapped(tmp_path / "rows", 2.0 * rows)
     np.testing.assert_array_equal(kept, rows)
     copied = pickle.loads(pickle.dumps(problem(mapped(tmp_path / "b", rows), labels)))
-    assert "data" not in vars(copied.home)
+    assert "data" not in vars(copied.storage)
     np.testing.assert_array_equal(copied.data.dense, rows)
     assert len(pickle.dumps(copied)) < rows.nbytes
 
@@ -377,7 +379,7 @@ def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
     for numbers in (1, 3 * 2500):
         monkeypatch.setattr(sources, "CHUNK_NUMBERS", numbers)
         # So small a ball that it holds a scaled descent back.
-        for _, made in every_home(tmp_path, rows, labels, domain=D.Ball(1.0)):
+        for _, made in every_storage(tmp_path, rows, labels, domain=D.Ball(1.0)):
             fits.append(dps.minimize(made, METHODS[name], BUDGET, seed=4))
     for fit in fits:
         np.testing.assert_array_equal(fit.theta, fits[0].theta)
@@ -388,7 +390,7 @@ def test_random_batches_have_the_bits_of_memory(tmp_path):
     method = dps.optimizers.DPSGD(sampling_rate=0.1, num_steps=3)
     fits = {
         name: dps.minimize(made, method, BUDGET, seed=1).theta
-        for name, made in every_home(tmp_path, *records())
+        for name, made in every_storage(tmp_path, *records())
     }
     for name, theta in fits.items():
         np.testing.assert_array_equal(theta, fits["memory"], err_msg=name)
