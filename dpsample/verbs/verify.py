@@ -175,7 +175,7 @@ def _reason_against(sampler: object, c: Certificate) -> str:
     if isinstance(sampler, samplers.Proximal):
         return release.no_walk(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
-        return exact.reason_against(c.facts, c.regularizer)
+        return exact.explain_unsupported(c.facts, c.regularizer)
     return ""
 
 
