@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dpsample.papers import curves
+from dpsample.papers.claim import EpsilonAt, needed_factor
+from dpsample.papers.curves import huber_attack
+from dpsample.papers.su import strongly_convex
+from dpsample.papers.xu import INSTANCE_RATIO
 from dpsample.privacy.curves.gaussian import paper_gdp
-from dpsample.privacy.printed import curves
-from dpsample.privacy.printed.claim import EpsilonAt, needed_factor
-from dpsample.privacy.printed.curves import huber_attack
-from dpsample.privacy.printed.su import strongly_convex
-from dpsample.privacy.printed.xu import INSTANCE_RATIO
 
 DIM = 50  # in the number of steps of arXiv:1908.09970
 REPLACE = "replace_one"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dpsample.cli import screen
 from dpsample.cli.screen import Side
 from dpsample.core import check
-from dpsample.experiments import papers
-from dpsample.privacy.printed import PAPERS, Claim, claims
+from dpsample.papers import PAPERS, Claim, claims
+from dpsample.papers import verdicts as papers
 from dpsample.running import progress
 
 HEAD = (

@@ -258,9 +258,9 @@ def papers(markdown: Markdown = False) -> None:
 @app.command()
 def warm(everything: Everything = False) -> None:
     """Compile ahead what is usually needed, so that later processes start at once."""
+    from dpsample.api.warm import warm
     from dpsample.cli import screen
     from dpsample.core.cache import CACHE_DIRECTORY
-    from dpsample.verbs.warm import warm
 
     console = screen.console()
     count = warm(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import dpsample as dps
+from dpsample.answers.results import Release
 from dpsample.cli import screen
 from dpsample.core import files
 from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.tables import Dataset
-from dpsample.verbs.results import Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

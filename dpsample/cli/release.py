@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.answers.predictions import LOG_ODDS, probabilities
+from dpsample.answers.results import Fit, Release, load_answer
 from dpsample.cli import screen
 from dpsample.cli.records import RecordOptions, build, describe_rules, read
 from dpsample.core import check, files
@@ -25,8 +27,6 @@ from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import shortened
 from dpsample.tables.read import contents, parse_libsvm, to_frame
-from dpsample.verbs.predictions import LOG_ODDS, probabilities
-from dpsample.verbs.results import Fit, Release, load_answer
 
 
 @dataclass(frozen=True, kw_only=True)

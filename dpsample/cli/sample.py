@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 import dpsample as dps
+from dpsample.api.warm import public_samplers
 from dpsample.cli import INTERRUPTED, screen
 from dpsample.cli.records import RecordOptions, build, describe_rules, read
 from dpsample.core import check, files
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.running.convergence import are_many_and_short
-from dpsample.verbs.warm import public_samplers
 
 if TYPE_CHECKING:
     from xarray import DataTree

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
+from dpsample.answers.results import Fit, Release, answer_of
 from dpsample.cli import FAILED, screen
 from dpsample.core import check, files
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
 from dpsample.tables import entries
-from dpsample.verbs.results import Fit, Release, answer_of
 
 AnyCertificate = Certificate | EventCertificate
 AnyAnswer = Release | Fit | AnyCertificate

@@ -20,10 +20,16 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from dpsample.answers.results import Fit, Release
+from dpsample.api.advise import advise, default_radius
+from dpsample.api.intervals import Intervals, intervals
+from dpsample.api.minimize import minimize
+from dpsample.api.release import release
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.domains import Ball
+from dpsample.inference.sandwich import KINKED
 from dpsample.losses import Loss
 from dpsample.numerics import norms
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
@@ -33,12 +39,6 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
 from dpsample.tables.encoding import refuse_undeclared, shortened
-from dpsample.verbs.advise import advise, default_radius
-from dpsample.verbs.intervals import Intervals, intervals
-from dpsample.verbs.minimize import minimize
-from dpsample.verbs.release import release
-from dpsample.verbs.results import Fit, Release
-from dpsample.verbs.sandwich import KINKED
 
 Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")

@@ -369,7 +369,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     radius : float or "auto"
         Radius of the ball of allowed coefficients. Their columns are scaled to [-1, 1]
         or, without ``bounds``, are those of X. "auto" takes
-        `dpsample.verbs.advise.default_radius`.
+        `dpsample.api.advise.default_radius`.
     p : float
         Exponent of the ball's norm. Other ones than 2 are for ``method="release"``.
     fit_intercept : bool

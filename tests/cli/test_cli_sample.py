@@ -6,9 +6,9 @@ import xarray as xr
 
 import dpsample as dps
 from dpsample import cli
+from dpsample.api.warm import public_samplers
 from dpsample.cli import sample
 from dpsample.running import chains
-from dpsample.verbs.warm import public_samplers
 
 WEIGHTS = ("--k", "40", "--mu", "0.5")
 SHORT = ("--draws", "6", "--chains", "2", "--warmup", "3")

@@ -11,7 +11,8 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
-from dpsample.privacy import ball_checker, verification
+from dpsample.verification import ball_checker
+from dpsample.verification import recomputation as verification
 
 RELEASABLE = "Releasable, if what is not checked here was as stated."
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)

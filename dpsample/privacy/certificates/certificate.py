@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpsample.core import check
+from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
-from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,

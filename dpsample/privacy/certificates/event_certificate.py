@@ -19,8 +19,8 @@ from dpsample.privacy.accounting.accounting import (
     epsilon_of,
     theorems_used,
 )
+from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event
-from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.registry import (
     Kind,

@@ -21,7 +21,12 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
-from dpsample.privacy.attack_risk import QUESTIONS, SHOWN, AttackRisk, percent
+from dpsample.privacy.accounting.attack_risk import (
+    QUESTIONS,
+    SHOWN,
+    AttackRisk,
+    percent,
+)
 from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed, round_up
 

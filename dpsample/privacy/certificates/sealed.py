@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
-from dpsample.privacy.attack_risk import QUESTIONS, AttackRisk, percent, round_decimal
+from dpsample.privacy.accounting.attack_risk import (
+    QUESTIONS,
+    AttackRisk,
+    percent,
+    round_decimal,
+)
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.privacy.certificates.registry import Kind, registry
 from dpsample.problem.facts import PublicFacts

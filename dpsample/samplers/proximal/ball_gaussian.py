@@ -55,7 +55,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.numerics.stable import vexp
-from dpsample.samplers.log_concave import (
+from dpsample.samplers.univariate.log_concave import (
     log_mills,
     log_rising_mass,
     normal_between,

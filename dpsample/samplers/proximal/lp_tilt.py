@@ -32,7 +32,7 @@ import numpy as np
 
 from dpsample.core.arrays import record_dtype
 from dpsample.core.jit import kernel
-from dpsample.samplers.log_concave import (
+from dpsample.samplers.univariate.log_concave import (
     Envelope,
     draw_from_envelope,
     fill_moments,

@@ -51,7 +51,6 @@ from dpsample.numerics.vectors import (
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.log_concave import FAR, tail_excess, truncated_normal
 from dpsample.samplers.proximal.alternation import (
     BALL_HALFSPACE,
     DIRECTION,
@@ -64,6 +63,7 @@ from dpsample.samplers.proximal.alternation import (
 )
 from dpsample.samplers.proximal.ball_gaussian import gaussian_in_ball, gaussian_in_box
 from dpsample.samplers.proximal.lp_tilt import draw_lp
+from dpsample.samplers.univariate.log_concave import FAR, tail_excess, truncated_normal
 from dpsample.targets.gibbs import Gibbs, Target
 
 # Arguments: body, regularizer, plan, mean, support, scratch, rng, out.
