@@ -51,6 +51,8 @@ MIN_SCALE = 1e-280
 MAX_SCALE = 1e280
 SCALES = ("stddev", "sigma", "scale")  # every kind of noise has one of these fields
 Size = int | tuple[int, ...]
+# Gaussian numbers that a compiled call makes in about 20 ms.
+CALL_NUMBERS = 200_000
 
 
 def grid_step(scale: float) -> float:
@@ -215,8 +217,8 @@ def parts(rows: Array, *, cost: int = 1) -> Iterator[Array]:
     """Split rows for calls of about 20 ms, between which Ctrl-C is handled.
 
     Rows have shape (num_rows, dim). ``cost`` is the work per number, in units of one
-    Gaussian number, of which a compiled call makes 200,000 in that time.
+    Gaussian number.
     """
-    count = max(1, 200_000 // (cost * max(1, rows.shape[1])))
+    count = max(1, CALL_NUMBERS // (cost * max(1, rows.shape[1])))
     for start in range(0, len(rows), count):
         yield rows[start : start + count]

@@ -24,7 +24,7 @@ from dpsample.noise import (
     gaussian_mechanism,
     k_norm_mechanism,
 )
-from dpsample.noise import law as grid
+from dpsample.noise import noise as grid
 from tests.support.additive_mechanisms import BUDGET, MECHANISMS, SHAPE
 from tests.support.statistics import rejected, spend
 from tests.support.tiers import slow_but
