@@ -93,7 +93,7 @@ def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
     axes.axhline(0.0, color="0.8", lw=0.8, zorder=0)
     axes.set_xticks(index)
     axes.set_xlabel("coefficient")
-    axes.set_ylabel("value; bars: 95 % of the noise, without the pull to 0")
+    axes.set_ylabel("value (bars: 95% of the noise, without the shrinkage to 0)")
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 

@@ -166,7 +166,7 @@ def print_summary(draws: DataTree) -> None:
     title = f"{screen.NOT_PRIVATE}, not releasable"
     is_short = are_many_and_short(*values.shape[:2])
     if values.shape[1] < 4 and not is_short:
-        screen.print_table(f"{title}; too few draws for a summary", head, [])
+        screen.print_table(f"{title} (too few draws for a summary)", head, [])
         return
     if is_short:
         convergence = mixing(values, superchains(theta))

@@ -55,8 +55,8 @@ MIN_PRIVACY_LOSS = 1e-9
 # own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
 COPY_WARNING = (
-    "This ledger is a copy from another process, which does not learn of what is spent "
-    "here: a budget that workers share needs a LedgerFile."
+    "This ledger is a copy from another process, which does not see releases that are "
+    "entered here. Use a LedgerFile for a budget that workers share."
 )
 
 
@@ -105,11 +105,11 @@ class Entry(NamedTuple):
         if isinstance(item, Event):
             return ()
         reasons = {
-            "seeded: whoever knows the seed knows the noise": item.seeded,
+            "seeded: the seed determines the noise": item.seeded,
             "not releasable: no sampler is named": (
                 isinstance(item, Certificate) and item.sampler is None
             ),
-            "not releasable: printed constants, counted at the epsilon they prove": (
+            "not releasable: published constants, with the epsilon that they prove": (
                 item.event is not None and not item.is_proved
             ),
             "unproved: epsilon is infinite": item.event is None,

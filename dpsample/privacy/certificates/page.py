@@ -35,7 +35,7 @@ MAX_BARS = 30
 # The other world to which the guarantee compares, by the neighboring relation.
 OTHERWISE = {
     "replace_one": "had one record held any other values",
-    "zero_out": "had one record not counted",
+    "zero_out": "had one record been left out",
 }
 # Information about a single record in the answer, by the level of protection.
 PROTECTION = {
@@ -297,14 +297,14 @@ def attack_section(risk: AttackRisk) -> list[Html]:
             "accepts. The bounds hold for every attacker, whatever else he knows.",
         ),
         table(
-            "What an attack can reach",
+            "Bounds of any attack",
             ["False alarms", "True cases found, at most"]
             + ["By blind guess", "One alarm raises the odds, at most"],
             rows,
         ),
         tag(
             "p",
-            "The last column is the Bayes factor of an alarm: by so much it can raise "
+            "The last column is the Bayes factor of an alarm, by which it can multiply "
             "the odds that a suspicion is true. If both cases are equally likely, an "
             "attacker is wrong at least "
             f"{percent(risk.bayes_risk(), up=False)}\u00a0% of the time (blind guess: "
@@ -357,9 +357,10 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     return [
         tag(
             "p",
-            "Epsilon limits how much the answer can change the odds of any suspicion; "
-            "delta is what this limit leaves out. Smaller numbers mean more privacy."
-            + " The promise is one point; what is proved is a whole curve."
+            "Epsilon limits how much the answer can change the odds of any suspicion. "
+            "Delta is the part of the probability for which it need not hold. Smaller "
+            "numbers mean more privacy."
+            + " The promise is one point of a curve that is proved."
             * has_epsilon,
         ),
         tag("figure", picture),
@@ -446,8 +447,8 @@ def summary_section(certificate: Sealed) -> list[Html]:
         same += "have been published. "
     points = percent(risk.advantage, up=True)
     first = (
-        f"An answer was computed from {count}. Noise took part in it on purpose, "
-        f"{PROTECTION[certificate.level]}. This page tells how much can be learnt from "
+        f"An answer was computed from {count}. Random noise was added on purpose, "
+        f"{PROTECTION[certificate.level]}. This page says how much can be learnt from "
         "it at most."
     )
     second = (
@@ -561,9 +562,9 @@ def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
     )
     steps = (tag("li", *item) for item in items)
     warning = (
-        "A digest finds slips, it is no signature. To recompute the numbers is not to "
-        "see the program run: that it was run as described, on records within the "
-        "declared bounds, is the word of whoever published this page."
+        "A digest detects accidental changes. It is not a signature. Recomputed "
+        "numbers do not show that the program was run as described, on records within the "
+        "declared bounds. For that you rely on the publisher of this page."
     )
     return [tag("ol", *steps), tag("p", warning)]
 
