@@ -54,10 +54,6 @@ MIN_PRIVACY_LOSS = 1e-9
 # All ledgers share one lock, because copies of a ledger could not share a lock of its
 # own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
-COPY_WARNING = (
-    "This ledger is a copy from another process, which does not see releases that are "
-    "entered here. Use a LedgerFile for a budget that workers share."
-)
 
 
 class Entry(NamedTuple):
@@ -272,7 +268,12 @@ class Ledger:
             then. An unproved entry exceeds every budget.
         """
         if os.getpid() != self._process:
-            warnings.warn(COPY_WARNING, UserWarning, stacklevel=check.user_level())
+            message = (
+                "This ledger is a copy from another process, which does not see "
+                "releases that are entered here. Use a LedgerFile for a budget that "
+                "workers share."
+            )
+            warnings.warn(message, UserWarning, stacklevel=check.user_level())
         after, total = Ledger(self.relation, self.budget), self.budget
         while True:
             before = after._entries = self._entries
