@@ -21,7 +21,12 @@ from dpsample.numerics.mixing import (
 )
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
-from dpsample.samplers.adaptive.warmup import FORGOTTEN, LAUNCH, WarmUp, warm_up
+from dpsample.samplers.adaptive.warmup import (
+    FORGOTTEN,
+    TRANSITION_WORK,
+    WarmUp,
+    warm_up,
+)
 from dpsample.samplers.adaptive.whitened_slice import (
     FEW_PASSED,
     MAX_PASSED,
@@ -187,7 +192,7 @@ def accept_if_mixing(
     if not is_mixed or _longest_stay(draws) > MAX_STAY:
         return None
     target = prepared.target
-    work = LAUNCH + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
+    work = TRANSITION_WORK + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
     thinning = wanted_thinning(shares, work)
     num_warmup = math.ceil(FORGOTTEN / float(shares.min()) / thinning)
     return replace(
@@ -240,7 +245,7 @@ def try_localized(target: Gibbs) -> Prepared | None:
     if prepared is None or not prepared.is_practical:
         return None
     each = target.dim * (CORNER if prepared.is_in_corner else PROPOSAL)
-    most = FEW_LEAPS * (LAUNCH + 2.0 * pass_work(target))
+    most = FEW_LEAPS * (TRANSITION_WORK + 2.0 * pass_work(target))
     if prepared.asked * prepared.accepted * most < each:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None

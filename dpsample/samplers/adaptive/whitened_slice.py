@@ -43,8 +43,8 @@ from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
 from dpsample.samplers.adaptive.billiard import BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense
 from dpsample.samplers.adaptive.warmup import (
+    MIN_SETTLED_WINDOW,
     NUM_PILOTS,
-    SETTLED,
     WINDOWS,
     WarmUp,
     disperse,
@@ -427,7 +427,9 @@ def learn_axes(
         draws = paths[:, width // 4 :]
         white = mass.whiten_rows(draws - draws.mean(axis=(0, 1)))
         share = lag_share(with_squares(white))
-        has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
+        has_settled = width >= MIN_SETTLED_WINDOW and is_settled(
+            white, share, np.inf, None
+        )
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < ALIKE
         work = pace if has_kinks(target) else DEARER * pace
