@@ -577,7 +577,7 @@ def find_certified_exit(
                 velocity,
                 pull,
                 is_rotation,
-                known,
+                inside_until,
                 time,
                 rest,
                 other_normal,
