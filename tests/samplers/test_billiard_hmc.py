@@ -384,7 +384,7 @@ def test_products_with_the_metric_agree(name, form):
     for j in range(DIM):
         mass_matrix.column(mass, j, scratch, out)
         np.testing.assert_allclose(out, covariance[j], rtol=1e-12, atol=1e-14)
-    drawn = mass_matrix.velocity(mass, rng, scratch, out)
+    drawn = mass_matrix.draw_velocity(mass, rng, scratch, out)
     white = mass.whiten_rows(out)
     np.testing.assert_allclose(mass.spread(white), out, rtol=1e-12)
     np.testing.assert_allclose(drawn, 0.5 * white @ white, rtol=1e-10)

@@ -18,8 +18,8 @@ from dpsample.samplers.chain import (
     displace,
     evaluate_gradient,
     evaluate_proposal,
+    fill_statistics,
     fill_with_normals,
-    report,
 )
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
@@ -40,7 +40,7 @@ def run_of(step):
                 if code != OK:
                     return code, t
             draws[t] = state.position
-            report(state, before, stats[t])
+            fill_statistics(state, before, stats[t])
         return OK, draws.shape[0]
 
     return run

@@ -65,10 +65,10 @@ from dpsample.samplers.adaptive.mass_matrix import (
     MASS_MATRIX,
     MassMatrix,
     column,
+    draw_velocity,
     kinetic,
     times,
 )
-from dpsample.samplers.adaptive.mass_matrix import velocity as draw_velocity
 from dpsample.samplers.chain import (
     PROPOSALS,
     RECORDS,

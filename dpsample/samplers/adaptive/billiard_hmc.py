@@ -80,5 +80,5 @@ def prepare_chain(
         num_steps=steps,
         num_warmup=warm.num_discarded(steps),
         settings={"step_size": warm.plan.step, **warm.settings},
-        disperse=partial(disperse, target, warm.plan),
+        start_fn=partial(disperse, target, warm.plan),
     )

@@ -517,5 +517,5 @@ def prepare_chain(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedCh
         num_steps=num_steps,
         num_warmup=100,
         settings=warm.settings,
-        disperse=partial(disperse, target, warm.plan),
+        start_fn=partial(disperse, target, warm.plan),
     )
