@@ -123,8 +123,8 @@ def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer]:
 
 def _compiled(name: str, function: Piece, signature: Signature) -> Piece:
     if not (is_jitted(function) or inspect.isfunction(function)):
-        wanted = "a Python or Numba function of (row, response, theta, out)"
-        check.fail(name, wanted, function)
+        condition = "a Python or Numba function of (row, response, theta, out)"
+        check.fail(name, condition, function)
     refuse_print(name, function)
     compiled = function if is_jitted(function) else kernel(function, cached=False)
     try:

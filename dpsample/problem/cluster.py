@@ -54,8 +54,8 @@ def taken_apart(
         )
         names, _ = without(columns, response, offset)
         response, offset = (
-            features[each] if isinstance(each, str) else each
-            for each in (response, offset)
+            features[column] if isinstance(column, str) else column
+            for column in (response, offset)
         )
         features = features[names]
     if features.ndim != 2:
@@ -67,8 +67,8 @@ def _sized(value: Any) -> Any:
     """Array of Dask whose chunks have known sizes."""
     if hasattr(value, "to_dask_array"):
         types = list(value.dtypes) if value.ndim == 2 else [value.dtype]
-        kinds = {getattr(each, "kind", "O") for each in types}
-        is_mixed = not all(isinstance(each, np.dtype) for each in types)
+        kinds = {getattr(dtype, "kind", "O") for dtype in types}
+        is_mixed = not all(isinstance(dtype, np.dtype) for dtype in types)
         if kinds <= set("biuf") and (is_mixed or ("b" in kinds and len(kinds) > 1)):
             value = value.astype("float64")  # arrays of pandas' are of objects
         return value.to_dask_array(lengths=True)
@@ -91,8 +91,8 @@ class OnCluster:
     def _cut(self, name: str, value: Any) -> Any:
         """Array of Dask in our partitions."""
         if not is_dask(value):
-            given = check.array(name, value, shape=(self.num_records,))
-            value = _library("dask.array").from_array(given, self.size)
+            array = check.array(name, value, shape=(self.num_records,))
+            value = _library("dask.array").from_array(array, self.size)
         value = _sized(value)
         shape = (self.num_records, *value.shape[1:][: name == "features"])
         if value.shape != shape:
@@ -109,18 +109,18 @@ class OnCluster:
     @property
     def data(self) -> Data:
         """As `Home.data`: it refuses."""
-        wanted = "in memory or in a file here"
-        check.fail("records", wanted, "records on a cluster", OR_FILE)
+        condition = "in memory or in a file here"
+        check.fail("records", condition, "records on a cluster", OR_FILE)
 
     def _tasks(self, *work: object) -> list[Any]:
         """One task for each partition."""
         parts = zip(*(c.to_delayed().ravel() for c in self.columns), strict=True)
         # As one string: what two arguments share they share on the worker, too.
-        given = _library("cloudpickle").dumps((self.rules, *work))
+        shared = _library("cloudpickle").dumps((self.rules, *work))
         run = _library("dask").delayed(_on_partition, pure=False, traverse=False)
         starts = range(0, self.num_records, self.size)
         return [
-            run(given, start, min(self.size, self.num_records - start), *part)
+            run(shared, start, min(self.size, self.num_records - start), *part)
             for start, part in zip(starts, parts, strict=True)
         ]
 
@@ -155,8 +155,8 @@ class OnCluster:
             stop = min(start + size, last)
             columns = [column[start:stop] for column in self.columns]
             part = _library("dask").compute(*columns)
-            made = _stored(self.rules, start, stop - start, *part)
-            yield start, made.read(0, stop - start)
+            partition = _stored(self.rules, start, stop - start, *part)
+            yield start, partition.read(0, stop - start)
 
 
 class _Partition(Stored):
@@ -172,10 +172,10 @@ def _stored(
     rules: Rules, first: int, count: int, rows: Any, response: Any, offset: Any = None
 ) -> _Partition:
     """Home of one partition, whose shape may be another than was declared."""
-    given = {"features": rows, "response": response, "offset": offset}
+    named = {"features": rows, "response": response, "offset": offset}
     width = (rules.facts.dim - int(rules.facts.intercept),)
     tables = []
-    for name, value in given.items():
+    for name, value in named.items():
         if value is not None:
             numbers = check.reals(name, value)
             shape = (count, *(width if name == "features" else ()))
@@ -183,14 +183,14 @@ def _stored(
                 check.fail(name, f"of shape {shape} in every pass", numbers.shape)
             tables.append(ArrayTable(numbers))
     table, answers, *shift = tables
-    made = _Partition(table, answers, shift[0] if shift else None, rules)
-    made.first = first
-    return made
+    partition = _Partition(table, answers, shift[0] if shift else None, rules)
+    partition.first = first
+    return partition
 
 
-def _on_partition(given: bytes, first: int, count: int, *columns: object) -> Any:
+def _on_partition(shared: bytes, first: int, count: int, *columns: object) -> Any:
     """Work of one task, by one thread of BLAS: more change the last bits."""
-    rules, kind, fold, function, *args = _library("cloudpickle").loads(given)
+    rules, kind, fold, function, *args = _library("cloudpickle").loads(shared)
     home = _stored(rules, first, count, *columns)
     with pauses.single_threaded_blas():
         if kind == "check":

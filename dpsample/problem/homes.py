@@ -68,15 +68,15 @@ def folded(parts: Iterable[Result], fold: Fold) -> Result:
     """Combine neighbors, in a binary tree that their number alone decides."""
     waiting: list[tuple[int, Any]] = []
     for part in parts:
-        size, found = 1, part
+        size, result = 1, part
         while waiting and waiting[-1][0] == size:
-            found = fold(waiting.pop()[1], found)
+            result = fold(waiting.pop()[1], result)
             size *= 2
-        waiting.append((size, found))
-    found = waiting.pop()[1]
+        waiting.append((size, result))
+    result = waiting.pop()[1]
     while waiting:
-        found = fold(waiting.pop()[1], found)
-    return found
+        result = fold(waiting.pop()[1], result)
+    return result
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -172,13 +172,15 @@ class Rules:
             first = right if left[0] < 0 else left
             return first[0], first[1], left[2] + right[2]
 
-        place, size, count = folded(checked, worst)
+        position, size, count = folded(checked, worst)
         if count:
             norm, bound = self.facts.row_norm, self.facts.row_bound
-            wanted = f"rows of {norm:g}-norm at most row_bound = {check.shown(bound)}"
-            got = f"{check.shown(size)} in record {place} ({count} records are above)"
+            limit = f"row_bound = {check.shown(bound)}"
+            condition = f"rows of {norm:g}-norm at most {limit}"
+            record = f"record {position} ({count} records are above)"
+            got = f"{check.shown(size)} in {record}"
             remedy = "Declare the public bound that holds, or pass clip_rows=True."
-            check.fail("features", wanted, got, remedy)
+            check.fail("features", condition, got, remedy)
 
 
 def row_norms(features: Rows, facts: PublicFacts) -> Array:
@@ -272,7 +274,7 @@ class InMemory(_Local):
     @property
     def pass_bytes(self) -> float:
         """As `Home.pass_bytes`."""
-        return float(sum(getattr(each, "nbytes", 0) for each in self.data))
+        return float(sum(getattr(array, "nbytes", 0) for array in self.data))
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take the records over; joblib hands large ones to workers read-only."""
@@ -329,8 +331,8 @@ class Stored(_Local):
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the mapped file: another process makes its own."""
-        kept = () if self.is_in_memory else ("data",)
-        return {k: v for k, v in self.__dict__.items() if k not in kept}
+        left_out = () if self.is_in_memory else ("data",)
+        return {k: v for k, v in self.__dict__.items() if k not in left_out}
 
     def require_same(self) -> None:
         """Refuse tables that have changed."""
@@ -428,49 +430,49 @@ Features: TypeAlias = "ArrayLike | CSR | str | os.PathLike[str]"
 Response = ArrayLike | str
 
 
-def settled(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
+def settled(features: Any, response: Any, offset: Any, rules: Rules) -> Home:
     """Home of records whose bounds are enforced.
 
     ``given`` are features that `dpsample.problem.problem.as_records` has looked at.
     """
-    count = given.shape[0]
+    count = features.shape[0]
     columns = [_column("response", response, count)]
     if offset is not None:
         columns.append(_column("offset", offset, count))
-    is_single = isinstance(given, np.ndarray) and given.dtype == np.float32
-    if isinstance(given, ArrayTable | FileTable | ParquetTable) or (
+    is_single = isinstance(features, np.ndarray) and features.dtype == np.float32
+    if isinstance(features, ArrayTable | FileTable | ParquetTable) or (
         is_single and count > chunk_size(count, rules.facts.dim)
     ):
         if is_single:
-            given = ArrayTable(np.array(given, order="C"))
+            features = ArrayTable(np.array(features, order="C"))
         elif isinstance(rules.facts.loss, RecordGradient):
             check.fail("features", "in memory for a record gradient", "a file")
-        stored = Stored(given, columns[0], (*columns, None)[1], rules)
+        stored = Stored(features, columns[0], (*columns, None)[1], rules)
         rules.enforce(stored.check())
         return stored
     y, *rest = (np.array(c.reader()(0, count), np.float64).ravel() for c in columns)
     shift = rest[0] if rest else np.empty(0)
-    features: Any
-    if not isinstance(given, np.ndarray):
-        rules.enforce([rules.check(given, y, shift, 0)])
-        features = append_ones(given) if rules.facts.intercept else given
+    rows: Any
+    if not isinstance(features, np.ndarray):
+        rules.enforce([rules.check(features, y, shift, 0)])
+        rows = append_ones(features) if rules.facts.intercept else features
     else:
-        width = given.shape[1]
-        features = np.empty((count, width + rules.facts.intercept))
-        features[:, width:] = 1.0
-        rules.enforce(_written(given, features[:, :width], y, shift, rules))
+        width = features.shape[1]
+        rows = np.empty((count, width + rules.facts.intercept))
+        rows[:, width:] = 1.0
+        rules.enforce(_written(features, rows[:, :width], y, shift, rules))
     params = rules.facts.loss.params
-    return InMemory(make_data(features, y, shift if rest else None, params))
+    return InMemory(make_data(rows, y, shift if rest else None, params))
 
 
 def _written(
-    given: NDArray[Any], out: Array, y: Array, shift: Array, rules: Rules
+    features: NDArray[Any], out: Array, y: Array, shift: Array, rules: Rules
 ) -> Iterator[Above]:
     """Copy records and check the copy, chunk by chunk."""
-    size = chunk_size(len(given), rules.facts.dim)
-    for start in range(0, len(given), size):
+    size = chunk_size(len(features), rules.facts.dim)
+    for start in range(0, len(features), size):
         part = slice(start, start + size)
-        check.write("features", given[part], out[part])
+        check.write("features", features[part], out[part])
         yield rules.check(out[part], y[part], shift[part], start)
 
 

@@ -318,12 +318,14 @@ class Gibbs:
         if problem.domain.affine_dim(problem.dim) < 1:
             remedy = "There is nothing to draw from a single point."
             check.fail("domain", "of dimension >= 1", problem.domain, remedy)
-        chosen = SquaredNorm(2.0) if regularizer is None else regularizer
-        check.instance(Regularizer, regularizer=chosen)
+        penalty = SquaredNorm(2.0) if regularizer is None else regularizer
+        check.instance(Regularizer, regularizer=penalty)
         # Refuses a center or shape of another size, and the entropy off the simplex.
-        chosen.range_on(problem.domain, problem.dim)
+        penalty.range_on(problem.domain, problem.dim)
         # Frozen, for kernels read numbers that are made from these once.
-        vars(self).update(problem=problem, k=float(k), mu=float(mu), regularizer=chosen)
+        vars(self).update(
+            problem=problem, k=float(k), mu=float(mu), regularizer=penalty
+        )
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
@@ -333,10 +335,10 @@ class Gibbs:
     def _on(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
         _ = self.regularizer_params, self.curvature  # made once for all
-        made = object.__new__(Gibbs)
+        other = object.__new__(Gibbs)
         shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
-        vars(made).update(shared | {"problem": problem})
-        return made
+        vars(other).update(shared | {"problem": problem})
+        return other
 
     @property
     def dim(self) -> int:
@@ -350,10 +352,10 @@ class Gibbs:
         Energies change by a constant then, the density does not.
         """
         data, loss = self.problem.data, self.problem.loss
-        near = loss.near_response(data.response, self.problem.facts.margin_bound)
-        if near is data.response or np.array_equal(near, data.response):
+        response = loss.near_response(data.response, self.problem.facts.margin_bound)
+        if response is data.response or np.array_equal(response, data.response):
             return data
-        return data._replace(response=near)
+        return data._replace(response=response)
 
     @lazy_property
     def home(self) -> Home:
@@ -522,8 +524,8 @@ def near_part(
     *args: object,
 ) -> Result:
     """Call a function of a part whose responses are near, see `Loss`."""
-    near = loss.near_response(part.response, margin_bound)
-    return function(part._replace(response=near), *args)
+    near_response = loss.near_response(part.response, margin_bound)
+    return function(part._replace(response=near_response), *args)
 
 
 def margin_intervals(domain: Domain, data: Data) -> tuple[Array, Array]:
@@ -581,10 +583,10 @@ def fill_chords(target, piece, points, directions, out):
 
 def as_seen(array: Array) -> Array:
     """Array as kernels want it: read-only ones are another type for Numba."""
-    made: Array = array
-    if not (made.flags.carray and made.dtype == np.float64):  # slower to ask for it
-        made = np.require(made, np.float64, ["C", "W"])
-    return made
+    result: Array = array
+    if not (result.flags.carray and result.dtype == np.float64):  # slower to ask for it
+        result = np.require(result, np.float64, ["C", "W"])
+    return result
 
 
 def _parts(num_points: int, size: int) -> Iterator[slice]:

@@ -68,12 +68,12 @@ class PublicGrid:
         dim = facts.dim
         bend = k * (smoothness_or_inf(facts) + mu)
         slope = k * facts.lipschitz_or_inf(2.0) / math.sqrt(dim)
-        room = room_of(facts.domain, dim)
-        narrow = math.sqrt(dim) / room
+        inner_radius = room_of(facts.domain, dim)
+        narrow = math.sqrt(dim) / inner_radius
         scales = [math.sqrt(k * mu), math.sqrt(bend), slope, narrow]
-        largest = max(each for each in scales if math.isfinite(each))
+        largest = max(scale for scale in scales if math.isfinite(scale))
         step = math.ldexp(1.0, -BITS - math.ceil(math.log2(largest)))
-        return cls(domain=facts.domain, dim=dim, step=step, room=room)
+        return cls(domain=facts.domain, dim=dim, step=step, room=inner_radius)
 
     def rounded(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
         """Theta of the nearest v on the grid; if it is outside, of one that is inside.
@@ -95,10 +95,10 @@ class PublicGrid:
         if self.hull is None:
             return self._within(self._nearest(point))
         origin, basis = self.hull
-        theta = np.asarray(point, dtype=np.float64)
-        v = basis.T @ (theta - origin) if len(theta) == self.dim else theta
-        found = np.asarray(origin + basis @ self._nearest(v))
-        return found if self.domain.contains(found) else self.domain.project(found)
+        vector = np.asarray(point, dtype=np.float64)
+        v = basis.T @ (vector - origin) if len(vector) == self.dim else vector
+        theta = np.asarray(origin + basis @ self._nearest(v))
+        return theta if self.domain.contains(theta) else self.domain.project(theta)
 
     def holds(self, theta: Array) -> bool:
         """Return whether `rounded` can have made ``theta``, as far as is decidable.

@@ -123,11 +123,12 @@ def reduce(target: Gibbs) -> ReducedTarget:
         offset_bound=max(reach * WIDENED, SMALLEST),
     )
     weight = target.mu * params.scale
-    made = Gibbs(inner, k=target.k, mu=weight, regularizer=SquaredNorm(center=center))
+    regularizer = SquaredNorm(center=center)
+    inner_target = Gibbs(inner, k=target.k, mu=weight, regularizer=regularizer)
     shift = 0.5 * target.k * weight * float(off @ off)
-    if not np.array_equal(made.data.response, target.data.response):
+    if not np.array_equal(inner_target.data.response, target.data.response):
         # Responses beyond all margins are moved to them, here to the inner problem's.
-        shift = target.energy(origin) - made.energy(np.zeros(basis.shape[1]))
+        shift = target.energy(origin) - inner_target.energy(np.zeros(basis.shape[1]))
     return ReducedTarget(
-        target=made, original=target, origin=origin, basis=basis, shift=shift
+        target=inner_target, original=target, origin=origin, basis=basis, shift=shift
     )

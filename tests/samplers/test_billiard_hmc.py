@@ -9,7 +9,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.core.pauses import PAUSED
 from dpsample.samplers.adaptive import billiard, exits, mass_matrix
 from dpsample.samplers.chain import ACCEPTED, PreparedChain
 from dpsample.samplers.errors import OK
@@ -222,7 +222,7 @@ def rotated(target, plan, start, *, pauses=False):
     before = target.energy(theta) + 0.5 * velocity @ velocity
     while True:
         if pauses:
-            control[LEFT] = 1.0
+            control["units_left"] = 1.0
         code, _ = billiard.fly_once(target.numbers, pieces, plan, state)
         if code != PAUSED:
             break
@@ -260,21 +260,26 @@ def test_rotations_along_a_wall_are_in_detailed_balance():
 
 def in_the_euclidean_metric(plan):
     mass = plan.mass._replace(covariance=0.1 * np.eye(DIM))
-    return plan._replace(mass=mass, turns=0.1 * FACES, gram=0.1 * FACES @ FACES.T)
+    return plan._replace(
+        mass=mass, facet_directions=0.1 * FACES, facet_gram=0.1 * FACES @ FACES.T
+    )
 
 
 def with_another_pull(plan):
-    return plan._replace(pull=0.99 * plan.pull, bends=0.99 * plan.bends)
+    return plan._replace(
+        pull=0.99 * plan.pull, slack_accelerations=0.99 * plan.slack_accelerations
+    )
 
 
-def with_another_spectrum(plan):
-    return plan._replace(spectrum=plan.spectrum[::-1].copy())
+def with_other_variances(plan):
+    return plan._replace(variances=plan.variances[::-1].copy())
 
 
 def at_the_wrong_face(plan):
     order = np.roll(np.arange(15), 1)
     return plan._replace(
-        turns=plan.turns[order].copy(), gram=plan.gram[order][:, order].copy()
+        facet_directions=plan.facet_directions[order].copy(),
+        facet_gram=plan.facet_gram[order][:, order].copy(),
     )
 
 
@@ -286,7 +291,7 @@ def at_the_wrong_face(plan):
         ("polytope", in_the_euclidean_metric),
         ("polytope", at_the_wrong_face),
         ("l_2 ball", with_another_pull),
-        ("l_2 ball", with_another_spectrum),
+        ("l_2 ball", with_other_variances),
         ("l_3 ball", with_another_pull),
         ("nuclear ball", in_the_euclidean_metric),
         ("operator ball", with_another_pull),
@@ -294,9 +299,11 @@ def at_the_wrong_face(plan):
 )
 def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
     target, plan = setting(name)
-    plan = bug(plan if name == "polytope" else plan._replace(gram=np.empty((0, 0))))
+    plan = bug(
+        plan if name == "polytope" else plan._replace(facet_gram=np.empty((0, 0)))
+    )
     if name != "polytope":
-        plan = plan._replace(gram=np.empty((0, 0)))
+        plan = plan._replace(facet_gram=np.empty((0, 0)))
     drift, _, is_inside = drift_of_energy(target, plan, 1, duration=3.0)
     assert drift > 1e-4 or not is_inside
 

@@ -56,7 +56,7 @@ from dpsample.core.jit import (
     pointer,
     vector,
 )
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Simplex
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.records import WORK
@@ -367,7 +367,7 @@ def start_trajectory(target, pieces, plan, state, rng):
     trajectory.is_flying = False
     trajectory.energy = trajectory.max_energy = state.energy[0]
     workspace.last_normal[:] = np.nan
-    state.work.control[STAGE] = 1.0  # lint: ok
+    state.work.control[0].stage = 1
     state.counts[PROPOSALS] += 1
 
 
@@ -408,16 +408,16 @@ def multiply_by_axes(rows, axes, is_transposed, out):
 def change_axes(target, plan, state):
     """Rotate point and velocity about the ball's center, into the axes or back."""
     trajectory, center = state.own.trajectory[0], target.body.center
-    fly_freely = state.scratch[POINT : VELOCITY + 1]
+    flight = state.scratch[POINT : VELOCITY + 1]
     centered = state.scratch[RESIDUAL : CHANGE + 1]
     for j in range(center.shape[0]):
-        centered[0, j], centered[1, j] = fly_freely[0, j] - center[j], fly_freely[1, j]
-    multiply_by_axes(centered, plan.axes, trajectory.is_in_axes, fly_freely)
+        centered[0, j], centered[1, j] = flight[0, j] - center[j], flight[1, j]
+    multiply_by_axes(centered, plan.axes, trajectory.is_in_axes, flight)
     if not trajectory.is_in_axes:
         copy_into(plan.pull_in_axes, state.own.pull)
     trajectory.is_in_axes = not trajectory.is_in_axes
     for j in range(center.shape[0]):
-        fly_freely[0, j] += center[j]
+        flight[0, j] += center[j]
 
 
 @kernel(counts_references=False)
@@ -627,7 +627,7 @@ def compile_flight(
             if num_bounces > plan.max_bounces:
                 code = REJECTED
                 break
-            if is_due(state.work.control):
+            if is_due(state.work.control[0]):
                 return PAUSED
         end(target, plan, state)
         trajectory.is_flying = False
@@ -752,7 +752,7 @@ def end_transition(plan, state, probability):
         workspace.gradient_sum[j] += state.memory[j]
     if workspace.tuning[0].is_on:
         update_step(workspace.tuning, probability, plan.longest_step)
-    state.work.control[STAGE] = 0.0  # lint: ok
+    state.work.control[0].stage = 0
 
 
 def step(target, pieces, plan, state, rng):
@@ -760,9 +760,9 @@ def step(target, pieces, plan, state, rng):
 
     A plan without kicks does not read it.
     """
-    control, trajectory = state.work.control, state.own.trajectory[0]
+    control, trajectory = state.work.control[0], state.own.trajectory[0]
     # The stage, which `core.pauses` shares, is 0 unless a pause interrupted the step.
-    if control[STAGE] == 0.0:
+    if control.stage == 0:
         start_trajectory(target, pieces, plan, state, rng)
     while trajectory.leaps_done < trajectory.num_leaps:
         code = leap(target, pieces, plan, state)
@@ -822,13 +822,13 @@ def new_tuning(step: float, *, target_rate: float) -> NDArray[np.void]:
 @kernel
 def fly_once(target, pieces, plan, state):
     """Fly without kicks. Return the flight's code and 0 rows, for `pauses.fill`."""
-    control, trajectory = state.work.control, state.own.trajectory[0]
-    if control[STAGE] == 0.0:
+    control, trajectory = state.work.control[0], state.own.trajectory[0]
+    if control.stage == 0:
         trajectory.num_bounces = trajectory.bounces_before_leap = 0
-        control[STAGE] = 1.0  # lint: ok
+        control.stage = 1
     code = pieces.fly(target, plan, state)
     if code != PAUSED:
-        control[STAGE] = 0.0  # lint: ok
+        control.stage = 0
     return code, 0
 
 
