@@ -28,8 +28,8 @@ from dpsample.samplers.adaptive.warmup import (
     warm_up,
 )
 from dpsample.samplers.adaptive.whitened_slice import (
-    FEW_PASSED,
-    MAX_PASSED,
+    MAX_RECORDS_READ,
+    MAX_RECORDS_READ_SHORT,
     WhitenedSlice,
 )
 from dpsample.samplers.chain import (
@@ -138,8 +138,8 @@ def choose(target: Gibbs) -> SamplerChoice:
     can_slice = WhitenedSlice().supports(target)[0]
     # A sum of other losses than distances to kinks takes as long as ten of them.
     has_kinks = can_slice and whitened_slice.has_kinks(target)
-    has_tried = has_kinks and whitened_slice.learns(target)
-    chain = try_slices(target, rng, MAX_PASSED) if has_tried else None
+    has_tried = has_kinks and whitened_slice.can_learn_axes(target)
+    chain = try_slices(target, rng, MAX_RECORDS_READ) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
     chain = (
@@ -152,7 +152,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     warm = warm_up(target, rng)
     chain = None
     if can_slice and not warm.has_settled and not has_tried:
-        chain = try_slices(target, rng, FEW_PASSED)
+        chain = try_slices(target, rng, MAX_RECORDS_READ_SHORT)
     elif can_slice and not is_smooth:
         chain = try_slices_in_metric(target, warm, rng)
     if chain is not None:
@@ -275,7 +275,7 @@ def try_slices_in_metric(
     sweep = warm.shape.rank * whitened_slice.move_cost(target)
     if sweep >= HOPED * most:
         return None
-    dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.DEARER
+    dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.LOSS_COST
     prepared = whitened_slice.prepare_chain(target, warm)
     _, stats = _trial_draws(prepared, rng, 0, 2)
     if sweep + dear * np.mean(stats[:, :, NUM_RECORDS]) >= HOPED * most:
@@ -283,7 +283,7 @@ def try_slices_in_metric(
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     sweep += dear * float(np.mean(stats[:, :, NUM_RECORDS]))
     shares = rank_shares(draws)
-    is_mixed = split_r_hat(draws) < whitened_slice.ALIKE
+    is_mixed = split_r_hat(draws) < whitened_slice.MAX_R_HAT
     if sweep >= shares.min() * most or not is_mixed:
         return None
     return replace(prepared, num_steps=wanted_thinning(shares, sweep))

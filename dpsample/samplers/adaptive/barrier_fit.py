@@ -152,10 +152,14 @@ def _boundary_precision(
     p, dim = domain.p, len(offset)
     if isinstance(domain, Ball):
         size = np.clip(np.abs(offset), 1e-100, 1.0)
-        far = np.minimum(pressure * ((p - 1.0) * size ** (p - 2.0)), pressure**2)
+        elsewhere = np.minimum(pressure * ((p - 1.0) * size ** (p - 2.0)), pressure**2)
         ratio = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
-        near = (pressure / p) ** (2.0 / p) * ratio
-        return np.diag(np.minimum(near, far) if p < 2.0 else np.maximum(near, far))
+        near_zero = (pressure / p) ** (2.0 / p) * ratio
+        return np.diag(
+            np.minimum(near_zero, elsewhere)
+            if p < 2.0
+            else np.maximum(near_zero, elsewhere)
+        )
     if p >= 2.0:
         return pressure * np.eye(dim)
     left, size, right = np.linalg.svd(offset.reshape(domain.shape))
@@ -164,10 +168,10 @@ def _boundary_precision(
         for side in domain.shape
     )
     powers = np.add.outer(rows ** (p - 1.0), columns ** (p - 1.0))
-    far = pressure * (powers / np.add.outer(rows, columns))
-    near = max(domain.shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
+    elsewhere = pressure * (powers / np.add.outer(rows, columns))
+    near_zero = max(domain.shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
     axes = np.kron(left, right.T)
-    return np.asarray((axes * np.minimum(near, far).ravel()) @ axes.T)
+    return np.asarray((axes * np.minimum(near_zero, elsewhere).ravel()) @ axes.T)
 
 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
