@@ -41,7 +41,7 @@ from dpsample.samplers.chain import (
     PreparedChain,
 )
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
-from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
+from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_kind
 from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
@@ -109,7 +109,7 @@ def choose(target: Gibbs) -> SamplerChoice:
         why = f"{why}: independent exact draws"
         return SamplerChoice(Exact(), why, exact)
     is_flat = target.problem.domain.name in FLAT_DOMAINS
-    if is_flat and conditional_of(target) == QUADRATIC:
+    if is_flat and conditional_kind(target) == QUADRATIC:
         why = "a quadratic energy on a flat-sided domain"
         prepared = CoordinateHitAndRun().prepare(target, rng)
         chain = accept_if_mixing(prepared, rng) if has_short_sweeps(prepared) else None
@@ -166,7 +166,7 @@ def has_short_sweeps(prepared: PreparedChain) -> bool:
     """Return whether a sweep follows its slacks, or computes few for each chord."""
     body = prepared.target.numbers.body
     work = body.matrix.size * len(body.center)
-    return prepared.plan.room.kind != CHORD or work <= MAX_CHORD_WORK
+    return prepared.plan.body.kind != CHORD or work <= MAX_CHORD_WORK
 
 
 def try_independent_proposals(
