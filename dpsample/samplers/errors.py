@@ -1,4 +1,8 @@
-"""Failures of samplers: as codes inside kernels, in words at the door."""
+"""Failures of samplers: codes that kernels return, and the errors that users see.
+
+A kernel cannot raise with a message, so it returns one of the codes, and
+`raise_unless_ok` raises its text.
+"""
 
 OK = 0
 FUNCTION_FAILED = 1
@@ -40,15 +44,15 @@ TEXTS = {
 
 
 class NoCertificate(ValueError):
-    """No proof of the sampler's error exists for this target; the message says why."""
+    """No proof of the sampler's error exists for this target. The message says why."""
 
 
 class SamplingError(RuntimeError):
-    """A kernel failed: nothing was drawn, nothing is released."""
+    """A kernel failed. Nothing was drawn, and nothing is released."""
 
 
 class WorkLimitError(SamplingError):
-    """A release needs more work than it may do: nothing is released."""
+    """A release needs more work than is allowed. Nothing is released."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -60,7 +64,7 @@ class WorkLimitError(SamplingError):
 
 
 class DeadlineError(SamplingError):
-    """A release is not finished by its public deadline: nothing is released."""
+    """A release is not finished by its public deadline. Nothing is released."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -71,7 +75,7 @@ class DeadlineError(SamplingError):
 
 
 class BottomError(SamplingError):
-    """All passes of a constant-time draw are made, and there is no answer."""
+    """All passes of a constant-time draw were made without a result."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -83,6 +87,6 @@ class BottomError(SamplingError):
 
 
 def raise_unless_ok(code: int) -> None:
-    """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
+    """Raise a `SamplingError` with the text of a kernel's code, unless it is `OK`."""
     if code != OK:
         raise SamplingError(TEXTS[int(code)])

@@ -397,7 +397,7 @@ class LaplaceIndependence(Sampler):
         other = self._build(target, learned)
         # Proposals outside the domain are counted, too.
         rates = [
-            sampler.acceptance(each, each.init(), rng, NUM_PILOT * 128)
+            sampler.measure_acceptance(each, each.init(), rng, NUM_PILOT * 128)
             for each in (prepared, other)
         ]
         return other if rates[1] > rates[0] else prepared
