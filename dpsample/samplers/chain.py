@@ -26,7 +26,7 @@ from dpsample.core.pauses import PAUSED, forget, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs, Pieces, Target
+from dpsample.targets.gibbs import Gibbs, Target, TargetFunctions
 
 # Positions in the counts of a chain since its start. VALUES and GRADIENTS are numbers
 # of evaluations, RECORDS the records that they read. A sampler may append counts.
@@ -262,7 +262,7 @@ class Prepared(Protocol):
         """Return all arrays and numbers that define the chain and its checkpoints."""
 
 
-def target_pieces(target: Gibbs, plan: object) -> Pieces:
+def target_pieces(target: Gibbs, plan: object) -> TargetFunctions:
     """Return the C functions of a sampler that needs only those of its target."""
     del plan  # samplers with C functions of their own choose them by the plan
     return target.pieces

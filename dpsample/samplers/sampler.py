@@ -26,10 +26,12 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.reduced import has_equalities, reduce, reduced_reason
+from dpsample.targets.reduced import has_equalities, reduce, reduction_obstacle
 
 Exactness = Literal["iid", "invariant", "biased"]
 MAX_STEP = 1e6
+# Share of the Gaussian fit's mass inside the domain with which the fit is good enough.
+TRUSTED_SHARE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class Sampler:
         """
         check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
         if has_equalities(target):
-            reason = reduced_reason(target)
+            reason = reduction_obstacle(target)
             if reason:
                 return False, reason
             target = reduce(target).target
@@ -179,9 +181,8 @@ def prepare(
     """
     gaussian = fit(target)
     step_size = recipe.first_step if step is None else step
-    # With 90 % of its mass inside the domain the fit is good enough. Otherwise there
-    # are four rounds of pilot draws, each twice as long as the one before.
-    if gaussian.share_inside < 0.9:
+    # Otherwise there are four rounds of pilot draws, each twice as long as the last.
+    if gaussian.share_inside < TRUSTED_SHARE:
         for i in range(4):
             if step is None:
                 step_size = search_step(target, recipe, gaussian, rng, step_size)

@@ -34,7 +34,7 @@ from dpsample.samplers.gaussian_fit import (
     regularizer_hessian,
     rough_mode,
 )
-from dpsample.targets.gibbs import Gibbs, as_rows, form_in, spanned
+from dpsample.targets.gibbs import Gibbs, as_rows, form_in_basis, times_basis
 
 MAX_STEPS = 200
 MAX_DENSE = 800  # dimensions of a dense metric
@@ -80,7 +80,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         slope, precision = averaged_derivatives(target, basis, point, covariance)
         barrier_slope, barrier_curvature = differentiate(point)
         slope = slope + basis.T @ barrier_slope
-        precision = precision + form_in(barrier_curvature, basis)
+        precision = precision + form_in_basis(barrier_curvature, basis)
         covariance = _inverse(precision)
         move = -covariance @ slope
         decrement = float(np.sqrt(max(-float(move @ slope), 0.0)))
@@ -92,7 +92,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     normal = None
     if isinstance(domain, Ball) and domain.p == 2.0:
         covariance, normal = _widen_along_normal(domain, point, covariance)
-    factor = spanned(basis, np.linalg.cholesky(covariance))
+    factor = times_basis(basis, np.linalg.cholesky(covariance))
     return BarrierFit(point, dense(factor), normal)
 
 

@@ -82,7 +82,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import TARGET, Gibbs, Pieces
+from dpsample.targets.gibbs import TARGET, Gibbs, TargetFunctions
 
 LENGTH = 1.5  # mean length of a trajectory, in units of the metric
 MAX_LEAPS = 1000
@@ -210,7 +210,7 @@ FLIGHT = i8(TARGET, PLAN, STATE)  # returns OK, PAUSED or REJECTED
 class StepFunctions(NamedTuple):
     """C functions of a step: those of the target, and the flight of a plan."""
 
-    target: Pieces
+    target: TargetFunctions
     fly: Any
 
 

@@ -46,7 +46,7 @@ from dpsample.domains import (
 )
 from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
 from dpsample.numerics.vectors import copy_into
-from dpsample.samplers.log_concave import sift_down
+from dpsample.samplers.univariate.log_concave import sift_down
 
 # Signature of exit functions: body, point, velocity, acceleration or pivot, horizon,
 # scratch memory of SCRATCH_PER_DIM dim numbers, outward normal, and the result.
