@@ -85,8 +85,8 @@ _, _, TILT_Y, _, _, _, TILT_MEAN, EXTRA = range(8)
 def couple_noise(shift, noise, coin, max_shift, other):
     """Fill the other chain's noise. Return whether both proposals are one point.
 
-    ``coin`` is standard exponential. If the shift is longer than ``max_shift``, the noise is
-    common. That must not depend on the coin.
+    ``coin`` is standard exponential. If the shift is longer than ``max_shift``, the
+    noise is common. That must not depend on the coin.
     """
     square, along = np.dot(shift, shift), np.dot(shift, noise)
     if square > max_shift * max_shift:
