@@ -25,7 +25,7 @@ from dpsample.diagnostics.couplings import (
     TotalVariationCurve,
     meeting_times,
 )
-from dpsample.diagnostics.couplings.meeting import check_counts
+from dpsample.diagnostics.couplings.meeting import check_counts, prepare_pair
 from dpsample.running.progress import with_line
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.proximal import alternation
