@@ -380,7 +380,7 @@ class TrialRun:
     def report(
         self, draws: Array, facts: RunFacts = USUAL, *, has_warned: bool = False
     ) -> dict[str, float | bool]:
-        """Return attributes of a result. Warn of few draws, unless it ``has_warned``."""
+        """Return attributes of a result. Warn of few draws, unless ``has_warned``."""
         size = effective_size(draws)
         if not (size >= self.target_size or has_warned):
             warnings.warn(

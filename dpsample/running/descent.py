@@ -273,7 +273,7 @@ class Program:
         state: _State,
         chunk: ChunkSize,
     ) -> bool:
-        """Take up to ``limit`` steps of a method. Return whether the gap is certified."""
+        """Take up to ``limit`` steps. Return whether the gap is certified."""
         fixed = self.arguments.loss, self.arguments.feasible
         windows = self.arguments.windows(gradient)
         control, step, begin = state.memory.control, 0, time.perf_counter()
@@ -304,7 +304,7 @@ class Program:
     def _enough_steps(
         self, phase: Minimization, objective: Objective, memory: Memory
     ) -> int:
-        """Return a number of steps that proves the gap, or a maximum without a bound."""
+        """Return a number of steps that proves the gap, or else the maximum."""
         bound = phase.estimator.record_bound(self.problem.dim)
         if math.isinf(bound):
             return MAX_SOLVER_STEPS
