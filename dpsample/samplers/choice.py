@@ -49,7 +49,8 @@ from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
 from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
-from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
+from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized
+from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
@@ -228,16 +229,18 @@ def try_localized(target: Gibbs) -> Prepared | None:
     """
     if target.dim > 200 or not Localized().supports(target)[0]:
         return None
-    place = Place.of(target, STUDY_GAMMA)
-    prepared = None if place is None else place.prepare(np.random.default_rng(0))
+    localization = Localization.find(target, STUDY_GAMMA)
+    if localization is None:
+        return None
+    prepared = localization.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
         return None
     # A coordinate of a proposal takes as long as 100 multiply-adds. In a corner it is
     # 2000, because leaps were faster there on other targets. A draw may take as long as
     # six leaps.
-    proposal_work = target.dim * (2000.0 if prepared.is_in_corner else 100.0)
+    proposal_work = target.dim * (2000.0 if prepared.has_corner_proposal else 100.0)
     max_work = 6.0 * (TRANSITION_WORK + 2.0 * pass_work(target))
-    if prepared.asked * prepared.accepted * max_work < proposal_work:
+    if prepared.acceptances_per_proposal * max_work < proposal_work:
         return None
     return prepared if prepared.expected_passes <= 5.0 else None
 
@@ -262,7 +265,7 @@ def try_slices_in_metric(
     """
     if not warm.shape.is_dense:
         return None
-    billiard_work = warm.autocorrelation_time * warm.work  # of an effective draw
+    billiard_work = warm.autocorrelation_time * warm.work  # for one effective draw
     sweep_work = warm.shape.rank * whitened_slice.move_cost(target)
     max_sweep_work = MIN_SWEEP_SHARE * billiard_work
     if sweep_work >= max_sweep_work:
