@@ -21,7 +21,7 @@ import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall, Simplex
+from dpsample.domains import Body, Domain
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
     RETREAT,
@@ -59,10 +59,10 @@ class BarrierFit(NamedTuple):
 
 def barrier_fit(target: Gibbs) -> BarrierFit:
     """Fit a Gaussian to the target and the boundary of its domain."""
-    domain = target.problem.domain
+    domain, body = target.problem.domain, target.numbers.body
     if target.dim > MAX_DENSE:
         return _fit_low_rank(target)
-    if isinstance(domain, Ball) and domain.p == 1.0 and target.dim > 1:
+    if domain.name == "ball" and body.p == 1.0 and target.dim > 1:
         return _fit_in_l1_ball(target)
     if domain.name == "whole_space":
         gaussian = fit(target)
@@ -90,8 +90,8 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
             break
     assert covariance is not None
     normal = None
-    if isinstance(domain, Ball) and domain.p == 2.0:
-        covariance, normal = _widen_along_normal(domain, point, covariance)
+    if domain.name == "ball" and body.p == 2.0:
+        covariance, normal = _widen_along_normal(body, point, covariance)
     factor = times_basis(basis, np.linalg.cholesky(covariance))
     return BarrierFit(point, dense(factor), normal)
 
@@ -107,23 +107,24 @@ def _fit_in_ball(target: Gibbs) -> BarrierFit:
     matrices.
     """
     gaussian, domain, dim = fit(target), target.problem.domain, target.dim
-    assert isinstance(domain, Ball | SchattenBall)
-    slope, p = target.gradient(gaussian.center), domain.p
+    body = target.numbers.body
+    slope, p = target.gradient(gaussian.center), body.p
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
     inward = domain.interior_point(dim) - mode
     climb = float(slope @ inward)
     # The fit is not on the boundary, and a steep energy is too high there.
     if RETREAT * climb > rise:
         center = mode + rise / climb * inward
-    side = min(domain.shape) if isinstance(domain, SchattenBall) else dim
+    has_matrices = domain.name == "schatten_ball"
+    side = min(body.num_rows, body.num_columns) if has_matrices else dim
     interior_precision = (dim + 2.0) * side ** (2.0 / p - 1.0)
     pressure = float(0.5 * (domain.support(slope) + domain.support(-slope)))
     pressure = min(pressure, 1e100)  # its square must be finite
-    offset = (center - domain.default_center(dim)) / domain.radius
-    in_units = _boundary_precision(domain, offset, pressure)
+    offset = (center - domain.default_center(dim)) / body.radius
+    in_units = _boundary_precision(body, has_matrices, offset, pressure)
     in_units = in_units + interior_precision * np.eye(dim)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
-    factor = np.linalg.cholesky(_inverse(precision + in_units / domain.radius**2))
+    factor = np.linalg.cholesky(_inverse(precision + in_units / body.radius**2))
     along = slope @ factor
     size = float(np.linalg.norm(along))
     # The precision along the gradient is a factor of its own, because a sum would lose
@@ -136,7 +137,7 @@ def _fit_in_ball(target: Gibbs) -> BarrierFit:
 
 
 def _boundary_precision(
-    domain: Ball | SchattenBall, offset: Array, pressure: float
+    body: Body, has_matrices: bool, offset: Array, pressure: float
 ) -> Array:
     """Return the precision of exp(-<g, x>) on the boundary of a ball at an offset.
 
@@ -149,8 +150,8 @@ def _boundary_precision(
     exp(-lambda |X|^p / p), of variance l^(2/p - 1) lambda^(-2/p) for a longer side l.
     From p = 2 on lambda is a rough value for all of them.
     """
-    p, dim = domain.p, len(offset)
-    if isinstance(domain, Ball):
+    p, dim = body.p, len(offset)
+    if not has_matrices:
         size = np.clip(np.abs(offset), 1e-100, 1.0)
         elsewhere = np.minimum(pressure * ((p - 1.0) * size ** (p - 2.0)), pressure**2)
         ratio = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
@@ -162,14 +163,14 @@ def _boundary_precision(
         )
     if p >= 2.0:
         return pressure * np.eye(dim)
-    left, size, right = np.linalg.svd(offset.reshape(domain.shape))
+    shape = body.num_rows, body.num_columns
+    left, size, right = np.linalg.svd(offset.reshape(shape))
     rows, columns = (
-        np.clip(np.pad(size, (0, side - len(size))), 1e-100, 1.0)
-        for side in domain.shape
+        np.clip(np.pad(size, (0, side - len(size))), 1e-100, 1.0) for side in shape
     )
     powers = np.add.outer(rows ** (p - 1.0), columns ** (p - 1.0))
     elsewhere = pressure * (powers / np.add.outer(rows, columns))
-    near_zero = max(domain.shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
+    near_zero = max(shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
     axes = np.kron(left, right.T)
     return np.asarray((axes * np.minimum(near_zero, elsewhere).ravel()) @ axes.T)
 
@@ -177,19 +178,19 @@ def _boundary_precision(
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
     """Return the barrier of facets or of a Euclidean ball, or None without one."""
     body = domain.body(dim)
-    if isinstance(domain, Polytope):
+    if domain.name == "polytope":
         return _facet_barrier(body.matrix, body.bounds)
-    if isinstance(domain, Box | Simplex):
-        lower = np.zeros(dim) if isinstance(domain, Simplex) else body.lower
-        upper = np.full(dim, np.inf) if isinstance(domain, Simplex) else body.upper
-        return _box_barrier(lower, upper)
-    if not isinstance(domain, Ball):
-        return None
-    if domain.p == np.inf:
+    if domain.name == "box":
         return _box_barrier(body.lower, body.upper)
-    if domain.p == 1.0 and dim == 1:
+    if domain.name == "simplex":
+        return _box_barrier(body.lower, np.full(dim, np.inf))
+    if domain.name != "ball":
+        return None
+    if body.p == np.inf:
+        return _box_barrier(body.lower, body.upper)
+    if body.p == 1.0 and dim == 1:
         return _box_barrier(body.center - body.radius, body.center + body.radius)
-    return _ball_barrier(body.center, body.radius) if domain.p == 2.0 else None
+    return _ball_barrier(body.center, body.radius) if body.p == 2.0 else None
 
 
 def _box_barrier(lower: Array, upper: Array) -> Barrier:
@@ -260,7 +261,7 @@ def _inverse(precision: Array) -> Array:
 
 
 def _widen_along_normal(
-    ball: Ball, point: Array, covariance: Array
+    body: Body, point: Array, covariance: Array
 ) -> tuple[Array, Array | None]:
     """Give the normal of an active sphere the variance of a tangent direction.
 
@@ -269,7 +270,7 @@ def _widen_along_normal(
     the flow is made for the thin layer. Return the covariance and the normal, or None
     if the covariance is unchanged.
     """
-    offset = point - ball.default_center(len(point))
+    offset = point - body.center
     distance = float(np.linalg.norm(offset))
     if len(point) == 1 or distance == 0.0:
         return covariance, None
@@ -279,7 +280,7 @@ def _widen_along_normal(
     mean = float(np.trace(tangent)) / (len(point) - 1)
     thickness = float(normal @ covariance @ normal)
     # A sphere within three standard deviations confines the draws.
-    is_active = ball.radius - distance < 3.0 * np.sqrt(thickness)
+    is_active = body.radius - distance < 3.0 * np.sqrt(thickness)
     if not is_active or thickness >= mean:
         return covariance, None
     return tangent + mean * np.outer(normal, normal), normal

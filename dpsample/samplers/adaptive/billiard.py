@@ -57,7 +57,6 @@ from dpsample.core.jit import (
     vector,
 )
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.domains import Simplex
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.records import WORK
 from dpsample.samplers.adaptive import exits
@@ -230,7 +229,7 @@ def new_plan(
     In the whole space they are rotations about the center, with kicks.
     """
     domain, body = target.problem.domain, target.numbers.body
-    exit_function = exits.find_exit_function(domain)
+    exit_function = exits.find_exit_function(domain, target.dim)
     is_free = domain.name == "whole_space"
     is_harmonic = is_free or pivot is not None
     force = np.array(force, dtype=np.float64)
@@ -250,7 +249,9 @@ def new_plan(
     # leap multiplies the point by 1 - step^2 / 2, which is 0 for a step of 1.4. Between
     # flat facets a leap is mostly flight, and its step may be longer.
     longest_step = length * (1.3 if is_flat else 0.95)
-    rotation_exit = None if pivot is None else exits.find_rotation_exit(domain)
+    rotation_exit = None
+    if pivot is not None:
+        rotation_exit = exits.find_rotation_exit(domain, target.dim)
     return BilliardPlan(
         step=float(step),
         longest_step=float(longest_step),
@@ -281,7 +282,7 @@ def _affine_hull(target: Gibbs) -> dict[str, Array]:
     """Return a point of the domain's affine hull, and its orthonormal normals."""
     domain, dim = target.problem.domain, target.dim
     # The basis of this hull would have dim^2 numbers, its only normal has dim.
-    if isinstance(domain, Simplex):
+    if domain.name == "simplex":
         origin = np.full(dim, 1.0 / dim)
         return {"hull_origin": origin, "hull_normals": np.full((1, dim), dim**-0.5)}
     rank = domain.affine_dim(dim)
@@ -844,7 +845,8 @@ def fly_freely(
 
     It ends after 1000 reflections at the latest.
     """
-    find_exit = pointer(exits.find_exit_function(target.problem.domain), exits.EXIT)
+    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    find_exit = pointer(exit_function, exits.EXIT)
     free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)
     state.scratch[POINT], state.scratch[VELOCITY] = position, velocity

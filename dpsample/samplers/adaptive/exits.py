@@ -34,16 +34,7 @@ import numpy as np
 from numba import types
 
 from dpsample.core.jit import Piece, f8, kernel, vector
-from dpsample.domains import (
-    BODY,
-    Ball,
-    Box,
-    Domain,
-    Polytope,
-    SchattenBall,
-    Simplex,
-    WholeSpace,
-)
+from dpsample.domains import BODY, Domain
 from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.univariate.log_concave import sift_down
@@ -611,28 +602,33 @@ def rotation_convex_exit(body, theta, velocity, pivot, horizon, scratch, normal,
 
 def has_exits(domain: Domain) -> bool:
     """Return whether an exit function exists, or the facets are a polytope's."""
-    kinds = (WholeSpace, Ball, Box, Simplex, Polytope, SchattenBall)
-    return isinstance(domain, kinds)
+    balls = ("ball", "schatten_ball")
+    return domain.name in ("whole_space", "box", "simplex", "polytope", *balls)
 
 
-def find_exit_function(domain: Domain) -> Piece:
+def find_exit_function(domain: Domain, dim: int) -> Piece:
     """Return the exit function of a domain.
 
     A polytope needs none, because its exits are found by its slacks.
     """
-    if isinstance(domain, Ball):
-        norms: dict[float, Piece]
-        norms = {1.0: l1_exit, 2.0: euclidean_exit, np.inf: box_exit}
-        return norms.get(domain.p, convex_exit)
-    if isinstance(domain, SchattenBall):
-        is_round = domain.p == 2.0 or min(domain.shape) == 1
-        return euclidean_exit if is_round else convex_exit
-    if isinstance(domain, Box | Simplex):
-        return box_exit if isinstance(domain, Box) else simplex_exit
-    return no_exit
+    if domain.name == "box":
+        return box_exit
+    if domain.name == "simplex":
+        return simplex_exit
+    if domain.name not in ("ball", "schatten_ball"):
+        return no_exit
+    body = domain.body(dim)
+    # A Schatten norm of vectors, as any with p = 2, is the Euclidean norm.
+    is_vector = min(body.num_rows, body.num_columns) == 1
+    if body.p == 2.0 or (domain.name == "schatten_ball" and is_vector):
+        return euclidean_exit
+    if domain.name == "schatten_ball":
+        return convex_exit
+    norms: dict[float, Piece] = {1.0: l1_exit, np.inf: box_exit}
+    return norms.get(body.p, convex_exit)
 
 
-def find_rotation_exit(domain: Domain) -> Piece | None:
+def find_rotation_exit(domain: Domain, dim: int) -> Piece | None:
     """Return the exit function of a domain for rotations, or None without one."""
     rotations: dict[Piece, Piece] = {
         box_exit: rotation_box_exit,
@@ -641,4 +637,4 @@ def find_rotation_exit(domain: Domain) -> Piece | None:
         convex_exit: rotation_convex_exit,
         l1_exit: rotation_l1_exit,
     }
-    return rotations.get(find_exit_function(domain))
+    return rotations.get(find_exit_function(domain, dim))

@@ -355,7 +355,7 @@ def _bounce_work(target: Gibbs) -> float:
 
     Where Newton's method searches the exit of a norm they are 15 times as many.
     """
-    exit_function = exits.find_exit_function(target.problem.domain)
+    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
     work = BOUNCE_WORK + 50.0 * target.dim
     return work * (15.0 if exit_function is exits.convex_exit else 1.0)
 
@@ -455,9 +455,9 @@ def _plan_rotations(
     the draws, and 5 in round domains, because where only the boundary confines the
     draws faster flights would merely have more reflections.
     """
-    has_rotations = exits.find_rotation_exit(target.problem.domain) is not None
+    rotation_exit = exits.find_rotation_exit(target.problem.domain, target.dim)
     shape = plan.mass
-    if not has_rotations or not shape.is_dense:
+    if rotation_exit is None or not shape.is_dense:
         return None
     basis = hull_basis(target)
     within = times_basis(basis.T, shape.factor)

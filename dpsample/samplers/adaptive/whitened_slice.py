@@ -444,7 +444,7 @@ def move_cost(target: Gibbs) -> float:
     Its random numbers and loops take as long as 4000, and a chord that Newton's method
     finds as long as 1000 per coefficient.
     """
-    exit_function = exits.find_exit_function(target.problem.domain)
+    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
     is_expensive = exit_function in (exits.convex_exit, exits.l1_exit)
     chord_cost = 1000.0 * target.dim if is_expensive else 0.0
     return 4000.0 + target.problem.num_records + chord_cost

@@ -15,7 +15,6 @@ import numpy as np
 
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
@@ -213,27 +212,26 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
         values=np.empty(0),
         limits=np.empty(0),
     )
-    if isinstance(domain, WholeSpace):
+    numbers = domain.body(dim)
+    if domain.name == "whole_space":
         return body._replace(kind=FREE)
-    if isinstance(domain, Simplex):
+    if domain.name == "simplex":
         return body._replace(kind=PAIRS)
-    if isinstance(domain, Box):
-        box = domain.body(dim)
-        return body._replace(kind=BOX, lower=box.lower, upper=box.upper)
-    if isinstance(domain, Polytope):
+    if domain.name == "box":
+        return body._replace(kind=BOX, lower=numbers.lower, upper=numbers.upper)
+    if domain.name == "polytope":
         return _with_facets(body, target, center, stddevs)
-    if isinstance(domain, Ball) or (
-        isinstance(domain, SchattenBall) and domain.p == 2.0
-    ):
-        middle = domain.default_center(dim)
+    is_frobenius = domain.name == "schatten_ball" and numbers.p == 2.0
+    if domain.name == "ball" or is_frobenius:
+        middle = numbers.center
         # Far from the origin rounding errors of offsets are larger than the margin.
-        is_remote = 2.0**-50 * np.abs(middle).max() > MARGIN * domain.radius
+        is_remote = 2.0**-50 * np.abs(middle).max() > MARGIN * numbers.radius
         if is_remote or not _may_shrink(target, [(middle, MARGIN)]):
             return body
-        radius = domain.radius * (1.0 - MARGIN)
-        if np.isinf(domain.p):
+        radius = numbers.radius * (1.0 - MARGIN)
+        if np.isinf(numbers.p):
             return body._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
-        return body._replace(kind=BALL, center=middle, radius=radius, p=domain.p)
+        return body._replace(kind=BALL, center=middle, radius=radius, p=numbers.p)
     return body
 
 
@@ -241,8 +239,8 @@ def _with_facets(
     body: CoordinateBody, target: Gibbs, center: Array, stddevs: Array
 ) -> CoordinateBody:
     domain = target.problem.domain
-    assert isinstance(domain, Polytope)
-    rows, limits = np.array(domain.A), np.array(domain.b)
+    numbers = domain.body(target.dim)
+    rows, limits = numbers.matrix, numbers.bounds
     # On an unbounded domain coordinates are within 100 standard deviations.
     reach = np.abs(center) + 100.0 * stddevs
     if domain.is_bounded:
