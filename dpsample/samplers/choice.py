@@ -65,7 +65,7 @@ HIGH_ACCEPTANCE = 0.7
 NUM_CHAINS = 4  # chains of a trial
 PROPOSED = "close to a Gaussian: independent proposals"
 UNSETTLED = "metric that has NOT settled: draw more (target_ess)"
-SLICES = "kinks or steep walls: slices along learned axes"
+SLICES = "a non-smooth loss or a steep boundary: slices along learned axes"
 # Minimum effective draws per sweep that make a trial of slices worth its cost.
 MIN_SWEEP_SHARE = 0.5
 

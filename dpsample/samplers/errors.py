@@ -18,27 +18,30 @@ TEXTS = {
         "own, evaluate it at the margins that the domain allows."
     ),
     BOUND_VIOLATED: (
-        "An acceptance ratio above 1 was met: a declared curvature or margin bound "
-        "does not hold on the domain, so no draw would be exact. Correct the bound."
+        "An acceptance ratio was above 1. A declared curvature or margin bound does "
+        "not hold on the domain, so no draw would be exact. Correct the bound."
     ),
     EXHAUSTED: (
-        "No proposal was accepted within the allowed tries. A step_size may be too "
-        "long: leave it to the pilot run, or reduce it. Or the density is too steep "
-        "at a wall for this sampler: take another one, first Localized or Proximal."
+        "No proposal was accepted within the allowed number. The step_size may be too "
+        "long. Leave it to the pilot run, or reduce it. Or the density is too steep at "
+        "the boundary for this sampler. Then use another one, first Localized or "
+        "Proximal."
     ),
     UNCOVERED: (
-        "The energy was not seen to grow in every direction: the regularizer's weight "
-        "may be too small for numbers. Choose a bounded domain or a larger mu."
+        "The energy does not seem to grow in every direction. The regularizer's weight "
+        "may be too small for floating-point numbers. Choose a bounded domain or a "
+        "larger mu."
     ),
     DRAW_FAILED: (
-        "The sampler's own draw, of a Gaussian on the domain or along a line, returned "
-        "no number, though loss, regularizer and domain did. Scale the features, and "
-        "with them domain and mu, so that numbers are near 1, or take another sampler."
+        "The sampler's own draw, from a Gaussian on the domain or along a line, was not "
+        "a number, although loss, regularizer and domain were finite. Scale the "
+        "features, and with them domain and mu, so that numbers are near 1, or use "
+        "another sampler."
     ),
     ROUGH: (
-        "Energies where the mass is are so large that rounding errors would decide "
-        "what is accepted. Take Localized or Proximal, which work with differences "
-        "where they can, or a smaller k."
+        "Energies of typical points are so large that rounding errors would decide "
+        "which proposals are accepted. Use Localized or Proximal, which work with "
+        "differences where they can, or a smaller k."
     ),
 }
 
@@ -56,10 +59,10 @@ class WorkLimitError(SamplingError):
 
     def __init__(self) -> None:
         super().__init__(
-            "max_work passes over the records do not suffice. Nothing is released, and "
-            "the budget counts as spent: that it came to this depends on the records, "
-            "do not publish it. Allow more work, or use a smaller domain or a larger "
-            "weight of the regularizer."
+            "max_work passes over the records are not enough. Nothing is released, and "
+            "the budget counts as spent. This error depends on the records, so do not "
+            "publish it. Allow more work, or use a smaller domain or a larger weight of "
+            "the regularizer."
         )
 
 
@@ -69,8 +72,8 @@ class DeadlineError(SamplingError):
     def __init__(self) -> None:
         super().__init__(
             "The draw was not finished by the deadline, or failed. Nothing is "
-            "released, and the budget counts as spent: that it came to this depends on "
-            "the records, do not publish it."
+            "released, and the budget counts as spent. This error depends on the "
+            "records, so do not publish it."
         )
 
 
@@ -79,10 +82,10 @@ class BottomError(SamplingError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The passes of a constant-time draw did not suffice. Nothing is released, "
-            "and the budget counts as spent. This may be told: in real arithmetic "
-            "its probability is at most gamma / 10 on every data set, which delta pays "
-            "for."
+            "The passes of a constant-time draw were not enough. Nothing is released, "
+            "and the budget counts as spent. This error may be published. In real "
+            "arithmetic its probability is at most gamma / 10 on every data set, which "
+            "is included in delta."
         )
 
 
