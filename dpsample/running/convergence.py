@@ -1,10 +1,10 @@
 """Whether the draws of several chains have converged, and how many draws it takes.
 
 Split R-hat of many short chains mainly shows that they are short, because halves of a
-few draws are autocorrelated, whatever the chains have forgotten. Such chains are judged
-by nested R-hat (Margossian et al., 2024). Chains that share a start, a *superchain*,
-are compared with superchains of other starts. `superchains` says which chains `sample`
-begins at one point.
+few draws are autocorrelated, even if the chains have forgotten their starts. Such
+chains are judged by nested R-hat (Margossian et al., 2024). Chains that share a start,
+a *superchain*, are compared with superchains of other starts. `superchains` says which
+chains `sample` begins at one point.
 
 A rule that stops a run by its own draws favors runs that seem to mix well. So a *trial
 run*, with starts and streams of its own, goes on in rounds until its autocorrelation is
@@ -111,7 +111,7 @@ def drift_r_hats(series: Array) -> Array:
 
 
 def sizes_of_starts(sizes: Array, r_hats: Array, groups: Ints) -> Array:
-    """Return effective sizes, or those of the starts if chains depend on them.
+    """Return effective sizes, or sizes of the starts if chains depend on them.
 
     The means of K superchains with B / W = R^2 - 1 are worth K (W + B) / B draws.
     """
@@ -393,7 +393,7 @@ class TrialRun:
         return {"ess_reached": size, "is_target_ess_reached": size >= self.target_size}
 
     def _cause(self, num_draws: int, facts: RunFacts) -> str:
-        """Return why so many draws per chain were too few, and the remedy."""
+        """Return why the draws per chain were too few, and the remedy."""
         larger = "Use a larger num_draws"
         if self.is_cut:
             return f"max_seconds ended the trial run early. {larger} or max_seconds."

@@ -320,7 +320,7 @@ def compiles_first(
             is_silent = options.get("progress", True) is False or "deadline" in options
             with (
                 linking.collector_held() as turn_on,
-                # A call that lasts has compiled most of what it needs.
+                # At the first pause most functions are compiled.
                 pauses.listening(turn_on),
                 compiling(function.__name__, seconds, is_wanted=not is_silent),
             ):

@@ -263,7 +263,7 @@ class Prepared(Protocol):
 
 
 def target_pieces(target: Gibbs, plan: object) -> TargetFunctions:
-    """Return the C functions of a sampler that needs only those of its target."""
+    """Return the C functions of the target, which most samplers use."""
     del plan  # samplers with C functions of their own choose them by the plan
     return target.pieces
 
@@ -337,7 +337,7 @@ def identify_target(target: Gibbs, start: Array) -> list[object]:
 class MetropolisPlan(NamedTuple):
     """Numbers of a sampler whose proposals are shaped by a Gaussian.
 
-    ``center``, ``factor`` and ``whiten`` are the ones of `GaussianFit`.
+    ``center``, ``factor`` and ``whiten`` come from a `GaussianFit`.
     """
 
     step: float

@@ -59,7 +59,7 @@ from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropo
 from dpsample.targets.gibbs import Gibbs
 
 # Minimum acceptance rates of independent proposals, of which some may be outside the
-# domain: for a trial, and for a trial before that of `Localized` and of slices.
+# domain: for a trial, and for a trial before `Localized` and slices are tried.
 MIN_ACCEPTANCE = 0.5
 HIGH_ACCEPTANCE = 0.7
 NUM_CHAINS = 4  # chains of a trial

@@ -33,8 +33,8 @@ TEXTS = {
         "larger mu."
     ),
     DRAW_FAILED: (
-        "The sampler's own draw, from a Gaussian on the domain or along a line, was not "
-        "a number, although loss, regularizer and domain were finite. Scale the "
+        "The sampler's own draw, from a Gaussian on the domain or along a line, was "
+        "not a number, although loss, regularizer and domain were finite. Scale the "
         "features, and with them domain and mu, so that numbers are near 1, or use "
         "another sampler."
     ),
@@ -61,8 +61,8 @@ class WorkLimitError(SamplingError):
         super().__init__(
             "max_work passes over the records are not enough. Nothing is released, and "
             "the budget counts as spent. This error depends on the records, so do not "
-            "publish it. Allow more work, or use a smaller domain or a larger weight of "
-            "the regularizer."
+            "publish it. Allow more work, or use a smaller domain or a larger weight "
+            "of the regularizer."
         )
 
 

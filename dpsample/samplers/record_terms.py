@@ -63,7 +63,7 @@ def row_norms(target: Gibbs) -> Array:
 def lipschitz_bound(target: Gibbs, slopes: Array | None = None) -> float:
     r"""Return the largest l2 Lipschitz constant of a record's loss on the domain.
 
-    With ``slopes`` s_i it is the one of the loss minus s_i <a_i, theta>. Derivatives of
+    With ``slopes`` s_i it is for the loss minus s_i <a_i, theta>. Derivatives of
     convex losses grow with the margin, so that on a margin interval [u, v]
 
     .. math:: |\varphi_i' - s_i| \le \max(\varphi_i'(v) - s_i, s_i - \varphi_i'(u)).

@@ -144,7 +144,7 @@ class TunedSampler(Sampler):
 
     longest_step: ClassVar[float] = math.inf  # largest meaningful step size
 
-    step_size: float | None = None  # None for the one of the pilot run
+    step_size: float | None = None  # by default the pilot run finds it
     num_steps: int = 1  # number of steps per draw
 
     def __post_init__(self) -> None:

@@ -195,7 +195,7 @@ class TotalVariationCurve:
     horizon : array of int
         Number of steps after which the distribution counts as the target's.
     is_extrapolated : array of bool
-        Whether the bound is too small to be seen in so many replicates.
+        Whether the bound is too small to be seen in the replicates.
     confidence : float
         Level of the limit at each t.
     replicates : int
@@ -257,7 +257,7 @@ def geometric_tail(times: Ints, lag: int, steps: Array) -> Array:
     median = np.median(times)
     excesses = times[times > median] - median
     mean = float(excesses.mean()) if excesses.size else 1.0
-    # Ratio and share that a sample of this size cannot tell from zero stay positive.
+    # Ratio and share stay positive, because a sample of this size cannot show a zero.
     ratio = max(1.0 - 1.0 / max(mean, 1.0), 1.0 / times.size)
     share = max(excesses.size, 1) / times.size
     ahead = np.maximum(steps + lag - median, 0.0)

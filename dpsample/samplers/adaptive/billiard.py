@@ -207,7 +207,7 @@ FLIGHT = i8(TARGET, PLAN, STATE)  # returns OK, PAUSED or REJECTED
 
 @by_address
 class StepFunctions(NamedTuple):
-    """C functions of a step: those of the target, and the flight of a plan."""
+    """C functions of a step: the target's functions, and the flight of a plan."""
 
     target: TargetFunctions
     fly: Any
@@ -687,8 +687,8 @@ def leap(target, pieces, plan, state):
     trajectory.max_energy = max(trajectory.max_energy, energy)
     trajectory.leaps_done += 1
     # A trajectory with a higher energy ends early. If it went on, it would end below
-    # its maximum by more than the largest rise, or so high that no accept test passes:
-    # an energy above by 1000 more than the kinetic energy has a probability of e^-1000.
+    # its maximum by more than the largest rise, or so high that the accept test passes
+    # with a probability below e^-1000.
     largest = plan.max_rise + 1000.0 + trajectory.initial_kinetic
     if energy - state.energy[0] < largest:
         return OK

@@ -59,7 +59,7 @@ class BilliardHMC(Sampler):
         return True, ""
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Learn metric, force and step; all is fixed before the first draw."""
+        """Learn metric, force and step. All is fixed before the first draw."""
         self.require(target)
         warm = warm_up(target, rng, length=self.length, max_leaps=self.max_leaps)
         return prepare_chain(target, warm, self.num_steps)

@@ -15,8 +15,8 @@ theta + (s + u) v / 2 + s u a / 2 and at
 
     (theta + (s + u) v + s u (2 c - theta)) / (1 + s u).
 
-An exit function writes the time of the first exit before the horizon, infinity if there
-is none, and the facet: the coordinate of a facet that is orthogonal to an axis, or one
+An exit function writes the time of the first exit before the horizon, or infinity. It
+also writes the facet: the coordinate of a facet that is orthogonal to an axis, or one
 of the codes below. A point that rounding has put outside counts as on the boundary. A
 path only leaves outwards, so the reflection that has just been made is not found again
 at the time 0.
@@ -381,14 +381,14 @@ def find_l1_exit(
     out[TIME], out[FACET] = np.inf, HAS_NORMAL
     max_norm, slack, rate, acceleration = 0.0, body.radius, 0.0, 0.0
     if is_rotation:
-        acceleration = 2.0 * body.radius  # that of radius (1 + u^2)
+        acceleration = 2.0 * body.radius  # second derivative of radius (1 + u^2)
     for j in range(dim):
         offset, own_rate, own_acceleration = coordinate_motion(
             body, theta, velocity, pull, is_rotation, j
         )
         reach = horizon * (abs(own_rate) + 0.5 * horizon * abs(own_acceleration))
         max_norm += abs(offset) + reach
-        # The sign right after the start: that of the first derivative that is not 0.
+        # The first derivative that is not 0 gives the sign right after the start.
         signed = own_rate if own_rate != 0.0 else own_acceleration
         signed = offset if offset != 0.0 else signed
         normal[j] = math.copysign(1.0, signed)
@@ -398,7 +398,7 @@ def find_l1_exit(
     if max_norm <= body.radius:
         return
     # The norm is at least <s, x - center> for the signs at the start, so it reaches the
-    # radius no later than this. Rounding cannot hide an exit so much later.
+    # radius no later than this. Rounding cannot hide an exit that is later by 1e-9.
     plane_time = time_to_zero(slack, rate, acceleration)
     last = min(horizon, (1.0 + 1e-9) * plane_time)
     negated_times, coordinates = scratch[: 2 * dim], scratch[2 * dim : 4 * dim]

@@ -71,7 +71,7 @@ class WarmUp:
     """Plan that the pilot chains have learned, and how fast it mixes."""
 
     plan: BilliardPlan
-    shape: MassMatrix  # metric of the draws, which is not that of rotations
+    shape: MassMatrix  # metric of the draws, which rotations do not use
     shares: Array  # effective draws per transition, of theta_i and theta_i^2
     has_settled: bool  # whether the last window passed its test
     leaps: float  # gradients of a transition, on average
@@ -337,7 +337,7 @@ def _can_leave(
 def _leap_work(target: Gibbs, plan: BilliardPlan) -> float:
     """Return multiply-adds of a gradient and its product with the metric.
 
-    Without kicks they are those of an energy, half as many.
+    A leap without kicks evaluates an energy, which takes half of it.
     """
     data = target.data
     passes = 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
@@ -365,7 +365,7 @@ def _to_unit_length(vector: Array) -> Array:
 
 
 def is_settled(white: Array, share: float, step: float, normal: Array | None) -> bool:
-    """Return whether whitened draws look like those of a standard Gaussian.
+    """Return whether whitened draws look like draws of a standard Gaussian.
 
     Along the whitened ``normal`` of a sphere they need not: see `barrier_fit`. The
     eigenvalues of the covariance of N independent draws of rank r lie within (1 +-
@@ -487,7 +487,7 @@ def _plan_rotations(
 
 
 def _residual_energies(window: _Window, mass: MassMatrix, pivot: Array) -> Array:
-    """Return energies of a window less those of a quadratic, centered."""
+    """Return the part of a window's energies that a quadratic omits, centered."""
     heights = 0.5 * np.sum(mass.whiten_rows(window.draws - pivot) ** 2, axis=2)
     residual = window.energies - heights
     return np.asarray(residual - residual.mean())
@@ -514,8 +514,8 @@ def _choose_rotations(
 ) -> tuple[BilliardPlan, float]:
     """Return rotations without kicks if they accept more for their work, or the plan.
 
-    Work is that of all leaps and reflections. If the window had rotations already, the
-    ones with the smaller residual are taken. The second value is the work of a
+    Work includes all leaps and reflections. If the window had rotations already, the
+    plan with the smaller residual is taken. The second value is the work of a
     transition. ``before`` is the plan of the window, ``learned`` has its metric, and
     ``plan`` is the alternative.
     """

@@ -315,7 +315,7 @@ def slide(target, pieces, plan, state, i, rng):
             theta[j] += t * direction[j]
     else:
         move = line.move_inside(target, pieces, state, t)
-        # The energy is the one of the point that is kept. A quadratic regularizer is
+        # The energy belongs to the point that is kept. A quadratic regularizer is
         # measured from the old position, another one at the new position.
         if move != t:
             t, total = move, evaluate_total(target, pieces, plan, state, i, move)
@@ -516,7 +516,7 @@ def _make_plan_of_factor(target: Gibbs, center: Array, factor: Array) -> Billiar
 
 @dataclass(frozen=True, kw_only=True)
 class WhitenedSlice(Sampler):
-    """Slice draws along the axes of a fitted covariance; a draw is one sweep.
+    """Slice draws along the axes of a fitted covariance. A draw is one sweep.
 
     It is meant for losses that are not differentiable everywhere, where few facets of
     the domain are active. The features are copied once along the axes, as a dense
@@ -530,7 +530,7 @@ class WhitenedSlice(Sampler):
     Notes
     -----
     **Guarantee.** Each slice draw leaves the density on its line invariant, so the
-    target is exactly invariant for every covariance; a sweep in a fixed order is not
+    target is exactly invariant for every covariance. A sweep in a fixed order is not
     reversible. The energy must be convex, as it is for all losses and regularizers of
     the package.
 

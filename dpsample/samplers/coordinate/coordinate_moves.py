@@ -31,8 +31,8 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Kinds of conditional densities: truncated Gaussians, piecewise ones, and others.
 QUADRATIC, KINKED, SMOOTH = range(3)
-# For up to so many records on the line, and so many kinks inside the chord, sorting the
-# kinks is faster than adaptive rejection.
+# Maximum numbers of records on the line, and of kinks inside the chord, with which
+# sorting the kinks is faster than adaptive rejection.
 MAX_KINKED_RECORDS = 128
 MAX_KINKS = 20
 # Rows of the scratch memory, as in `line`.

@@ -127,7 +127,7 @@ def step(target, pieces, plan, state, rng):
     for i in range(margins.shape[0]):
         margins[i] += applied * rates[i]
     state.energy[0] = value
-    # The energy is the one of the point that is kept.
+    # The energy belongs to the point that is kept.
     if applied != t:
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
