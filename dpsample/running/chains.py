@@ -163,6 +163,7 @@ def run(
         _hold_interrupts(interrupts) as interrupted,
     ):
         loop.reach(goal, pool, interrupted)
+        # Rounds: the draws so far decide how many are needed.
         while extend is not None and not loop.has_to_end(interrupted):
             next_goal = num_warmup + extend(run.draws[:, : goal - num_warmup])
             if next_goal <= goal:
@@ -217,9 +218,12 @@ class _Loop:
         while run.done < goal and not self.has_to_end(interrupted):
             pauses.heard()
             stop = min(run.done + self.size.size, goal)
+            # Draws of the warm-up are in an array of their own, which must stay small.
             if run.done < run.num_warmup:
                 max_size = max(1, CHUNK_NUMBERS // run.draws.shape[2])
                 stop = min(stop, run.done + max_size, run.num_warmup)
+            # A chunk that is given up leaves states between draws. A checkpoint needs
+            # the states before it.
             undo = None if self.path is None else snapshot(run)
             begin = time.perf_counter()
             _run_chunk(pool, self.runner, run, stop, is_late, show)
@@ -269,6 +273,7 @@ def _run_chunk(
         try:
             with pauses.listening(on_pause):
                 runner(state, rng, draws, stats)
+        # The other chains stop at their next pause.
         except BaseException:
             has_failed.set()
             raise
@@ -283,6 +288,7 @@ def _run_chunk(
     for error in errors:
         if error is not None and not isinstance(error, _GivenUp):
             raise error
+    # A chunk counts for all chains or for none, so that draws have one length.
     if not any(errors):
         run.done = stop
 

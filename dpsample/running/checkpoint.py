@@ -83,6 +83,7 @@ def identity_of(*arrays: object) -> str:
     digest = hashlib.sha256()
     for value in arrays:
         array = np.ascontiguousarray(value)
+        # Arrays of other shapes or types may have the same bytes.
         digest.update(str((array.shape, array.dtype)).encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
@@ -217,6 +218,7 @@ def _read(path: Path) -> dict[str, Saved]:
         try:
             with ZipFile(stream) as archive:
                 members = archive.infolist()
+            # A small compressed file may fill the memory.
             if any(m.compress_type != ZIP_STORED for m in members):
                 raise ValueError("compressed arrays")
             stream.seek(0)

@@ -183,6 +183,7 @@ class Program:
         memory.average[:] = 0.0
         arguments = self.arguments.now(memory)
         pieces = arguments.phase(phase, state.rng)
+        # The trace has points at equal distances.
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
         fixed = arguments.loss, arguments.feasible
         windows = arguments.windows(pieces)
@@ -193,6 +194,7 @@ class Program:
                 end = int(min(start + (1 if windows else chunk.size), stop))
                 begin = time.perf_counter()
                 run_arguments = memory, state.rng, start, end
+                # Records that are not in memory come in windows, one step at a time.
                 if windows:
                     reached = windows.call(
                         memory.control, descend, fixed, *run_arguments
@@ -204,6 +206,7 @@ class Program:
                     )
                 if reached < 0:
                     raise DescentError(LOSS_FAILED)
+                # A chunk that a pause or the end has shortened shows no time.
                 if reached - start == chunk.size:
                     chunk.update(time.perf_counter() - begin)
                 state.advance(reached - start)
@@ -248,6 +251,7 @@ class Program:
                 epochs = EPOCHS_PER_LOG * root
                 epochs *= self._enough_steps(phase, objective, memory)
                 limit = min(limit, math.ceil(epochs))
+            # With noise a solver that gives up is followed by one with a proof.
             by_epochs = objective._replace(method=SVRG)
             if self._solve(by_epochs, limit, gradient, state, chunk):
                 return memory.theta.copy()

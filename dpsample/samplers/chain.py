@@ -183,6 +183,8 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
             remember_counts(state, before, control)
             is_over = False
             while control.steps_done < num_steps:
+                # A pause comes before the next step, so a draw that is finished is
+                # returned.
                 if is_over:
                     return PAUSED, t
                 code = move(target, pieces, plan, state, rng)

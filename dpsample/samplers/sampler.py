@@ -214,6 +214,7 @@ def search_step(
         num_draws = -(-25 // prepared.num_steps)
         rate = measure_acceptance(prepared, state, rng, num_draws)
         position = state.position
+        # Steps of the search decrease as 1 / sqrt(1 + i).
         log_step += 4.0 * (rate - recipe.rate) / np.sqrt(1.0 + i)
         log_step = float(np.clip(log_step, np.log(1e-12), np.log(recipe.longest)))
         log_steps.append(log_step)
@@ -243,6 +244,7 @@ def _learn_covariance(
     count = length * (100 + 20 * dim)
     draws = np.empty((count, gaussian.center.size))
     pilot.runner()(pilot.init(), rng, draws, np.empty((count, NUM_STATS)))
+    # The first quarter may depend on the start.
     draws = draws[count // 4 :]
     white = (draws - gaussian.center) @ gaussian.whiten.T
     covariance = np.atleast_2d(np.cov(white.T))

@@ -92,6 +92,8 @@ def couple_noise(shift, noise, coin, max_shift, other):
     if square > max_shift * max_shift:
         copy_into(noise, other)
         return False
+    # The coin decides whether the other proposal is at the same point, in proportion to
+    # the densities there.
     if coin >= along + 0.5 * square:
         for i in range(noise.shape[0]):
             other[i] = noise[i] + shift[i]
@@ -157,6 +159,7 @@ def compile_pair(couple: Callable[..., int]) -> Kernel[..., tuple[int, int, bool
     def run(target, pieces, plan, first, second, rng, num_steps, draws, others):
         for t in range(draws.shape[0]):
             for _ in range(num_steps):
+                # A step of equal chains may differ in the last bit, so they are copied.
                 were_equal = are_equal(first.position, second.position)
                 code = move(target, pieces, plan, first, second, rng)
                 if code != OK:
@@ -304,6 +307,7 @@ def couple_langevin(target, pieces, plan, first, second, rng):
     scale = math.sqrt(2.0 * plan.step)
     gradient_scale = plan.step / scale
     white_shift(plan.whiten, first.position, second.position, scale, drift, shift)
+    # The shift of the proposals includes the difference of the drifts.
     for j in range(drift.shape[0]):
         drift[j] = first.memory[j] - second.memory[j]
     mala.pull(plan, drift, gradient_scale, shift)
@@ -368,6 +372,7 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     scale = math.sqrt(plan.step)
     white_shift(plan.whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
+    # First y given the position, then the proposal given y.
     displace(plan, first.position, noise, scale, first.scratch[TILT_Y])
     tilt(target, pieces, plan, first)
     if is_shared:

@@ -88,6 +88,7 @@ class _Sum:
     def add(self, time: int, draws: Array, others: Array) -> None:
         """Add rows from ``time`` on. Before the lag there are no others."""
         t = time + np.arange(len(draws))
+        # The term h(X_k), and then the differences with their signs.
         share = ((self.first <= t) & (t <= self.last)) / (self.last - self.first + 1)
         self._gather(share, draws)
         if len(others):

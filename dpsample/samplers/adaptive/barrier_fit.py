@@ -73,6 +73,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     differentiate, find_longest_step = barrier
     basis = hull_basis(target)
     start, interior = rough_mode(target), domain.interior_point(target.dim)
+    # The mode may be on the boundary, where the barrier is infinite.
     point = start + INWARD_SHARE * (interior - start)
     covariance: Array | None = None
     damping = Damping(basis.shape[1])
@@ -297,6 +298,7 @@ def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
     """
     body, dim, eye = target.numbers.body, target.dim, np.eye(target.dim)
     mode = rough_mode(target) - body.center
+    # All lifted coordinates start above 0, and their sum below the radius.
     spread = 0.05 * body.radius / dim
     lifted = np.concatenate([np.maximum(mode, 0.0), np.maximum(-mode, 0.0)]) + spread
     lifted *= min(1.0, (1.0 - 0.5 * INWARD_SHARE) * body.radius / lifted.sum())
@@ -365,6 +367,7 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
         curvatures = weight * averaged_slopes(target, margins, width)[1]
         scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(fixed) + floor)
         width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
+    # On the simplex velocities have no part along the vector of ones.
     removed = np.zeros((target.dim, 0))
     if problem.domain.affine_dim(target.dim) < target.dim:
         removed = (scale / np.linalg.norm(scale))[:, None]

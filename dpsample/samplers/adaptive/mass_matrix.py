@@ -128,6 +128,7 @@ def dense(factor: ArrayLike, whiten: ArrayLike | None = None) -> MassMatrix:
 def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatrix:
     """Return the mass matrix of a diagonal, orthonormal columns and their stretches."""
     factors = np.array(stretch, dtype=np.float64)
+    # A removed direction has the stretch 0 in both factors.
     inverse = np.zeros_like(factors)
     np.divide(1.0, factors, out=inverse, where=factors != 0.0)
     return MassMatrix(
@@ -189,6 +190,8 @@ def stretch_along_basis(mass, factors, power, scratch, out):
 
     The weights of the columns of Q remain at the end of the scratch memory.
     """
+    # The scratch memory holds dim numbers for products, dim for a whitened vector, and
+    # the m weights.
     project_on_basis(mass, out, scratch)
     first = 2 * out.shape[0]
     for k in range(factors.shape[0]):
@@ -262,6 +265,7 @@ def column(mass, axis, scratch, out):
         for j in range(dim):
             out[j] = mass.covariance[axis, j]
         return
+    # Sigma e_axis without a product: the weights of Q are a row of it.
     for k in range(mass.stretch.shape[0]):
         scratch[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
     for j in range(dim):

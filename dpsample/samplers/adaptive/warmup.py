@@ -150,12 +150,14 @@ class _Pilots:
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((width, NUM_STATS))
         fill = _compile_filler(target, plan)
+        # A quarter of the window, rounded up to whole segments.
         num_skipped = -(-width // (4 * segment)) * segment if adapts else 0
         size = segment if tunes else num_skipped or width
         for begin in range(0, width, size):
             part = slice(begin, min(begin + size, width))
             for state, path, heights in zip(self.states, draws, energies, strict=True):
                 pauses.heard()
+                # The totals count the transitions after the first quarter.
                 if begin in (0, num_skipped):
                     state.own.totals[:] = state.own.gradient_sum[:] = 0.0
                 rows = path[part], stats[: part.stop - begin]
@@ -248,6 +250,7 @@ def _run_windows(pilots: _Pilots, plan: BilliardPlan, fit: BarrierFit) -> _Learn
         window = pilots.run(plan, width, shape=shape)
         step_work = _step_work(target, window)
         work += width * step_work
+        # A metric that was learned from too few draws may be worse than the last one.
         if best is not None and _is_worse(window.plan, best.plan):
             plan, shape = best.plan, best.shape
             step_work = _step_work(target, best)
@@ -261,7 +264,7 @@ def _run_windows(pilots: _Pilots, plan: BilliardPlan, fit: BarrierFit) -> _Learn
             has_settled = width >= MIN_SETTLED_WINDOW and is_settled(
                 white, share, plan.step, normal
             )
-        next_width = WINDOWS[i + 1 : i + 2]
+        next_width = WINDOWS[i + 1 : i + 2]  # empty after the last window
         is_over = has_settled or not next_width
         if is_over or work + next_width[0] * step_work > MAX_WORK:
             if plan.has_kicks:

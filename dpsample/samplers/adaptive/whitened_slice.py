@@ -153,6 +153,7 @@ def shift(margins, column, t):
 def sum_losses(data, loss_value, margins, column, t, work):
     """Return the sum of phi(u_i + t C_i, y_i), NaN if the loss failed."""
     result = 0.0
+    # By blocks of records, which stay in the processor's cache.
     for start in range(0, margins.shape[0], data.block):
         stop = min(start + data.block, margins.shape[0])
         values = work.margins[: stop - start]
@@ -324,6 +325,7 @@ def slide(target, pieces, plan, state, i, rng):
             change = sum_change(plan, state, i, t, total)
             change += strength * (after - penalty)
     shift(state.memory[MARGINS:], plan.columns[i], t)
+    # Sum and energy follow the move, without another pass.
     state.memory[TOTAL] = total
     state.energy[0] += change
     return OK

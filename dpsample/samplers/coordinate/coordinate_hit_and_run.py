@@ -79,6 +79,7 @@ def synchronize(target, plan, state):
 def two_coordinates(dim, rng):
     """Draw two different coordinates, each pair with the same probability."""
     i = int(rng.random() * dim)
+    # The second one is drawn from the other dim - 1 coordinates.
     j = int(rng.random() * (dim - 1))
     return i, (j + 1 if j >= i else j)
 
@@ -103,6 +104,7 @@ def move_pairs(theta, slopes, center, slope, ridge, hessian, rng):
             rate = slope[i] + ridge * (theta[i] - center[i])
             rate -= slope[j] + ridge * (theta[j] - center[j])
             curvature = 2.0 * ridge
+        # Both coordinates stay at least 0.
         t = draw_quadratic(rng, rate, curvature, -theta[i], theta[j])
         if t != t:
             return False
@@ -164,6 +166,8 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                     forget(control)
                     return DRAW_FAILED, row
                 continue
+            # With dense facets, one pass over the slacks makes the last move and finds
+            # the next chord.
             last, t = 0, 0.0
             for j in range(dim):
                 offset = theta[j] - middle[j]
@@ -203,12 +207,14 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                 elif kind == slacks.BALL:
                     after = theta[j] - middle[j]
                     slack[0] += slacks.ball_change(offset, after, radius, p)
+            # The last move of the sweep is still missing in the slacks.
             if kind == slacks.FACETS:
                 slacks.move_and_find_chord(
                     slack, columns[last], t, up[last], down[last]
                 )
         control.steps_done = 0
         copy_into(theta, draws[row])
+        # The energy is only needed for a draw, so it is not updated by moves.
         state.energy[0] = evaluate_energy(
             theta, plan.base, center, slope, ridge, slopes
         )
@@ -243,6 +249,7 @@ def step(target, pieces, plan, state, rng):
             paused.turn, paused.last, paused.move = turn, last, t
             control.stage = BETWEEN_MOVES
             return PAUSED
+        # A draw on a line that was paused goes on with its chord.
         is_on_line = stage == ON_LINE and turn == begin
         i = turn
         if is_on_line:
@@ -282,6 +289,7 @@ def step(target, pieces, plan, state, rng):
                 paused.i, paused.j, paused.low, paused.high = i, j, low, high
             if code != OK:
                 return code
+        # Rounding may make the move shorter, and all updates use that move.
         applied = t
         if body.kind == slacks.PAIRS:
             theta[i], theta[j] = theta[i] + t, theta[j] - t

@@ -81,6 +81,7 @@ def merge_columns(columns, i, j, changed):
     other, stop = 0, 0
     if j >= 0:
         other, stop = columns.starts[j], columns.starts[j + 1]
+    # A merge of two sorted lists. Records in both have the difference of the features.
     size = 0
     while first < last or other < stop:
         if other >= stop or (
@@ -233,6 +234,7 @@ def collect_kinks(plan, weight, margins, rates, response, low, high, out):
             # Along a falling margin the loss is passed from above its kink.
             slope += weight * rate * (left if rate > 0.0 else left + plan.jump)
             kink = (response[m] - margins[m]) / rate
+            # A kink before the chord has already raised the derivative.
             if kink <= low:
                 slope += rise
             elif kink < high:
