@@ -170,7 +170,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     synchronize.py_func(chosen.numbers, plan, state)
     margins, numbers = split_memory(plan, state)[1], chosen.numbers
     here, rates, response = coordinate_moves.select(
-        plan.columns, numbers.data.response, margins, 0, 2, state.own.moved
+        plan.columns, numbers.data.response, margins, 0, 2, state.own.changed
     )
     low, high = -state.position[0], state.position[2]
     weight = chosen.k / numbers.data.num_records
