@@ -63,9 +63,14 @@ from dpsample.samplers.metropolis.laplace_independence import (
     propose,
 )
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import half_square
-from dpsample.samplers.metropolis.tilted_gibbs import log_acceptance, tilt
+from dpsample.samplers.metropolis.tilted_gibbs import (
+    MEAN,
+    Y,
+    log_acceptance,
+    set_proposal_mean,
+)
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import MOST_TRIES, TangentPlan
+from dpsample.samplers.proximal.alternation import MAX_PROPOSALS, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -75,10 +80,10 @@ from dpsample.targets.gibbs import Gibbs
 FAR = 3.0
 # Rows of the scratch memory. Shift and difference are intermediate results of coupled
 # noise. After them Langevin steps use these rows for the gradient at the proposal and
-# its drift. Tilted Gibbs has y in a row, a mean in another, and more between them.
+# its drift. Tilted Gibbs fills the rows from y to the mean.
 NOISE, PROPOSAL, SHIFT, DIFFERENCE, WHITE, ORIGIN = range(6)
 _, _, NEW_GRADIENT, DRIFT = range(4)
-_, _, TILT_Y, _, _, _, TILT_MEAN, EXTRA = range(8)
+EXTRA = MEAN + 1
 
 
 @kernel
@@ -310,9 +315,9 @@ def couple_langevin(target, pieces, plan, first, second, rng):
     # The shift of the proposals includes the difference of the drifts.
     for j in range(drift.shape[0]):
         drift[j] = first.memory[j] - second.memory[j]
-    mala.pull(plan, drift, gradient_scale, shift)
+    mala.subtract_gradient(plan, drift, gradient_scale, shift)
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
-    mala.pull(plan, first.memory, gradient_scale, noise)
+    mala.subtract_gradient(plan, first.memory, gradient_scale, noise)
     displace(plan, first.position, noise, scale, first.scratch[PROPOSAL])
     energy = evaluate_at_proposal(target, pieces, first)
     other_energy = energy
@@ -320,7 +325,7 @@ def couple_langevin(target, pieces, plan, first, second, rng):
         second.scratch[PROPOSAL][:] = first.scratch[PROPOSAL]
         second.scratch[NEW_GRADIENT][:] = first.scratch[NEW_GRADIENT]
     else:
-        mala.pull(plan, second.memory, gradient_scale, other)
+        mala.subtract_gradient(plan, second.memory, gradient_scale, other)
         displace(plan, second.position, other, scale, second.scratch[PROPOSAL])
         other_energy = evaluate_at_proposal(target, pieces, second)
     code = accept_langevin(plan, first, energy, threshold)
@@ -373,18 +378,18 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     white_shift(plan.whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
     # First y given the position, then the proposal given y.
-    displace(plan, first.position, noise, scale, first.scratch[TILT_Y])
-    tilt(target, pieces, plan, first)
+    displace(plan, first.position, noise, scale, first.scratch[Y])
+    set_proposal_mean(target, pieces, plan, first)
     if is_shared:
-        second.scratch[TILT_Y : TILT_MEAN + 1] = first.scratch[TILT_Y : TILT_MEAN + 1]
+        second.scratch[Y : MEAN + 1] = first.scratch[Y : MEAN + 1]
     else:
-        displace(plan, second.position, other, scale, second.scratch[TILT_Y])
-        tilt(target, pieces, plan, second)
+        displace(plan, second.position, other, scale, second.scratch[Y])
+        set_proposal_mean(target, pieces, plan, second)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
     white_shift(
         plan.whiten,
-        first.scratch[TILT_MEAN],
-        second.scratch[TILT_MEAN],
+        first.scratch[MEAN],
+        second.scratch[MEAN],
         scale,
         difference,
         shift,
@@ -392,10 +397,8 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     is_shared = couple_noise(
         shift, second_noise, rng.standard_exponential(), FAR, other
     )
-    displace(
-        plan, first.scratch[TILT_MEAN], second_noise, scale, first.scratch[PROPOSAL]
-    )
-    displace(plan, second.scratch[TILT_MEAN], other, scale, second.scratch[PROPOSAL])
+    displace(plan, first.scratch[MEAN], second_noise, scale, first.scratch[PROPOSAL])
+    displace(plan, second.scratch[MEAN], other, scale, second.scratch[PROPOSAL])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, log_acceptance(plan, first, energy), threshold)
     log_ratio = log_acceptance(plan, second, other_energy)
@@ -414,9 +417,9 @@ def couple_proximal(target, pieces, plan, whiten, first, second, rng, twins):
     is_shared = couple_noise(shift, noise, coin, FAR, other)
     displace(metric, first.position, noise, scale, first.scratch[PROPOSAL])
     displace(metric, second.position, other, scale, second.scratch[PROPOSAL])
-    code = alternation.conditional(target, pieces, plan, first, twins[0])
+    code = alternation.draw_given_y(target, pieces, plan, first, twins[0])
     if code == OK and not is_shared:
-        code = alternation.conditional(target, pieces, plan, second, twins[1])
+        code = alternation.draw_given_y(target, pieces, plan, second, twins[1])
     if is_shared:
         copy_chain(first, second)
     return code, are_equal(first.position, second.position)
@@ -453,7 +456,7 @@ class ProximalPair:
         numbers = prepared.metric.plan(prepared.trial.step)
         return cls(
             prepared=prepared,
-            plan=TangentPlan(numbers, prepared.metric.draw, MOST_TRIES),
+            plan=TangentPlan(numbers, prepared.metric.draw, MAX_PROPOSALS),
             whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
         )
 
