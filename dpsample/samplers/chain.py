@@ -55,7 +55,7 @@ class ChainState(NamedTuple):
     memory: Array  # numbers of the last step that the next one needs, as a gradient
     scratch: Array  # (rows, dim), whose rows have names in each sampler
     work: Any  # scratch memory of passes over the records, and the control of pauses
-    own: Any = ()  # arrays of this sampler alone
+    workspace: Any = ()  # arrays of this sampler alone
 
 
 # Reflections after which a start is the projection of the end of its move. In a corner
@@ -74,7 +74,7 @@ def new_state(
     is_weighed: bool = True,
     memory: ArrayLike = (),
     rows: int = 8,
-    own: tuple[object, ...] = (),
+    workspace: tuple[object, ...] = (),
 ) -> ChainState:
     """Return a state at a position of the domain.
 
@@ -91,7 +91,7 @@ def new_state(
         memory=np.array(memory, dtype=np.float64),
         scratch=np.empty((rows, point.size)),
         work=work,
-        own=own,
+        workspace=workspace,
     )
 
 

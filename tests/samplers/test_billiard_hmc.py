@@ -52,7 +52,7 @@ TURNING_CELLS = tuple(name for name in DOMAINS if name not in OTHERS)
 @kernel
 def travel(target, pieces, plan, state, size, leaps, opening):
     """Leaps of a trajectory between half kicks, from the state's scratch memory."""
-    trajectory = state.own.trajectory[0]
+    trajectory = state.workspace.trajectory[0]
     trajectory.step, trajectory.has_kicks = size, True
     trajectory.leaps_done = trajectory.num_bounces = 0
     trajectory.initial_kinetic = trajectory.flight_left = 0.0
@@ -133,10 +133,10 @@ def energy_of_flight(plan, state):
 
 def fly(target, plan, state, duration):
     """Flight under the plan's force; the number of bounces."""
-    state.own.trajectory["flight_left"] = duration
+    state.workspace.trajectory["flight_left"] = duration
     pieces = billiard.step_functions(target, plan)
     assert billiard.fly_once(target.numbers, pieces, plan, state) == (OK, 0)
-    return int(state.own.trajectory["num_bounces"][0])
+    return int(state.workspace.trajectory["num_bounces"][0])
 
 
 def drift_of_energy(target, plan, seed, duration=12.0):
@@ -218,7 +218,7 @@ def rotated(target, plan, start, *, pauses=False):
     state, parts = billiard.init(target, plan, theta), 1
     pieces, control = billiard.step_functions(target, plan), state.work.control
     state.scratch[0], state.scratch[1] = theta, velocity
-    state.own.trajectory["flight_left"] = np.tan(0.5 * angle)
+    state.workspace.trajectory["flight_left"] = np.tan(0.5 * angle)
     before = target.energy(theta) + 0.5 * velocity @ velocity
     while True:
         if pauses:
@@ -573,7 +573,7 @@ def test_a_constant_slope_is_always_accepted():
     chain.runner()(
         state, np.random.default_rng(5), np.empty((50, 2)), np.empty((50, 5))
     )
-    totals = state.own.totals
+    totals = state.workspace.totals
     assert totals["bounces"][0] > 50.0
     assert totals["acceptance"][0] == pytest.approx(50.0, abs=1e-9)
 
@@ -591,7 +591,7 @@ def test_a_gaussian_in_its_own_metric_is_always_accepted():
     arguments = case.target.numbers, pieces, plan, state
     rows = np.empty((50, 2)), np.empty((50, 5))
     billiard.run(*arguments, np.random.default_rng(6), 1, *rows)
-    assert state.own.totals["acceptance"][0] == pytest.approx(50.0, abs=1e-9)
+    assert state.workspace.totals["acceptance"][0] == pytest.approx(50.0, abs=1e-9)
 
 
 def test_dual_averaging_follows_its_formula():

@@ -139,7 +139,7 @@ def in_fixed_order(target, pieces, plan, state, rng):
 def reaches_its_end(target, pieces, plan, state, rng):
     """Launch a trajectory and leap to its end, unless it is refused on the way."""
     billiard.start_trajectory(target, pieces, plan, state, rng)
-    trajectory = state.own.trajectory[0]
+    trajectory = state.workspace.trajectory[0]
     while trajectory.leaps_done < trajectory.num_leaps:
         if billiard.leap(target, pieces, plan, state) != OK:
             billiard.end_transition(plan, state, 0.0)
@@ -151,7 +151,7 @@ def without_last_kick(target, pieces, plan, state, rng):
     """Billiard HMC whose velocity lacks the last half kick."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    state.own.trajectory[0].step = 0.0
+    state.workspace.trajectory[0].step = 0.0
     code, probability = billiard.end_trajectory(target, pieces, plan, state, rng)
     billiard.end_transition(plan, state, probability)
     return code
@@ -161,12 +161,12 @@ def with_first_kinetic(target, pieces, plan, state, rng):
     """Billiard HMC whose test compares potential energies only."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    log_ratio = state.energy[0] - state.own.trajectory[0].energy
+    log_ratio = state.energy[0] - state.workspace.trajectory[0].energy
     billiard.end_transition(plan, state, 0.0)
     return decide_with_gradient(
         state,
         state.scratch[0],
-        state.own.trajectory[0].energy,
+        state.workspace.trajectory[0].energy,
         state.scratch[2],
         log_ratio,
         -rng.standard_exponential(),
@@ -176,7 +176,7 @@ def with_first_kinetic(target, pieces, plan, state, rng):
 def refused_from_below(target, pieces, plan, state, rng):
     """Billiard HMC that refuses hills above the start, whatever the end."""
     billiard.start_trajectory(target, pieces, plan, state, rng)
-    trajectory = state.own.trajectory[0]
+    trajectory = state.workspace.trajectory[0]
     while trajectory.leaps_done < trajectory.num_leaps:
         is_lost = billiard.leap(target, pieces, plan, state) != OK
         if is_lost or trajectory.max_energy > state.energy[0] + plan.max_rise:

@@ -323,7 +323,7 @@ def project_on_hull(plan, theta):
 @kernel(counts_references=False)
 def start_trajectory(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
-    workspace, trajectory = state.own, state.own.trajectory[0]
+    workspace, trajectory = state.workspace, state.workspace.trajectory[0]
     theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
     copy_into(state.position, theta)
     project_on_hull(plan, theta)
@@ -380,7 +380,7 @@ def kick(plan, state, duration):
     residual, change = state.scratch[RESIDUAL], state.scratch[CHANGE]
     for j in range(theta.shape[0]):
         residual[j] = gradient[j] - plan.force[j]
-    times(plan.mass, residual, state.own.scratch, change)
+    times(plan.mass, residual, state.workspace.scratch, change)
     for j in range(theta.shape[0]):
         if plan.is_harmonic:
             change[j] -= theta[j] - plan.pull[j]
@@ -408,14 +408,14 @@ def multiply_by_axes(rows, axes, is_transposed, out):
 @kernel(counts_references=False)
 def change_axes(target, plan, state):
     """Rotate point and velocity about the ball's center, into the axes or back."""
-    trajectory, center = state.own.trajectory[0], target.body.center
+    trajectory, center = state.workspace.trajectory[0], target.body.center
     flight = state.scratch[POINT : VELOCITY + 1]
     centered = state.scratch[RESIDUAL : CHANGE + 1]
     for j in range(center.shape[0]):
         centered[0, j], centered[1, j] = flight[0, j] - center[j], flight[1, j]
     multiply_by_axes(centered, plan.axes, trajectory.is_in_axes, flight)
     if not trajectory.is_in_axes:
-        copy_into(plan.pull_in_axes, state.own.pull)
+        copy_into(plan.pull_in_axes, state.workspace.pull)
     trajectory.is_in_axes = not trajectory.is_in_axes
     for j in range(center.shape[0]):
         flight[0, j] += center[j]
@@ -424,14 +424,14 @@ def change_axes(target, plan, state):
 @kernel(counts_references=False)
 def begin_in_body(target, plan, state):
     """Set the pull."""
-    copy_into(plan.pull, state.own.pull)
-    state.own.trajectory[0].is_in_axes = False
+    copy_into(plan.pull, state.workspace.pull)
+    state.workspace.trajectory[0].is_in_axes = False
 
 
 @kernel(counts_references=False)
 def find_next_exit(target, plan, state, duration):
     """Return the time of the next exit, infinite if it is later, and the facet."""
-    workspace = state.own
+    workspace = state.workspace
     workspace.exit[:] = np.nan
     plan.find_exit(
         target.body,
@@ -450,7 +450,7 @@ def find_next_exit(target, plan, state, duration):
 def move_on_parabola(plan, state, duration):
     """Move with the acceleration of the flight."""
     theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
-    pull = state.own.pull
+    pull = state.workspace.pull
     for j in range(theta.shape[0]):
         theta[j] += duration * (velocity[j] + 0.5 * duration * pull[j])
         velocity[j] += duration * pull[j]
@@ -463,7 +463,7 @@ def move_in_body(plan, state, duration):
         square = duration * duration
         cosine, sine = (1.0 - square) / (1.0 + square), 2.0 * duration / (1.0 + square)
         theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
-        rotate(state.own.pull, theta, velocity, cosine, sine)
+        rotate(state.workspace.pull, theta, velocity, cosine, sine)
     else:
         move_on_parabola(plan, state, duration)
 
@@ -474,7 +474,7 @@ def multiply_normal(plan, state, out):
 
     If few entries differ from the last normal's, the last product is updated.
     """
-    workspace, covariance = state.own, plan.mass.covariance
+    workspace, covariance = state.workspace, plan.mass.covariance
     dim, num_new = out.shape[0], 0
     if workspace.trajectory[0].is_in_axes:
         for j in range(dim):
@@ -514,7 +514,7 @@ def reflect_in_body(target, plan, state, facet):
     velocity, change, workspace = (
         state.scratch[VELOCITY],
         state.scratch[CHANGE],
-        state.own,
+        state.workspace,
     )
     along, square = 0.0, 0.0  # <nu, v> and <nu, Sigma nu>
     if facet >= 0:
@@ -535,14 +535,14 @@ def reflect_in_body(target, plan, state, facet):
 @kernel(counts_references=False)
 def end_in_body(target, plan, state):
     """Change back to the axes of the coefficients."""
-    if state.own.trajectory[0].is_in_axes:
+    if state.workspace.trajectory[0].is_in_axes:
         change_axes(target, plan, state)
 
 
 @kernel(counts_references=False)
 def begin_in_polytope(target, plan, state):
     """Set the pull, and the slacks of the inequalities with their rates."""
-    body, workspace = target.body, state.own
+    body, workspace = target.body, state.workspace
     copy_into(plan.pull, workspace.pull)
     multiply(body.matrix, state.scratch[POINT], workspace.slacks)
     multiply(body.matrix, state.scratch[VELOCITY], workspace.rates)
@@ -554,7 +554,7 @@ def begin_in_polytope(target, plan, state):
 @kernel(counts_references=False)
 def find_next_facet(target, plan, state, duration):
     """Return the time and the facet of the next exit, found by the slacks."""
-    workspace = state.own
+    workspace = state.workspace
     return exits.find_nearest_facet(
         workspace.slacks, workspace.rates, plan.slack_accelerations, duration
     )
@@ -564,7 +564,7 @@ def find_next_facet(target, plan, state, duration):
 def move_in_polytope(plan, state, duration):
     """Move on the parabola, and update the slacks and their rates."""
     move_on_parabola(plan, state, duration)
-    slacks, rates = state.own.slacks, state.own.rates
+    slacks, rates = state.workspace.slacks, state.workspace.rates
     for i in range(slacks.shape[0]):
         acceleration = plan.slack_accelerations[i]
         slacks[i] += duration * (rates[i] + 0.5 * duration * acceleration)
@@ -574,7 +574,7 @@ def move_in_polytope(plan, state, duration):
 @kernel(counts_references=False)
 def reflect_in_polytope(target, plan, state, facet):
     """Reflect the velocity, and update the rates of the slacks."""
-    rates = state.own.rates
+    rates = state.workspace.rates
     copy_into(plan.facet_directions[facet], state.scratch[CHANGE])
     factor = 2.0 * -rates[facet] / plan.facet_gram[facet, facet]
     change_velocity(state, factor)
@@ -601,7 +601,7 @@ def compile_flight(
     """
 
     def fly(target, plan, state):
-        trajectory = state.own.trajectory[0]
+        trajectory = state.workspace.trajectory[0]
         if not trajectory.is_flying:
             begin(target, plan, state)
             trajectory.is_flying = True
@@ -658,7 +658,7 @@ def step_functions(target: Gibbs, plan: BilliardPlan) -> StepFunctions:
 @kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """Make a kick and a flight. Return OK, PAUSED, REJECTED or FUNCTION_FAILED."""
-    trajectory, theta = state.own.trajectory[0], state.scratch[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
     step = trajectory.step
     # After a pause some time is left, and the kick was made.
     if trajectory.flight_left == 0.0:
@@ -701,7 +701,7 @@ def leap(target, pieces, plan, state):
 @kernel(counts_references=False)
 def end_trajectory(target, pieces, plan, state, rng):
     """Make the last half kick and the accept test. Return code and probability."""
-    trajectory, theta = state.own.trajectory[0], state.scratch[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
     energy = trajectory.energy
     # The rise is measured from the higher end, so that the reverse trajectory is
     # rejected as well. Otherwise the transition would not be reversible.
@@ -712,7 +712,7 @@ def end_trajectory(target, pieces, plan, state, rng):
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
     if trajectory.has_kicks:
         kick(plan, state, 0.5 * trajectory.step)
-    final = kinetic(plan.mass, state.scratch[VELOCITY], state.own.scratch)
+    final = kinetic(plan.mass, state.scratch[VELOCITY], state.workspace.scratch)
     log_ratio = (state.energy[0] - energy) + (trajectory.initial_kinetic - final)
     if not log_ratio > -np.inf:
         return OK, 0.0
@@ -742,9 +742,9 @@ def update_step(tuning, probability, longest_step):
 def end_transition(plan, state, probability):
     """Add the transition to the totals, and update the step if the tuning is on."""
     workspace, trajectory, totals = (
-        state.own,
-        state.own.trajectory[0],
-        state.own.totals[0],
+        state.workspace,
+        state.workspace.trajectory[0],
+        state.workspace.totals[0],
     )
     totals.acceptance += probability
     totals.leaps += trajectory.leaps_done
@@ -761,7 +761,7 @@ def step(target, pieces, plan, state, rng):
 
     A plan without kicks does not read it.
     """
-    control, trajectory = state.work.control[0], state.own.trajectory[0]
+    control, trajectory = state.work.control[0], state.workspace.trajectory[0]
     # The stage, which `core.pauses` shares, is 0 unless a pause interrupted the step.
     if control.stage == 0:
         start_trajectory(target, pieces, plan, state, rng)
@@ -801,7 +801,7 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
         trajectory=np.zeros(1, Trajectory),
     )
     state = new_state(
-        target, position, memory=np.empty(dim), rows=NUM_ROWS, own=workspace
+        target, position, memory=np.empty(dim), rows=NUM_ROWS, workspace=workspace
     )
     arguments = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*arguments)
@@ -823,7 +823,7 @@ def new_tuning(step: float, *, target_rate: float) -> NDArray[np.void]:
 @kernel
 def fly_once(target, pieces, plan, state):
     """Fly without kicks. Return the flight's code and 0 rows, for `pauses.fill`."""
-    control, trajectory = state.work.control[0], state.own.trajectory[0]
+    control, trajectory = state.work.control[0], state.workspace.trajectory[0]
     if control.stage == 0:
         trajectory.num_bounces = trajectory.bounces_before_leap = 0
         control.stage = 1
@@ -850,7 +850,7 @@ def fly_freely(
     free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)
     state.scratch[POINT], state.scratch[VELOCITY] = position, velocity
-    state.own.trajectory["flight_left"] = duration
+    state.workspace.trajectory["flight_left"] = duration
     functions = step_functions(target, free_plan)
 
     def fill_rows(first: int) -> tuple[int, int]:

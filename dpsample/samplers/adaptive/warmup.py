@@ -126,8 +126,8 @@ class _Pilots:
         self.states = []
         for _ in range(NUM_PILOTS):
             state = billiard.init(target, plan, disperse(target, plan, rng))
-            workspace = state.own._replace(tuning=self.tuning)
-            self.states.append(state._replace(own=workspace))
+            workspace = state.workspace._replace(tuning=self.tuning)
+            self.states.append(state._replace(workspace=workspace))
 
     def run(
         self,
@@ -159,13 +159,13 @@ class _Pilots:
                 pauses.heard()
                 # The totals count the transitions after the first quarter.
                 if begin in (0, num_skipped):
-                    state.own.totals[:] = state.own.gradient_sum[:] = 0.0
+                    state.workspace.totals[:] = state.workspace.gradient_sum[:] = 0.0
                 rows = path[part], stats[: part.stop - begin]
                 raise_unless_ok(fill(state, self.rng, *rows))
                 heights[part] = rows[1][:, ENERGY]
         num_kept = NUM_PILOTS * (width - num_skipped)
-        totals = np.concatenate([state.own.totals for state in self.states])
-        slopes = np.sum([state.own.gradient_sum for state in self.states], axis=0)
+        totals = np.concatenate([state.workspace.totals for state in self.states])
+        slopes = np.sum([state.workspace.gradient_sum for state in self.states], axis=0)
         step = math.exp(tuning["mean_log_step"][0]) if tunes else plan.step
         return _Window(
             plan=plan._replace(step=step),
@@ -303,7 +303,7 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     # The energy of a Gaussian has the mean rank / 2 and the variance rank / 2.
     deviation = math.sqrt(half_rank)
     low = target.calls.energy(*arguments) + half_rank + HIGH * deviation
-    state.own.tuning[:] = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
+    state.workspace.tuning[:] = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
     short = plan._replace(max_leaps=20, has_kicks=1)
     fill = _compile_filler(target, short)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
@@ -327,13 +327,13 @@ def _can_leave(
     """
     fill = _compile_filler(target, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    start, is_tuned = state.position.copy(), state.own.tuning["is_on"][0]
-    state.own.tuning["is_on"] = False
+    start, is_tuned = state.position.copy(), state.workspace.tuning["is_on"][0]
+    state.workspace.tuning["is_on"] = False
     for _ in range(50 if plan.has_kicks else 8):
         raise_unless_ok(fill(state, rng, draws, stats))
         if (draws[0] != start).any():
             return True
-    state.own.tuning["is_on"] = is_tuned
+    state.workspace.tuning["is_on"] = is_tuned
     return False
 
 

@@ -195,7 +195,7 @@ def synchronize(target, pieces, plan, state):
     """Compute margins, sum over the records and energy again. It may pause."""
     data, control, work = target.data, state.work.control[0], state.work
     margins = state.memory[MARGINS:]
-    paused = state.own.synchronization[0]
+    paused = state.workspace.synchronization[0]
     start, losses = 0, 0.0
     if control.stage == SYNCHRONIZING:
         start, losses = paused.next_record, paused.loss_sum
@@ -246,8 +246,8 @@ def guess_interval(plan, theta, i, rise):
 @kernel(counts_references=False)
 def slide(target, pieces, plan, state, i, rng):
     """Make the slice draw along direction i. It may pause after an evaluation."""
-    control, ends, theta = state.work.control[0], state.own.ends, state.position
-    paused, direction = state.own.draw[0], state.scratch[DIRECTION]
+    control, ends, theta = state.work.control[0], state.workspace.ends, state.position
+    paused, direction = state.workspace.draw[0], state.scratch[DIRECTION]
     for j in range(theta.shape[0]):
         direction[j] = plan.directions[i, j]
     along = (0.0, 0.0, 0.0)
@@ -339,7 +339,7 @@ def step(target, pieces, plan, state, rng):
     control = state.work.control[0]
     begin = 0
     if control.stage == ON_LINE:
-        begin = state.own.draw[0].direction
+        begin = state.workspace.draw[0].direction
     else:
         # Rounding errors of the margins add up. A new state has a negative age.
         if not 0.0 <= state.memory[AGE] < 100.0:
@@ -368,7 +368,9 @@ def init(target: Gibbs, plan: WhitenedSlicePlan, position: Array) -> ChainState:
         synchronization=np.zeros(1, Synchronization),
         draw=np.zeros(1, SliceDraw),
     )
-    return new_state(target, position, memory=memory, rows=NUM_ROWS, own=workspace)
+    return new_state(
+        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+    )
 
 
 def compute_columns(target: Gibbs, factor: Array) -> Array:

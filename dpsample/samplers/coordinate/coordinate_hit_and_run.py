@@ -230,7 +230,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
 def step(target, pieces, plan, state, rng):
     """Make one sweep over the coordinates, or dim - 1 moves of random pairs."""
     control = state.work.control[0]
-    stage, paused = control.stage, state.own.sweep[0]
+    stage, paused = control.stage, state.workspace.sweep[0]
     if stage == 0 and not 0.0 <= state.memory[AGE] < RESYNCHRONIZE:
         synchronize(target, plan, state)
     body, theta = plan.body, state.position
@@ -299,7 +299,7 @@ def step(target, pieces, plan, state, rng):
             applied = slacks.apply_move(body, theta, slack, i, t)
         if plan.conditional != QUADRATIC:
             coordinate_moves.shift(
-                plan.columns, margins, rates, applied, state.own.changed
+                plan.columns, margins, rates, applied, state.workspace.changed
             )
         elif applied != t:
             add_row(slopes, plan.hessian, i, applied - t)
@@ -338,7 +338,9 @@ def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
     )
     size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
     memory = np.full(size, -1.0)  # a negative age marks it as empty
-    return new_state(target, position, memory=memory, rows=NUM_ROWS, own=workspace)
+    return new_state(
+        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -262,7 +262,7 @@ def guess_along(plan, theta, i, j):
 def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     """Draw along the move from the margins. Return a code, t and the rates."""
     theta, direction = state.position, state.scratch[DIRECTION]
-    y, changed = target.data.response, state.own.changed
+    y, changed = target.data.response, state.workspace.changed
     margins_here, rates, responses = select(plan.columns, y, margins, i, j, changed)
     slope = curvature = 0.0
     if plan.is_quadratic == 1:
@@ -273,7 +273,7 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
         if j >= 0:
             direction[j] = -1.0
     if plan.conditional == KINKED and margins_here.shape[0] <= MAX_KINKED_RECORDS:
-        out = state.own.kinks
+        out = state.workspace.kinks
         weight = target.k / target.data.num_records
         count, first = collect_kinks(
             plan, weight, margins_here, rates, responses, low, high, out
@@ -292,7 +292,7 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     )
     guess, width = guess_along(plan, theta, i, j)
     # The first tangents are 1.3 standard deviations from the guessed mode.
-    hull, control = state.own.hull, state.work.control[0]
+    hull, control = state.workspace.hull, state.work.control[0]
     code, t, _, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, low, high, guess, 1.3 * width, control
     )
@@ -307,8 +307,8 @@ def find_domain_chord(target, plan, state, i):
     direction = state.scratch[DIRECTION]
     direction[:] = 0.0
     direction[i] = 1.0
-    gibbs.chord(target, plan.chord, state.position, direction, state.own.ends)
-    return state.own.ends[0], state.own.ends[1]
+    gibbs.chord(target, plan.chord, state.position, direction, state.workspace.ends)
+    return state.workspace.ends[0], state.workspace.ends[1]
 
 
 def has_quadratic_regularizer(target: Gibbs) -> bool:

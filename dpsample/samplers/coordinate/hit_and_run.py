@@ -92,16 +92,20 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        line.rates_of(target.data, state.scratch[DIRECTION], state.own.rates)
+        line.rates_of(target.data, state.scratch[DIRECTION], state.workspace.rates)
     theta, direction = state.position, state.scratch[DIRECTION]
     margins = state.memory[MARGINS:]
     penalty = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
         penalty = line.quadratic_along(target.regularizer, theta, direction)
-    rates, y, is_quadratic = state.own.rates, target.data.response, plan.is_quadratic
+    rates, y, is_quadratic = (
+        state.workspace.rates,
+        target.data.response,
+        plan.is_quadratic,
+    )
     path = line.line_of(target, state, margins, rates, y, is_quadratic, penalty)
-    gibbs.chord(target, plan.chord, theta, direction, state.own.ends)
-    low, high = state.own.ends
+    gibbs.chord(target, plan.chord, theta, direction, state.workspace.ends)
+    low, high = state.workspace.ends
     if not low <= high:
         return FUNCTION_FAILED
     if is_new:
@@ -115,7 +119,7 @@ def step(target, pieces, plan, state, rng):
         plan.whiten, center, theta, direction, white, offset
     )
     # The first tangents are 1.3 standard deviations from the guessed mode.
-    hull, width = state.own.hull, 1.3 * width
+    hull, width = state.workspace.hull, 1.3 * width
     code, t, value, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, low, high, guess, width, control
     )
@@ -155,7 +159,9 @@ def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
     num_records = target.problem.num_records
     workspace = LineWork(np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2))
     memory = np.full(MARGINS + num_records, -1.0)
-    return new_state(target, position, memory=memory, rows=NUM_ROWS, own=workspace)
+    return new_state(
+        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
