@@ -212,7 +212,7 @@ class Pilot:
         if share <= MAX_UNDECIDED:
             return state, screen
         return state._replace(
-            own=ProximalWork(state.workspace.support, state.workspace.draw)
+            workspace=ProximalWork(state.workspace.support, state.workspace.draw)
         ), None
 
     def search(self) -> Trial:
