@@ -133,8 +133,8 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
     """Numba's compiler, with the passes that a function needs."""
 
     def __init__(self, typingctx: Any, *args: Any) -> None:
-        *args, flags, local_types = args
-        super().__init__(typingctx, *args, KernelFlags(flags), local_types)
+        *rest, flags, local_types = args
+        super().__init__(typingctx, *rest, KernelFlags(flags), local_types)
         self.state.typingctx = KernelTyping(typingctx)
 
     def define_pipelines(self) -> list[PassManager]:
