@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import dpsample as dps
+from dpsample.api.warm import public_samplers
 from dpsample.running import chains
-from dpsample.verbs.warm import public_samplers
 
 TIGHT = 1e-12
 
@@ -142,8 +142,8 @@ def a9a() -> str:
         return float(np.logaddexp(0.0, -margins).mean())
 
     return (
-        f"{seconds[-1]:.2f} s warm, (1+e)gamma = {spent:.3g}, T = {notes['num_steps']},"
-        f" metric {notes['metric']}, {notes['counts']}\n"
+        f"{seconds[-1]:.3f} s warm, (1+e)gamma = {spent:.3g}, by {notes['method']},"
+        f" {notes['counts']}\n"
         f"  log-loss on a9a.t: private {test_loss(answer.theta):.4f}, "
         f"not private {test_loss(notes['non_private_theta']):.4f}"
     )

@@ -76,7 +76,7 @@ def gibbs(case: targets.Case, *, as_box: bool = False) -> dps.Gibbs:
 def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:
     """Warm up, then draw for some seconds: draws, counts, both CPU times."""
     dim, runner = prepared.target.dim, prepared.runner()
-    state = prepared.init(prepared.dispersed(rng))
+    state = prepared.init(prepared.draw_start(rng))
 
     def draw(count: int) -> tuple[Any, float]:
         draws, stats = np.empty((count, dim)), np.empty((count, NUM_STATS))

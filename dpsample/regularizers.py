@@ -326,8 +326,8 @@ class _Squared(Regularizer):
     def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
         """Return the parameters of the pieces, in fresh arrays."""
         sides, (scale, exponent) = self._sides(dim), self._constants(dim)
-        chosen = default_center if self.center is None else self.center
-        center = check.array("center", chosen, shape=(dim,))
+        center_or_default = default_center if self.center is None else self.center
+        center = check.array("center", center_or_default, shape=(dim,))
         return RegularizerParams(center, scale, exponent, *sides)
 
     def range_on(self, domain: Domain, dim: int) -> float:

@@ -10,7 +10,7 @@ from dpsample import domains, losses
 from dpsample.audits import neighbors
 from dpsample.numerics.norms import dual, norm
 from dpsample.privacy import gdp_from_budget
-from dpsample.samplers.quadrature import law, mean_and_factor
+from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs
 
 NUM_RECORDS, DELTA, LARGE_DELTA = 20, 1e-6, 1e-3
@@ -122,4 +122,6 @@ def epsilon_at(delta, curve):
 def curves(pair, panels=(PANELS // 2, PANELS)):
     """Exact curves on a coarse and a fine grid."""
     origin, factor = mean_and_factor(pair)
-    return [curve_of(*law(pair, origin, factor, num_panels=n)[1]) for n in panels]
+    return [
+        curve_of(*discretize(pair, origin, factor, num_panels=n)[1]) for n in panels
+    ]

@@ -44,7 +44,7 @@ from dpsample.running.convergence import effective_size
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import choose
-from dpsample.samplers.quadrature import law, mean_and_factor
+from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Draws of the run that measures autocorrelation, per chain, and the longest thinning.
@@ -166,7 +166,7 @@ def _thinned(prepared: Prepared, thin: int) -> Draw:
     advance, dim = prepared.runner(), prepared.target.dim
 
     def draw(rng: np.random.Generator, count: int) -> Array:
-        state = prepared.init(prepared.dispersed(rng))
+        state = prepared.init(prepared.draw_start(rng))
         chains.advance(advance, state, rng, prepared.num_warmup)
         kept, size = np.empty((count, dim)), max(1, BLOCK // thin)
         rows, stats = np.empty((size * thin, dim)), np.empty((size * thin, NUM_STATS))
@@ -369,7 +369,7 @@ def exact_curve(
     origin, factor = mean_and_factor(pair)
     curves = []
     for panels in (num_panels // 2, num_panels):
-        _, (p, q) = law(pair, origin, factor, num_panels=panels)
+        _, (p, q) = discretize(pair, origin, factor, num_panels=panels)
         both = [
             [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in levels]
             for a, b in ((q, p), (p, q))

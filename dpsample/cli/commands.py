@@ -1,4 +1,7 @@
-"""Commands and their options; what they do is in the modules of this folder."""
+"""Commands and their options. The modules of this folder carry them out.
+
+These are imported inside the commands, so that ``--help`` appears at once.
+"""
 
 import os
 from pathlib import Path
@@ -97,7 +100,7 @@ Everything = Annotated[bool, Option("--everything", help="Every sampler and piec
 @app.callback()
 def options(version: Version = False) -> None:
     """Differentially private parameters with a certificate."""
-    del version  # eager: the callback has printed it and ended the command
+    del version  # the callback of the option has shown it and ended the command
 
 
 @app.command()
@@ -139,7 +142,7 @@ def release(
 
 @app.command()
 def verify(file: Answer, checker: Checker = "standard") -> int:
-    """Recompute a certificate; the exit code is 1 if it does not hold."""
+    """Recompute a certificate. The exit code is 1 if it does not hold."""
     from dpsample.cli.verify import run
 
     return run(file, checker)
@@ -174,7 +177,7 @@ def bounds(
 
 @app.command()
 def certificate(file: Answer, html: Page = None, overwrite: Overwrite = False) -> int:
-    """Print a certificate, or write a page about it; the exit code is as of verify."""
+    """Print a certificate, or write a page about it. The exit code is as of verify."""
     from dpsample.cli.verify import show
 
     return show(file, html, overwrite=overwrite)
@@ -258,14 +261,14 @@ def papers(markdown: Markdown = False) -> None:
 @app.command()
 def warm(everything: Everything = False) -> None:
     """Compile ahead what is usually needed, so that later processes start at once."""
+    from dpsample.api.warm import warm
     from dpsample.cli import screen
     from dpsample.core.cache import CACHE_DIRECTORY
-    from dpsample.verbs.warm import warm
 
-    told = screen.console()
+    console = screen.console()
     count = warm(
-        lambda name, left: told.print(f"compiling {name}, {left} parts left"),
+        lambda name, left: console.print(f"compiling {name}, {left} parts left"),
         processes=os.cpu_count() or 1,
         is_whole=everything,
     )
-    told.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")
+    console.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")

@@ -1,7 +1,7 @@
-"""What commands print and keep: plain text without markup, and every draw.
+"""Output of commands: plain text without markup, and files for draws.
 
-What was drawn is kept, whatever fails afterwards, in a file that is named. No width of
-a terminal cuts a result.
+If something fails after a draw, the draw is kept in a file, and a message names it. The
+width of a terminal never cuts a result.
 """
 
 import errno
@@ -27,14 +27,14 @@ from dpsample.core import check, files
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
-# Characters. Columns of sentences are wrapped, but not below this width.
-LEAST_WIDTH = 30
-UNLIMITED_WIDTH = 1_000_000  # for measuring a table
+# Columns of sentences are wrapped, but not below this width in characters.
+MIN_SENTENCE_WIDTH = 30
+# Interval at which a command without a live line reports that it runs.
 MINUTE_SECONDS = 60.0
 
 
 class _Console(Console):
-    """A console whose errors are errors: Rich would end the process after some."""
+    """A console that raises its errors. Rich would end the process after some."""
 
     def on_broken_pipe(self) -> None:
         raise  # noqa: PLE0704 - called while the error is handled
@@ -58,7 +58,7 @@ def console(width: int | None = None) -> Console:
 
 @contextmanager
 def any_text() -> Iterator[None]:
-    """Print what the terminal's encoding lacks as escapes, instead of failing."""
+    """Print characters that the terminal's encoding lacks as escapes."""
     with ExitStack() as undo:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
@@ -68,13 +68,13 @@ def any_text() -> Iterator[None]:
 
 
 def flush() -> None:
-    """Print what is still in memory, so that a failure is known before the end."""
+    """Write buffered output now, so that a failure is noticed before the end."""
     if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()
 
 
 def abandon() -> None:
-    """Let nothing more fail on a stdout that is broken, at exit least of all."""
+    """Redirect a broken stdout to nowhere, so that nothing fails at exit."""
     try:
         flush()
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def abandon() -> None:
 
 
 def tell(text: str) -> None:
-    """Print one line on stderr, if that is possible; never elsewhere."""
+    """Print one line on stderr, if that is possible."""
     if sys.stderr is None:  # closed by the shell: print would take stdout
         return
     with suppress(OSError, ValueError):
@@ -96,7 +96,7 @@ def tell(text: str) -> None:
 
 @contextmanager
 def heartbeat(command: str) -> Iterator[None]:
-    """Say each minute on stderr what runs, where no terminal shows a live line."""
+    """Report each minute on stderr that a command runs, unless it is a terminal."""
     if files.is_terminal(sys.stderr):
         yield
         return
@@ -123,7 +123,7 @@ def print_whole(table: Table) -> None:
     for column in table.columns:
         if column.no_wrap:  # Rich asks for its longest word only
             column.min_width = max((cell_len(str(c)) for c in column.cells), default=0)
-    min_width = console(UNLIMITED_WIDTH).measure(table).minimum
+    min_width = console(width=1_000_000).measure(table).minimum
     console(max(min_width, shutil.get_terminal_size().columns)).print(table)
 
 
@@ -135,7 +135,7 @@ def print_table(
     *,
     sentences: Sequence[str] = (),
 ) -> None:
-    """Print a table, columns without a side to the right.
+    """Print a table. Columns without a side are aligned to the right.
 
     Columns of ``sentences`` are wrapped between words, to fit the terminal. All others
     have the width of their longest cell: nothing is cut, however narrow a terminal is.
@@ -151,7 +151,7 @@ def print_table(
             wrapped
         )
         longest = max(cell_len(word) for cell in columns[j] for word in cell.split())
-        widths[j] = min(widths[j], max(column_width, LEAST_WIDTH, longest))
+        widths[j] = min(widths[j], max(column_width, MIN_SENTENCE_WIDTH, longest))
     table = Table()
     for j, name in enumerate(head):
         side = sides[j] if j < len(sides) else "right"
@@ -163,11 +163,11 @@ def print_table(
 
 
 class KeptError(Exception):
-    """Something failed after the draw; the message says where the draw is."""
+    """An error after a draw. The message names the file that has the draw."""
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: compiled modules make it an ImportError."""
+    """Return whether Ctrl-C caused an error: compiled modules raise ImportError."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -176,9 +176,10 @@ def is_interrupt(error: BaseException | None) -> bool:
 def check_outputs(
     *others: Path | None, overwrite: bool = True, **outputs: Path | None
 ) -> None:
-    """Refuse, before the draw, outputs that would fail after it or replace an input.
+    """Raise a ValueError, before a draw, for outputs that would fail after it.
 
-    Without ``overwrite`` they may not exist either.
+    An output must not be the same file as an input (``others``). Without ``overwrite``
+    it must not exist.
     """
     for name, path in outputs.items():
         if path is None:
@@ -201,7 +202,7 @@ def _are_one(path: Path, other: Path) -> bool:
 
 
 @contextmanager
-def kept(
+def keep_output(
     save: Save,
     output: Path | None,
     suffix: str,
@@ -209,73 +210,74 @@ def kept(
     *,
     overwrite: bool = True,
 ) -> Iterator[Path | None]:
-    """Save what was drawn, and guard what follows.
+    """Save a draw by ``save``, and keep it if the block fails.
 
-    Gives the file in which it is: ``output``, or a private one in the temporary folder
-    if that fails, or None: then the block prints it. If what follows fails, whatever
-    the reason, it is in a file, or its ``text`` on stderr.
+    The value is the file that has the draw: ``output``, or a private file in the
+    temporary folder if that fails, or None. In the last case the block prints the draw.
+    If the block fails for any reason, the draw is in a file, or its ``text`` is on
+    stderr.
 
     Raises
     ------
     KeptError
         At the end of the block, if ``output`` or stdout could not be written.
     """
-    place, reason = None, ""
+    path, reason = None, ""
     try:
         if output is not None:
-            if output.is_file() and not overwrite:  # it came while we drew
+            if output.is_file() and not overwrite:  # it was made during the draw
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             save(output)
-            place = output
+            path = output
     except OSError as error:
         reason = f"{output} could not be written ({_message(error)})"
-        place = _spare(save, suffix)
+        path = _save_spare(save, suffix)
     except BaseException:
-        tell(_last_resort(_spare(save, suffix), text))
+        tell(_last_resort(_save_spare(save, suffix), text))
         raise
     try:
-        yield place
+        yield path
         flush()
     except BaseException as error:
-        where = _last_resort(place or _spare(save, suffix), text)
+        where = _last_resort(path or _save_spare(save, suffix), text)
         if isinstance(error, OSError | ValueError):
             reason = reason or f"the output was cut short ({_message(error)})"
             raise KeptError(f"{reason}. {where}") from error
         tell(where)
         raise
     if reason:
-        raise KeptError(f"{reason}. {_where(place, text)}")
+        raise KeptError(f"{reason}. {_describe_place(path, text)}")
 
 
 def _message(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _where(place: Path | None, text: Callable[[], str] | None) -> str:
-    if place is not None:
-        return f"What was drawn is in {place}."
+def _describe_place(path: Path | None, text: Callable[[], str] | None) -> str:
+    if path is not None:
+        return f"What was drawn is in {path}."
     return "What was drawn is lost." if text is None else "What was drawn is printed."
 
 
-def _last_resort(place: Path | None, text: Callable[[], str] | None) -> str:
-    """Say where it is; if no file has it, print it first."""
-    if place is None and text is not None:
+def _last_resort(path: Path | None, text: Callable[[], str] | None) -> str:
+    """Return where the draw is. If no file has it, print its text on stderr first."""
+    if path is None and text is not None:
         with suppress(OSError, ValueError):
             print(text(), file=sys.stderr, flush=True)
-    return _where(place, text)
+    return _describe_place(path, text)
 
 
-def _spare(save: Save, suffix: str) -> Path | None:
-    """Private file that holds what was drawn; None if there is room for none."""
+def _save_spare(save: Save, suffix: str) -> Path | None:
+    """Save a draw in a private temporary file; None if that is impossible."""
     try:
         descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="dpsample-")
     except OSError:
         return None
     os.close(descriptor)
-    place = Path(name)
+    path = Path(name)
     try:
-        save(place)
+        save(path)
     except OSError:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return None
-    return place
+    return path

@@ -1,4 +1,4 @@
-"""``dpsample study``: list, run and report the studies of a folder."""
+"""Command ``dpsample study``: list, run and report the studies of a folder."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,6 @@ Report = Annotated[bool, Option("--report", help="Then write the reports.")]
 Resume = Annotated[bool, Option("--resume", help="Go on with the rows that exist.")]
 
 HERE = Path("studies")
-RESULTS = "results"
 
 
 @app.command("list")
@@ -42,12 +41,11 @@ def show(studies: Studies = HERE) -> None:
     rows = []
     for name in study_names(studies):
         study = load(bundle(studies, name))
-        sizes = [
-            f"{sum(study.replicates_of(cell, quick=quick) for cell in cells)}"
-            f" in {len(cells)} cells"
-            for quick in (False, True)
-            for cells in (study.cells(quick=quick),)
-        ]
+        sizes = []
+        for quick in (False, True):
+            cells = study.cells(quick=quick)
+            number = sum(study.replicates_of(cell, quick=quick) for cell in cells)
+            sizes.append(f"{number} in {len(cells)} cells")
         rows.append((name, *sizes, study.title))
     head = ("study", "replicates", "quick", "title")
     screen.print_table(f"Studies in {studies}", head, rows, sentences=("title",))
@@ -65,7 +63,7 @@ def run(
     studies: Studies = HERE,
     report: Report = False,
 ) -> int:
-    """Compute the replicates of studies; all backends give the same numbers."""
+    """Compute the replicates of studies. All backends give the same numbers."""
     from dpsample.experiments import run as rows
     from dpsample.experiments.configuration import bundle
     from dpsample.experiments.tasks import Backend
@@ -74,12 +72,14 @@ def run(
         check.fail("dask", "the address of a scheduler", repr(dask))
     kind = "threads" if threads else "processes"
     backend = Backend(jobs=jobs, kind=kind, dask=dask)  # type: ignore[arg-type]
-    folder, code = output or studies / RESULTS, 0
+    folder, code = output or studies / "results", 0
     for name in _chosen(studies, names):
-        given = bundle(studies, name)
+        study_bundle = bundle(studies, name)
         path = rows.store_path(name, folder, quick=quick)
         try:
-            count = rows.run(given, folder, quick=quick, backend=backend, resume=resume)
+            count = rows.run(
+                study_bundle, folder, quick=quick, backend=backend, resume=resume
+            )
         except KeyboardInterrupt:
             print(
                 f"dpsample: interrupted. Finished replicates are in {path}; "
@@ -97,29 +97,29 @@ def run(
 def report(
     names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
 ) -> int:
-    """Write tables and figures; the exit code is 1 if theory is contradicted."""
-    folder = output or studies / RESULTS
+    """Write tables and figures. The exit code is 1 if theory is contradicted."""
+    folder = output or studies / "results"
     return max(
         _write(studies, name, folder, quick=quick) for name in _chosen(studies, names)
     )
 
 
 def _chosen(studies: Path, names: list[str]) -> list[str]:
-    """Return the studies that are meant, each known before the first one runs."""
+    """Return the names of the chosen studies, after a check that all exist."""
     from dpsample.experiments.configuration import study_names
 
-    known = study_names(studies)
-    if not known:
+    available = study_names(studies)
+    if not available:
         check.fail("studies", "a folder of studies", str(studies))
     if names == ["all"]:
-        return known
+        return available
     for name in names:
-        check.one_of(tuple(known), study=name)
+        check.one_of(tuple(available), study=name)
     return names
 
 
 def _write(studies: Path, name: str, folder: Path, *, quick: bool) -> int:
-    """Write the report of a study; 1 if a measurement contradicts the theory."""
+    """Write the report of a study. Return 1 if a measurement contradicts the theory."""
     from dpsample.experiments.configuration import bundle
     from dpsample.experiments.report import write
 

@@ -21,12 +21,13 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.streams import Seed, streams
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.summaries import read
-from dpsample.samplers import exact, quadrature
+from dpsample.samplers import quadrature
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
-from dpsample.samplers.couplings.meeting import run_all
-from dpsample.samplers.exact import CORRELATED, IN_BOX, WHOLE, Exact
+from dpsample.samplers.exact import exact
+from dpsample.samplers.exact.exact import CORRELATED, IN_BOX, WHOLE, Exact
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
@@ -60,7 +61,7 @@ def end_of(
     runner = prepared.runner()
 
     def end(rng: np.random.Generator) -> Array:
-        start: Array = prepared.dispersed(rng)
+        start: Array = prepared.draw_start(rng)
         draws = np.empty((num_draws, start.size))
         runner(prepared.init(start), rng, draws, np.empty((num_draws, NUM_STATS)))
         return np.array(draws[-1])
@@ -157,7 +158,7 @@ def grid(target: Gibbs) -> Grid:
     """Quadrature of a target whose domain has dimension 1 or 2."""
     origin, factor = quadrature.mean_and_factor([target])
     fine, coarse = (
-        quadrature.law([target], origin, factor, num_panels=panels)
+        quadrature.discretize([target], origin, factor, num_panels=panels)
         for panels in (NUM_PANELS, NUM_PANELS // 2)
     )
     return Grid(

@@ -61,10 +61,10 @@ def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
             if size[i] - largest > shift:
                 total += size[i] - largest
                 count += 1
-        following = (total - radius) / count
-        if not following > shift:
+        next_shift = (total - radius) / count
+        if not next_shift > shift:
             break
-        shift = following
+        shift = next_shift
     return largest, shift
 
 
@@ -124,29 +124,29 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     for i in range(dim):
         size[i] /= radius
         high += size[i]
-    weight, before = 0.0, np.inf
-    done = False
+    weight, last_error = 0.0, np.inf
+    is_converged = False
     log_norm = np.nan
     for _ in range(MAX_STEPS):
         log_norm, slope = shrink_logs(size, weight, p, out)
-        if done or abs(log_norm) <= EPSILON:
+        if is_converged or abs(log_norm) <= EPSILON:
             break
         if log_norm > 0.0:
             low = weight
         else:
             high = weight
-        following = low
-        if slope < 0.0 and abs(log_norm) <= 0.5 * before:
+        next_weight = low
+        if slope < 0.0 and abs(log_norm) <= 0.5 * last_error:
             gain = math.expm1(min(-log_norm, MAX_EXPONENT))
-            following = weight + gain / slope
-        if not low < following < high:
-            following = 0.5 * (low + high)
-        before = abs(log_norm)
-        done = abs(following - weight) <= EPSILON * following
-        weight = following
+            next_weight = weight + gain / slope
+        if not low < next_weight < high:
+            next_weight = 0.5 * (low + high)
+        last_error = abs(log_norm)
+        is_converged = abs(next_weight - weight) <= EPSILON * next_weight
+        weight = next_weight
     for i in range(dim):
         out[i] = radius * math.exp(out[i] - log_norm)
-    if not (done or abs(log_norm) <= EPSILON):
+    if not (is_converged or abs(log_norm) <= EPSILON):
         out[:] = np.nan
 
 
@@ -215,11 +215,11 @@ def quadratic_ends(
         excess += offset * offset
     root = math.sqrt(max(cross * cross - excess, 0.0))
     # The sum without cancellation gives one root, the product of the roots the other.
-    far = -(cross + math.copysign(root, cross))
-    near = excess / far if far != 0.0 else 0.0
+    first_root = -(cross + math.copysign(root, cross))
+    second_root = excess / first_root if first_root != 0.0 else 0.0
     unit = body.radius / size
-    out[0] = unit * min(far, near)
-    out[1] = unit * max(far, near)
+    out[0] = unit * min(first_root, second_root)
+    out[1] = unit * max(first_root, second_root)
 
 
 @kernel(counts_references=False)
@@ -458,9 +458,9 @@ class Ball(Domain):
         depth = (1.0 - norm(center, 2.0)) * (1.0 + norm(center, 2.0))
         cross, size = points @ center, (points**2).sum(axis=1)
         root = np.sqrt(cross**2 + depth * size)
-        far = cross >= 0.0
+        is_ahead = cross >= 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = np.where(far, size / (cross + root), (root - cross) / depth)
+            value = np.where(is_ahead, size / (cross + root), (root - cross) / depth)
         return np.where(size == 0.0, 0.0, np.where(np.isnan(value), np.inf, value))
 
     def _exact_width(self, dim: int) -> float | None:

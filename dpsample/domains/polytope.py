@@ -136,7 +136,7 @@ def most_violated(body: Body, point: Array, sizes: Array) -> int:
 def split_row(
     body: Body,
     active: Ints,
-    known: int,
+    num_known: int,
     count: int,
     row: int,
     basis: Array,
@@ -151,7 +151,7 @@ def split_row(
     """
     dim = body.matrix.shape[1]
     rest = np.zeros(dim)
-    for k in range(known, count + 1):
+    for k in range(num_known, count + 1):
         source = active[k] if k < count else row
         for j in range(dim):
             rest[j] = body.matrix[source, j]
@@ -210,10 +210,10 @@ def find_active(
     sizes = np.empty(num_rows)
     for i in range(num_rows):
         sizes[i] = math.sqrt(inner(body.matrix[i], body.matrix[i]))
-    room = len(active)
-    weights = np.zeros(room)
-    basis, factor = np.empty((room, dim)), np.empty((room, room))
-    count = known = 0
+    max_faces = len(active)
+    weights = np.zeros(max_faces)
+    basis, factor = np.empty((max_faces, dim)), np.empty((max_faces, max_faces))
+    count = num_known = 0
     is_clean = True
     copy_into(theta, out)
     for i in range(body.num_rows):
@@ -223,10 +223,12 @@ def find_active(
         row = most_violated(body, out, sizes)
         if row < 0:
             return is_clean, count
-        own, blocking = 0.0, 0
+        multiplier, blocking = 0.0, 0
         while blocking >= 0:
-            rest = split_row(body, active, known, count, row, basis, factor, weights)
-            known = count
+            rest = split_row(
+                body, active, num_known, count, row, basis, factor, weights
+            )
+            num_known = count
             square = inner(rest, rest)
             step = np.inf
             if square > (INDEPENDENT * sizes[row]) ** 2:
@@ -239,12 +241,12 @@ def find_active(
                 is_clean = False
                 break
             subtract(out, step, rest)
-            own += step
+            multiplier += step
             if blocking >= 0:
-                count, known = count - 1, blocking
+                count, num_known = count - 1, blocking
         if sizes[row] < np.inf:
             active[count] = row
-            multipliers[count] = own
+            multipliers[count] = multiplier
             count += 1
     return False, count
 
@@ -252,8 +254,8 @@ def find_active(
 @kernel
 def active_set(body: Body, theta: Array, out: Array) -> bool:
     """Project as `find_active`."""
-    room = min(body.matrix.shape) + 1
-    active, multipliers = np.zeros(room, dtype=np.int64), np.zeros(room)
+    max_faces = min(body.matrix.shape) + 1
+    active, multipliers = np.zeros(max_faces, dtype=np.int64), np.zeros(max_faces)
     return find_active(body, theta, out, active, multipliers)[0]
 
 
@@ -316,10 +318,10 @@ def _check_rows(name: str, rows: Array) -> None:
         check.fail(f"every row of {name}", "nonzero", f"zeros in row {zero[0]}")
     odd = np.flatnonzero(np.abs(np.log10(sizes)) > LARGEST_POWER)
     if len(odd):
-        wanted = f"of size 1e-{LARGEST_POWER} to 1e{LARGEST_POWER}"
+        condition = f"of size 1e-{LARGEST_POWER} to 1e{LARGEST_POWER}"
         remedy = "Multiply the row and its bound by one number."
         got = f"a largest entry of {sizes[odd[0]]:.3g} in row {odd[0]}"
-        check.fail(f"every row of {name}", wanted, got, remedy)
+        check.fail(f"every row of {name}", condition, got, remedy)
 
 
 def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
@@ -338,8 +340,10 @@ def _listed(rows: Ints) -> str:
     if len(rows) > MAX_LISTED:
         first = ", ".join(str(i) for i in rows[:MAX_LISTED])
         return f"Rows {first} and {len(rows) - MAX_LISTED} more"
-    *most, last = [str(i) for i in rows]
-    return f"Row {last}" if not most else f"Rows {', '.join(most)} and {last}"
+    *first_rows, last = [str(i) for i in rows]
+    if not first_rows:
+        return f"Row {last}"
+    return f"Rows {', '.join(first_rows)} and {last}"
 
 
 def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
@@ -368,25 +372,25 @@ def _product(rows: Array, basis: Array) -> Array:
     return np.asarray(csr_array(rows) @ basis)
 
 
-def _refuse(found: bounds.Obstacle, rows: Ints) -> NoReturn:
+def _refuse(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
     """Refuse the inequalities that leave no interior, by their numbers."""
     listed = _listed(rows)
     got = "inequalities that no point satisfies strictly"
     solved = "give it as A_eq theta = b_eq, or call Polytope.reduced."
-    if found.is_contradiction:
+    if obstacle.is_contradiction:
         remedy = f"{listed} of A contradict one another. Correct the inequalities."
-    elif found.sign == 0:
+    elif obstacle.sign == 0:
         remedy = f"{listed} of A force an equality: {solved}"
-    elif found.is_rounding:
+    elif obstacle.is_rounding:
         got = (
             "inequalities that doubles cannot tell from equalities: the rounding error "
-            f"of a distance there is {found.resolution:.2g}"
+            f"of a distance there is {obstacle.resolution:.2g}"
         )
         remedy = f"{listed} of A force an equality, up to rounding errors: {solved}"
     else:
         got = (
             "inequalities of which the best point that linear programs found misses "
-            f"some by {found.missed:.2g}"
+            f"some by {obstacle.missed:.2g}"
         )
         remedy = f"{listed} of A are suspect. Correct or scale the inequalities."
     check.fail("A theta <= b", "a set with interior points", got, remedy)
@@ -406,17 +410,17 @@ def _independent(rows: Array, values: Array, error: float) -> Ints:
     across, triangle, order = qr(unit.T, mode="economic", pivoting=True)
     sides = np.abs(np.diag(triangle))
     rank = int((sides > DEPENDENT * sides[0]).sum())
-    first, chosen = order[:rank], np.sort(order[:rank])
+    first, independent = order[:rank], np.sort(order[:rank])
     heights = solve_triangular(triangle[:rank, :rank], level[first], trans="T")
     point = across[:, :rank] @ heights
     missed = float(np.abs(unit @ point - level).max())
     if missed > max(TOLERANCE * (1.0 + float(np.abs(level).max())), error):
         remedy = "No point satisfies all equalities."
         check.fail("A_eq theta = b_eq", "consistent", f"{missed:.3g}", remedy)
-    if len(chosen) == rows.shape[1]:
+    if len(independent) == rows.shape[1]:
         got = f"the single point {point.tolist()}"
         check.fail("A theta <= b", "a set of dimension >= 1", got)
-    return chosen
+    return independent
 
 
 @dataclass(frozen=True, eq=False)
@@ -482,11 +486,11 @@ class Polytope(Domain):
             check.fail("A", "of shape (>= 1, >= 1)", f"shape {rows.shape}")
         _check_rows("A", rows)
         with np.errstate(over="ignore"):
-            far = np.abs(limits) / np.abs(rows).max(axis=1)
-        if far.max() > 10.0**FARTHEST_POWER:
-            wanted = f"within 1e{FARTHEST_POWER} of 0"
-            got = f"{far.max():.3g} in row {int(far.argmax())}"
-            check.fail("every side of A theta <= b", wanted, got)
+            distances = np.abs(limits) / np.abs(rows).max(axis=1)
+        if distances.max() > 10.0**FARTHEST_POWER:
+            condition = f"within 1e{FARTHEST_POWER} of 0"
+            got = f"{distances.max():.3g} in row {int(distances.argmax())}"
+            check.fail("every side of A theta <= b", condition, got)
         object.__setattr__(self, "A", frozen(rows))
         object.__setattr__(self, "b", frozen(limits))
         self._check_equalities(rows.shape[1])
@@ -495,27 +499,27 @@ class Polytope(Domain):
     def _check_equalities(self, dim: int) -> None:
         if self.A_eq is None or self.b_eq is None:
             if self.A_eq is not None or self.b_eq is not None:
-                given = "A_eq" if self.b_eq is None else "b_eq"
-                check.fail("A_eq and b_eq", "given together", f"{given} alone")
+                alone = "A_eq" if self.b_eq is None else "b_eq"
+                check.fail("A_eq and b_eq", "given together", f"{alone} alone")
             return
         rows = check.array("A_eq", self.A_eq, shape=(None, dim))
         values = check.array("b_eq", self.b_eq, shape=(len(rows),))
         if not 0 < len(rows) < dim:
-            wanted = f"of shape (l, {dim}) with 0 < l < {dim}"
+            condition = f"of shape (l, {dim}) with 0 < l < {dim}"
             remedy = "No direction would be left to draw in." if len(rows) else ""
-            check.fail("A_eq", wanted, f"shape {rows.shape}", remedy)
+            check.fail("A_eq", condition, f"shape {rows.shape}", remedy)
         _check_rows("A_eq", rows)
         sizes = np.linalg.norm(rows, axis=1)
         unit, level = rows / sizes[:, None], values / sizes
-        found = np.linalg.svd(unit, compute_uv=False)
-        if found[-1] <= DEPENDENT * found[0]:
+        singular_values = np.linalg.svd(unit, compute_uv=False)
+        if singular_values[-1] <= DEPENDENT * singular_values[0]:
             best = np.linalg.lstsq(unit, level, rcond=DEPENDENT)[0]
             missed = np.abs(unit @ best - level).max()
             scale = 1.0 + float(np.abs(level).max())
             if missed > TOLERANCE * scale:
                 remedy = "No point satisfies all equalities."
                 check.fail("A_eq theta = b_eq", "consistent", f"{missed:.3g}", remedy)
-            rank = int((found > DEPENDENT * found[0]).sum())
+            rank = int((singular_values > DEPENDENT * singular_values[0]).sum())
             got = f"rank {rank} of {len(rows)} rows"
             remedy = "Leave out the equalities that the others imply."
             check.fail("A_eq", "of independent rows", got, remedy)
@@ -573,25 +577,25 @@ class Polytope(Domain):
             equal = check.array("A_eq", A_eq, shape=(None, dim))
             level = check.array("b_eq", b_eq, shape=(len(equal),))
             equal, level = _without_zeros(equal, level)
-        for name, given in (("A", rows), ("A_eq", equal)):
-            _check_rows(name, given)
+        for name, matrix in (("A", rows), ("A_eq", equal)):
+            _check_rows(name, matrix)
         error = 0.0
         while True:
-            chosen = _independent(equal, level, error)
+            independent = _independent(equal, level, error)
             body = object.__new__(cls)
             vars(body).update(A=rows[rest], b=limits[rest], A_eq=None, b_eq=None)
-            if len(chosen):
-                vars(body).update(A_eq=equal[chosen], b_eq=level[chosen])
-            found, numbers = body._find_center()
-            if not isinstance(found, bounds.Obstacle):
-                vars(body)["_center_found"] = found  # not searched for again
+            if len(independent):
+                vars(body).update(A_eq=equal[independent], b_eq=level[independent])
+            center, numbers = body._find_center()
+            if not isinstance(center, bounds.Obstacle):
+                vars(body)["_center_found"] = center  # not searched for again
                 body.__init__(body.A, body.b, body.A_eq, body.b_eq)  # type: ignore[misc]
                 return body
-            forced = rest[numbers[found.rows]]
-            if not found.is_rounding:
-                _refuse(found, forced)
+            forced = rest[numbers[center.rows]]
+            if not center.is_rounding:
+                _refuse(center, forced)
             # Both sides of a strip that doubles cannot tell from a plane.
-            error = max(error, 2.0 * bounds.ROUNDINGS * found.resolution)
+            error = max(error, 2.0 * bounds.ROUNDINGS * center.resolution)
             equal = np.vstack([equal, rows[forced]])
             level = np.append(level, limits[forced])
             rest = np.setdiff1d(rest, forced)
@@ -626,10 +630,11 @@ class Polytope(Domain):
             return bounds.find_center(self.A, self.b), np.arange(len(self.b))
         rows, limits, noise, numbers, _ = self._free_rows
         chart = self._given_chart
-        found = bounds.find_center(rows, limits, noise, chart)
-        if chart is not None and isinstance(found, bounds.Obstacle) and found.is_open:
-            found = bounds.find_center(rows, limits, noise)  # equalities of many scales
-        return found, numbers
+        center = bounds.find_center(rows, limits, noise, chart)
+        if chart is not None and isinstance(center, bounds.Obstacle) and center.is_open:
+            # The chart may be ill-conditioned, for equalities of many scales.
+            center = bounds.find_center(rows, limits, noise)
+        return center, numbers
 
     @property
     def _given_chart(self) -> bounds.Chart | None:
@@ -650,10 +655,10 @@ class Polytope(Domain):
 
     @cached_property
     def _center_found(self) -> Array:
-        found, numbers = self._find_center()
-        if isinstance(found, bounds.Obstacle):
-            _refuse(found, numbers[found.rows])
-        return found
+        center, numbers = self._find_center()
+        if isinstance(center, bounds.Obstacle):
+            _refuse(center, numbers[center.rows])
+        return center
 
     @cached_property
     def _free_rows(self) -> tuple[Array, Array, Array, Ints, Array]:
@@ -662,8 +667,8 @@ class Polytope(Domain):
         rows, limits = _product(self.A, basis), self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)
         is_idle = np.linalg.norm(rows, axis=1) <= DEPENDENT * sizes
-        kept = np.flatnonzero(~is_idle)
-        reach = min(1.0, float(np.abs(limits[kept] / sizes[kept]).max(initial=0.0)))
+        used = np.flatnonzero(~is_idle)
+        reach = min(1.0, float(np.abs(limits[used] / sizes[used]).max(initial=0.0)))
         scale = TOLERANCE * (reach + np.abs(point).max()) * sizes
         for i in np.flatnonzero(is_idle & (limits < -scale)):
             got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
@@ -675,9 +680,9 @@ class Polytope(Domain):
         # A product with 0 does not round: bounds of single fluxes keep their digits.
         noise = EPSILON * (np.count_nonzero(self.A, axis=1) + 1) * terms
         # Steps of a row's size that keep all digits.
-        unit = np.ldexp(1.0, -np.frexp(np.abs(rows[kept]).max(axis=1))[1])
-        rows = rows[kept] * unit[:, None]
-        return rows, limits[kept] * unit, noise[kept] * unit, kept, unit
+        unit = np.ldexp(1.0, -np.frexp(np.abs(rows[used]).max(axis=1))[1])
+        rows = rows[used] * unit[:, None]
+        return rows, limits[used] * unit, noise[used] * unit, used, unit
 
     @cached_property
     def _chebyshev(self) -> Array:

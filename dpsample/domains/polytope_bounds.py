@@ -95,8 +95,8 @@ class Facets(NamedTuple):
         counts = np.count_nonzero(self.matrix, axis=1) + 1
         errors = 2.0**-53 * counts * terms + self.noise
         # Exact sums take long. A far facet has enough digits without.
-        near = np.abs(slack) <= FAR * (errors + 2.0**-53 * np.abs(self.bounds))
-        slack[near] = _slack(self.matrix[near], self.bounds[near], point)
+        is_near = np.abs(slack) <= FAR * (errors + 2.0**-53 * np.abs(self.bounds))
+        slack[is_near] = _slack(self.matrix[is_near], self.bounds[is_near], point)
         return slack / self.sizes, errors / self.sizes
 
     def are_passed(self, point: Array) -> bool:
@@ -165,14 +165,14 @@ def _beside(rows: Rows, columns: Array) -> Rows:
     return wider
 
 
-def _below(rows: Rows, more: Rows) -> Rows:
+def _below(rows: Rows, added: Rows) -> Rows:
     """Append rows to rows, sparse if those are."""
     from scipy import sparse
 
-    if isinstance(rows, np.ndarray) and isinstance(more, np.ndarray):
-        return np.vstack([rows, more])
-    both = [sparse.csr_array(rows), sparse.csr_array(more)]
-    longer: Rows = sparse.vstack(both, format="csr")
+    if isinstance(rows, np.ndarray) and isinstance(added, np.ndarray):
+        return np.vstack([rows, added])
+    parts = [sparse.csr_array(rows), sparse.csr_array(added)]
+    longer: Rows = sparse.vstack(parts, format="csr")
     return longer
 
 
@@ -235,7 +235,7 @@ def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
     """
     step = max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
     rows, dim = chart.with_gain(), chart.rows.shape[1]
-    known = chart.equalities(1)
+    equalities = chart.equalities(1)
     sizes: Any = abs(rows)
     spans = 2.0 * REACH * np.asarray(sizes.sum(axis=1)).ravel()
     limits = np.full((dim + 1, 2), [-REACH, REACH])
@@ -244,17 +244,19 @@ def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
     for _ in range(MAX_ROUNDS):
         low = distances.min()
         rest = (distances - low) / step
-        near = rest <= spans
+        is_near = rest <= spans
         cost = np.append(np.zeros(dim), -1.0)
-        answer = _solve(cost, bounds=limits, A_ub=rows[near], b_ub=rest[near], **known)
+        answer = _solve(
+            cost, bounds=limits, A_ub=rows[is_near], b_ub=rest[is_near], **equalities
+        )
         if answer.x is None:
             break
-        moved = center + step * chart.moved(answer.x[:dim])
-        after, after_errors = facets.distances(moved)
+        candidate = center + step * chart.moved(answer.x[:dim])
+        after, after_errors = facets.distances(candidate)
         has_gained = after.min() > low
         error = max(low + step * answer.x[dim] - after.min(), SOLVER_ERROR * step)
         if has_gained:
-            center, distances, errors = moved, after, after_errors
+            center, distances, errors = candidate, after, after_errors
         if has_gained and np.abs(answer.x).max() >= 0.99 * REACH:
             step = min(10.0 * step, FIRST_UNIT * unit)
         elif error <= max(
@@ -390,11 +392,11 @@ def _equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
     else:  # nothing is known of any row: none may be called an equality
         return rows, np.zeros(count)
     weights = np.ones(count)
-    held = np.ones(count, dtype=bool)
+    is_tight = np.ones(count, dtype=bool)
     if (answer.x[dim:] < 0.5).any():
-        held = answer.x[dim:] < 0.5
+        is_tight = answer.x[dim:] < 0.5
         weights = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
-    return rows[held], weights[held] / facets.sizes[rows[held]]
+    return rows[is_tight], weights[is_tight] / facets.sizes[rows[is_tight]]
 
 
 def _sign(facets: Facets, center: Array, rows: Ints, weights: Array) -> int | None:
@@ -428,10 +430,10 @@ def _combination(matrix: Array, weights: Array) -> list[Fraction] | None:
     pivots: list[int] = []
     for column in np.argsort(-weights, kind="stable").tolist():
         rank = len(pivots)
-        found = [i for i in range(rank, dim) if rows[i][column] != 0]
-        if not found:
+        candidates = [i for i in range(rank, dim) if rows[i][column] != 0]
+        if not candidates:
             continue
-        rows[rank], rows[found[0]] = rows[found[0]], rows[rank]
+        rows[rank], rows[candidates[0]] = rows[candidates[0]], rows[rank]
         top = rows[rank]
         top[:] = [x / top[column] for x in top]
         for i in range(dim):
@@ -463,13 +465,13 @@ def is_bounded(matrix: Array, chart: Chart | None = None) -> bool:
     return _is_spanned(unit)
 
 
-def _is_spanned(rows: Rows, held: "Rows | None" = None) -> bool:
+def _is_spanned(rows: Rows, equalities: "Rows | None" = None) -> bool:
     """Whether a combination is 0 of all rows, at least once, and equalities."""
     level = -np.asarray(rows.sum(axis=0)).ravel()
     cost, signs = np.ones(rows.shape[0]), [(0.0, np.inf)] * rows.shape[0]
-    if held is not None:
-        num_held = held.shape[0]
-        rows, signs = _below(rows, held), signs + [(-np.inf, np.inf)] * num_held
+    if equalities is not None:
+        num_held = equalities.shape[0]
+        rows, signs = _below(rows, equalities), signs + [(-np.inf, np.inf)] * num_held
         cost = np.append(cost, np.zeros(num_held))
     answer = _solve(cost, bounds=signs, A_eq=rows.T, b_eq=level)
     return bool(answer.status == 0)
@@ -560,8 +562,8 @@ def _dual_of_round(frame: RoundFrame, direction: Array) -> Array | None:
     """Dual solution in the coordinates in which the body is round."""
     from scipy.linalg import solve_triangular
 
-    given = np.column_stack([(frame.rows / frame.limits[:, None]).T, direction])
-    round_rows = solve_triangular(frame.factor, given, trans="T").T
+    columns = np.column_stack([(frame.rows / frame.limits[:, None]).T, direction])
+    round_rows = solve_triangular(frame.factor, columns, trans="T").T
     length = float(np.linalg.norm(round_rows[-1]))
     y = _multipliers(round_rows[:-1], np.ones(len(frame.rows)), round_rows[-1] / length)
     return None if y is None else y * length / frame.limits

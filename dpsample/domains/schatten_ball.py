@@ -35,22 +35,23 @@ from dpsample.numerics.vectors import copy_into
 def new_room(body: Body) -> Array:
     """Memory of `norm_and_slope`."""
     dim = len(body.center)
-    room = np.empty(5 * dim + 1)
-    forget_turns(min(body.num_rows, body.num_columns), room[2 * dim :])
-    return room
+    workspace = np.empty(5 * dim + 1)
+    forget_turns(min(body.num_rows, body.num_columns), workspace[2 * dim :])
+    return workspace
 
 
 @kernel
 def norm_and_slope(
-    body: Body, theta: Array, direction: Array, t: float, room: Array
+    body: Body, theta: Array, direction: Array, t: float, workspace: Array
 ) -> tuple[float, float]:
     """Norm at ``theta + t direction`` and a subgradient in t."""
     dim, slope = len(theta), 0.0
-    moved, normal, rest = room[:dim], room[dim : 2 * dim], room[2 * dim :]
+    point, normal = workspace[:dim], workspace[dim : 2 * dim]
+    scratch = workspace[2 * dim :]
     for j in range(dim):
-        moved[j] = theta[j] + t * direction[j]
+        point[j] = theta[j] + t * direction[j]
     rows, columns = body.num_rows, body.num_columns
-    value = schatten_normal(moved, rows, columns, body.p, rest, normal)
+    value = schatten_normal(point, rows, columns, body.p, scratch, normal)
     for j in range(dim):
         slope += normal[j] * direction[j]
     return value, slope
@@ -61,8 +62,8 @@ def schatten_along(body: Body, theta: Array, direction: Array, t: float) -> floa
     """Return the Schatten norm of ``theta + t direction``."""
     if body.p == 2.0:
         return float(distance(theta + t * direction, body.center, 2.0))
-    moved = theta + t * direction
-    if not np.isfinite(moved).all():
+    point = theta + t * direction
+    if not np.isfinite(point).all():
         return np.nan
     return norm_and_slope(body, theta, direction, t, new_room(body))[0]
 
@@ -101,9 +102,9 @@ def schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> flo
     """
     reach = schatten_along(body, theta, direction, 0.0)
     outside = (body.radius + reach) / schatten_along(body, direction, direction, 0.0)
-    room = new_room(body)
+    workspace = new_room(body)
     for _ in range(MAX_STEPS):
-        value, slope = norm_and_slope(body, theta, direction, sign * outside, room)
+        value, slope = norm_and_slope(body, theta, direction, sign * outside, workspace)
         excess = value - body.radius
         if not (excess > 0.0 and sign * slope > 0.0):
             break

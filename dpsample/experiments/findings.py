@@ -1,10 +1,14 @@
-"""Findings of a study: rows, means beside theory, fitted exponents, in words.
+"""Findings of a study: its rows, means compared with theory, and fitted exponents.
 
-A fitted slope is that of the least-squares line through the points (log x, log mean).
-It is a linear function of the log means, so its error is that of the means, by the
-delta method: the interval is about this slope of the true means, whether or not they
-follow a power law. The largest distance from the line says how far they do not. A
-verdict needs the interval that holds for all fits of the study together.
+A study estimates the exponent of a power law by the slope of the least-squares line
+through the points (log x, log mean). The slope is a linear function of the log means,
+so its standard error follows from the errors of the means by the delta method. The
+interval covers the slope of the true means, whether or not these follow a power law.
+The largest distance of a point from the line, `misfit`, shows how far they do not. A
+verdict uses a wider interval, which holds for all fits of the study together.
+
+`results` reads the store of a study. `summary`, `exponents` and `markdown` write
+reports.
 """
 
 import json
@@ -22,9 +26,9 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import Bundle, declaration, load
-from dpsample.experiments.run import StoredRun, declared, opened, store_path
+from dpsample.experiments.run import StoredRun, declared_reasons, open_store, store_path
 from dpsample.experiments.study import (
-    FEWEST,
+    MIN_FIT_POINTS,
     Params,
     Slope,
     Study,
@@ -44,36 +48,36 @@ from dpsample.experiments.summaries import (
 )
 from dpsample.experiments.tasks import Row
 
-DECLARED = "declared.toml"  # beside the studies
-ROUNDING = 1e-6
-# An interval for an exponent of 0 is uninformative if it is wider than this.
-LEAST_EFFECT = 0.25
+# File next to the studies: the first commit of each exclusion.
+DECLARED = "declared.toml"
 
 
 class FittedSlope(NamedTuple):
-    """One fitted exponent; ``params`` are those that are fixed."""
+    """One fitted exponent. ``params`` are the parameters that are fixed."""
 
     slope: Slope
     params: Params
     num_points: int
-    value: float
-    interval: MeanInterval
-    wide: MeanInterval
-    misfit: float
-    expected: float
+    value: float  # the slope
+    interval: MeanInterval  # holds for this fit alone
+    wide: MeanInterval  # holds for all fits of the study together
+    misfit: float  # largest distance of a log mean from the line
+    expected: float  # exponent of the theorem
 
     @property
     def verdict(self) -> str:
-        """The fit beside the theorem, in words.
+        """Comparison of the fit with the theorem.
 
-        The tolerance is no part of an interval: it excuses a fit that is so close, and
-        one is contradicted only beyond both.
+        A fit agrees if the joint interval covers the exponent, or if the slope is
+        within the tolerance. It contradicts the theorem only beyond both.
         """
         slack, low, high = self.slope.tolerance, *self.wide
         if math.isinf(low):
             return "unknown: one replicate"
-        if low - ROUNDING <= self.expected <= high + ROUNDING:
-            effect = max(abs(self.expected), LEAST_EFFECT)
+        rounding = 1e-6
+        if low - rounding <= self.expected <= high + rounding:
+            # An interval for an exponent of 0 is uninformative if wider than 0.25.
+            effect = max(abs(self.expected), 0.25)
             return "uninformative" if high - low > effect else "agrees"
         if abs(self.value - self.expected) <= slack:
             return f"agrees within {slack:g}"
@@ -90,25 +94,25 @@ class FittedSlope(NamedTuple):
 
 
 def fits(study: Study, measured: Sequence[Estimate]) -> list[FittedSlope]:
-    """All fits that have enough cells with positive means."""
-    chosen = [
+    """Return all fits that have enough cells with positive means."""
+    groups = [
         (slope, params, points)
         for slope in study.slopes
         for params, group in _groups(slope, measured)
         if len(points := [point for point in group if 0.0 < point.mean < math.inf])
-        >= FEWEST
+        >= MIN_FIT_POINTS
     ]
-    levels = (study.confidence, joint_confidence(len(chosen)))
+    levels = (study.confidence, joint_confidence(len(groups)))
     return [
         _fit(slope, params, points, levels, is_paired=slope.x in study.paired)
-        for slope, params, points in chosen
+        for slope, params, points in groups
     ]
 
 
 def _groups(
     slope: Slope, measured: Sequence[Estimate]
 ) -> list[tuple[Params, list[Estimate]]]:
-    """Estimates that differ in the slope's parameter only."""
+    """Return groups of estimates that differ only in the parameter of the slope."""
     groups: dict[str, tuple[Params, list[Estimate]]] = {}
     for estimate in measured:
         params = fixed_of(slope, estimate.params)
@@ -126,6 +130,7 @@ def _fit(
     *,
     is_paired: bool,
 ) -> FittedSlope:
+    """Fit a line to the log means; ``levels`` are the two confidences."""
     x = np.log([float(point.params[slope.x]) for point in points])
     means = np.array([point.mean for point in points])
     weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
@@ -147,7 +152,7 @@ def _fit(
 def _interval(
     points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
-    """Student's interval with the degrees of freedom of Welch and Satterthwaite."""
+    """Return Student's interval, with Welch and Satterthwaite's degrees of freedom."""
     errors = np.array([point.standard_error / point.mean for point in points])
     parts = (weights * errors) ** 2
     total = float(parts.sum())
@@ -161,9 +166,10 @@ def _interval(
 def _paired_interval(
     points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
-    """Student's interval where replicates of all points share their seeds.
+    """Return Student's interval if replicates of all points share their seeds.
 
-    Of other replicates the errors add up at worst, whatever they share.
+    Each replicate then has a slope of its own, up to the linearization. If the points
+    have different replicates, their errors are added up, which is the worst case.
     """
     number = min(len(point.values) for point in points)
     if len({point.replicates for point in points}) == 1 < number:
@@ -177,7 +183,7 @@ def _paired_interval(
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Everything that is known of a study."""
+    """All results of a study, compared with its theory."""
 
     study: Study
     quick: bool
@@ -185,27 +191,27 @@ class Results:
     runs: Sequence[StoredRun]
     lines: Sequence[TheoryComparison]
     fits: Sequence[FittedSlope]
-    changed: Sequence[str]  # what decides numbers and is not as in the runs
-    declared_in: Mapping[str, str]  # first commit of an exclusion's reason
+    changed: Sequence[str]  # parts of the configuration that differ from the runs'
+    declared_in: Mapping[str, str]  # first commit of the reason of each exclusion
 
     @property
     def counts(self) -> Counter[str]:
-        """How often there is each verdict."""
+        """Number of comparisons with each verdict."""
         return Counter(line.verdict for line in self.lines if line.verdict)
 
     @property
     def num_rows(self) -> int:
-        """Declared replicates that there are."""
+        """Number of declared replicates that are in the store."""
         return sum(row.replicate < self._wanted.get(row.key, 0) for row in self.rows)
 
     @property
     def num_others(self) -> int:
-        """Replicates of cells that are not declared here, with what is installed."""
+        """Number of replicates in the store whose cells are not declared here."""
         return sum(row.key not in self._wanted for row in self.rows)
 
     @property
     def num_wanted(self) -> int:
-        """Replicates that a complete run has."""
+        """Number of replicates of a complete run."""
         return sum(self._wanted.values())
 
     @cached_property
@@ -215,11 +221,12 @@ class Results:
         return {cell.key: number(cell) for cell in cells}
 
     def mean(self, metric: str, **params: object) -> float:
-        """Mean of the one declared cell with these parameters; NaN without replicates.
+        """Return the mean of the declared cell with these parameters.
 
-        A parameter may be left out where all cells with the others agree.
+        It is NaN without replicates. A parameter may be left out if all cells with the
+        other ones have the same mean.
         """
-        check.one_of([own.name for own in self.study.metrics], metric=metric)
+        check.one_of([declared.name for declared in self.study.metrics], metric=metric)
         cells = [
             cell.key
             for cell in self.study.cells(quick=self.quick)
@@ -242,12 +249,12 @@ class Results:
         return [line for line in self.lines if line.is_refuted]
 
 
-def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
+def results(bundle: Bundle, output: Path, *, quick: bool = False) -> Results:
     """Read the rows of a study and compare them with its theory."""
-    study = load(given)
-    with opened(store_path(study.name, output, quick=quick)) as store:
+    study = load(bundle)
+    with open_store(store_path(study.name, output, quick=quick)) as store:
         rows, runs, sources = store.rows(), store.runs(), store.sources()
-    measured, own = estimates(study, rows, quick=quick), declaration(given, study)
+    measured, current = estimates(study, rows, quick=quick), declaration(bundle, study)
     return Results(
         study=study,
         quick=quick,
@@ -257,26 +264,26 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
         fits=fits(study, measured),
         changed=[
             name
-            for name, text in own.items()
+            for name, text in current.items()
             if any(run.configuration.get(name) != text for run in runs)
         ],
-        declared_in=_declared_in(given),
+        declared_in=_declared_in(bundle),
     )
 
 
-def _declared_in(given: Bundle) -> dict[str, str]:
-    """Read the commits of the study's exclusions from the file beside it."""
-    path = Path(given.sources[-1].path).with_name(DECLARED)
+def _declared_in(bundle: Bundle) -> dict[str, str]:
+    """Read the commits of the study's exclusions from the file next to it."""
+    path = Path(bundle.sources[-1].path).with_name(DECLARED)
     if not path.is_file():
         return {}
     try:
-        known: Any = tomllib.loads(path.read_text("utf-8")).get(given.study, {})
+        commits: Any = tomllib.loads(path.read_text("utf-8")).get(bundle.study, {})
     except ValueError as error:
         check.fail("exclusions", f"readable in {path}", f"{error}")
-    texts = known.values() if isinstance(known, dict) else (None,)
+    texts = commits.values() if isinstance(commits, dict) else (None,)
     if not all(isinstance(text, str) for text in texts):
-        check.fail("exclusions", f"a table of texts in {path}", repr(known))
-    return dict(known)
+        check.fail("exclusions", f"a table of texts in {path}", repr(commits))
+    return dict(commits)
 
 
 def _reasons(
@@ -286,14 +293,17 @@ def _reasons(
     *,
     quick: bool,
 ) -> dict[str, dict[str, str]]:
-    """Reasons by cell and metric; what a cell's run did not declare is marked."""
-    every = declared(study, quick=quick)
-    for key, reasons in every.items():
-        own = [run for run in runs if run.number in sources.get(key, ())]
+    """Return reasons by cell and metric, marked if a run did not declare them."""
+    reasons_by_cell = declared_reasons(study, quick=quick)
+    for key, reasons in reasons_by_cell.items():
+        sources_of_cell = [run for run in runs if run.number in sources.get(key, ())]
         for metric, reason in reasons.items():
-            if any(run.declared.get(key, {}).get(metric) != reason for run in own):
+            if any(
+                run.declared.get(key, {}).get(metric) != reason
+                for run in sources_of_cell
+            ):
                 reasons[metric] = f"{reason} (DECLARED AFTER THE RUN)"
-    return every
+    return reasons_by_cell
 
 
 HEAD = (
@@ -308,22 +318,24 @@ TableRow = list[object]
 
 
 def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
-    """Head and rows of the table of all comparisons, numbers in full."""
+    """Return the table of all comparisons: its head, and rows with all digits."""
     names = parameters(lines)
     rows: list[TableRow] = [[*names, *HEAD]]
     for line in lines:
-        own, given = line.estimate, line.reference
+        estimate, reference = line.estimate, line.reference
         rows.append(
             [
-                *(own.params.get(name, "") for name in names),
-                own.metric.name,
-                len(own.values),
-                own.mean,
-                *own.interval,
+                *(estimate.params.get(name, "") for name in names),
+                estimate.metric.name,
+                len(estimate.values),
+                estimate.mean,
+                *estimate.interval,
                 "" if math.isnan(line.baseline) else line.baseline,
-                given,
-                line.value if given else "",
-                own.metric.tolerance if own.metric.tolerance > METRIC_ROUNDING else "",
+                reference,
+                line.value if reference else "",
+                estimate.metric.tolerance
+                if estimate.metric.tolerance > METRIC_ROUNDING
+                else "",
                 line.verdict,
                 line.reason,
             ]
@@ -332,12 +344,12 @@ def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
 
 
 def parameters(lines: Sequence[TheoryComparison]) -> list[str]:
-    """Names of the parameters, in the order of the declaration."""
+    """Return the names of the parameters, in the order of the declaration."""
     return list(dict.fromkeys(name for line in lines for name in line.estimate.params))
 
 
 def slope_table(fitted: Sequence[FittedSlope]) -> list[TableRow]:
-    """Head and rows of the table of fitted exponents."""
+    """Return the table of fitted exponents: its head, and rows with all digits."""
     rows: list[TableRow] = [list(SLOPE_HEAD)]
     for fit in fitted:
         slope = fit.slope
@@ -361,17 +373,19 @@ def slope_table(fitted: Sequence[FittedSlope]) -> list[TableRow]:
 
 
 def text_of(params: Params) -> str:
-    """Parameters as text."""
-    return ", ".join(f"{name} = {shown(value)}" for name, value in params.items())
+    """Return parameters as text."""
+    return ", ".join(
+        f"{name} = {format_value(value)}" for name, value in params.items()
+    )
 
 
-def shown(value: object) -> str:
-    """Show four digits of a number, and other values as they are."""
+def format_value(value: object) -> str:
+    """Return a number with four digits, and any other value as it is."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def summary(outcome: Results) -> list[str]:
-    """Return the outcome in words."""
+    """Return the outcome as lines of text."""
     done = f"{outcome.num_rows} of {outcome.num_wanted} replicates"
     lines = [f"{outcome.study.title}: {done}"]
     if outcome.changed:
@@ -383,29 +397,34 @@ def summary(outcome: Results) -> list[str]:
     counts = ", ".join(f"{number} {word}" for word, number in outcome.counts.items())
     lines.append(f"means beside theory: {counts or 'no reference'}")
     for line in outcome.refuted:
-        own = line.estimate
+        estimate = line.estimate
         lines.append(
-            f"CONTRADICTION at {text_of(own.params)}: {own.metric.name} ="
-            f" {shown(own.mean)}, {line.verdict}: {line.reference} {shown(line.value)}"
+            f"CONTRADICTION at {text_of(estimate.params)}: {estimate.metric.name} ="
+            f" {format_value(estimate.mean)}, {line.verdict}:"
+            f" {line.reference} {format_value(line.value)}"
         )
     return lines
 
 
 def _partial(outcome: Results) -> Iterator[str]:
-    """Say where a mean is one of those replicates only that have the metric."""
-    wanted = outcome._wanted
-    numbers = Counter(r.key for r in outcome.rows if r.replicate < wanted.get(r.key, 0))
-    every = (line.estimate for line in outcome.lines)
-    for own in {(own.key, own.metric.name): own for own in every}.values():
-        if len(own.values) < numbers[own.key]:
+    """Yield a line for each mean for which some replicates left out the metric."""
+    expected_counts = outcome._wanted
+    numbers = Counter(
+        r.key for r in outcome.rows if r.replicate < expected_counts.get(r.key, 0)
+    )
+    all_estimates = (line.estimate for line in outcome.lines)
+    for estimate in {
+        (estimate.key, estimate.metric.name): estimate for estimate in all_estimates
+    }.values():
+        if len(estimate.values) < numbers[estimate.key]:
             yield (
-                f"at {text_of(own.params)} {own.metric.name} is of {len(own.values)}"
-                " replicates only: the others left it out"
+                f"at {text_of(estimate.params)} {estimate.metric.name} is of"
+                f" {len(estimate.values)} replicates only: the others left it out"
             )
 
 
 def exponents(outcome: Results) -> list[str]:
-    """Return the fitted slopes in words."""
+    """Return the fitted slopes as lines of text."""
     lines = []
     for fit in outcome.fits:
         low, high = fit.interval
@@ -418,7 +437,7 @@ def exponents(outcome: Results) -> list[str]:
 
 
 def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
-    """Lines of the page."""
+    """Yield the lines of the page in Markdown."""
     study = outcome.study
     yield f"# {study.title}"
     yield f"\n{study.question}"
@@ -431,9 +450,9 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     command = f"dpsample study run {study.name} --report" + " --quick" * outcome.quick
     yield f"\nRegenerated by `{command}`."
     if outcome.runs:
-        own = json.dumps(outcome.runs[0].configuration)
+        configuration = json.dumps(outcome.runs[0].configuration)
         seconds = sum(row.seconds for row in outcome.rows)
-        yield f"\nCells took {seconds:.4g} s of work. Configuration: `{own}`."
+        yield f"\nCells took {seconds:.4g} s of work. Configuration: `{configuration}`."
     for picture in pictures:
         yield f"\n![{study.title}]({picture})"
     if outcome.fits:
@@ -454,7 +473,7 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
 
 
 def exclusions(outcome: Results) -> Iterator[TableRow]:
-    """Rows of the table of declared exclusions."""
+    """Yield the head and the rows of the table of declared exclusions."""
     yield ["reason", "metrics", "cells", "declared in"]
     cells = outcome.study.cells(quick=outcome.quick)
     for entry in outcome.study.inapplicable:
@@ -467,14 +486,15 @@ def exclusions(outcome: Results) -> Iterator[TableRow]:
 
 
 def _together(number: int, name: str) -> str:
+    """Return a sentence on the probability of false alarms in a whole study."""
     level = f"{100.0 * FALSE_ALARM:g} %"
     true = f"A true one of the {number} {name} is called false with at most {level}"
     return f"{true}, where means are normal: skewed values need many replicates."
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Table of Markdown; columns without any entry are left out."""
-    head, *body = [[shown(cell) for cell in row] for row in rows]
+    """Yield the lines of a table in Markdown, without its empty columns."""
+    head, *body = [[format_value(cell) for cell in row] for row in rows]
     used = [j for j in range(len(head)) if any(row[j] for row in body)]
     for row in (head, ["---"] * len(head), *body):
         cells = (row[j].replace("|", "\\|") for j in used)

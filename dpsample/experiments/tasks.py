@@ -1,4 +1,8 @@
-"""Tasks: some replicates of one cell, and the ways to run them."""
+"""Tasks and backends: how the replicates of a study are computed.
+
+A task is a block of replicates of one cell. A `Backend` runs tasks in this process, in
+threads, in processes or on a Dask cluster, with the same results.
+"""
 
 import math
 import os
@@ -30,15 +34,14 @@ from dpsample.experiments.configuration import (
     Configuration,
     StudyData,
     check_environment,
+    import_extra,
     load,
-    required,
 )
 from dpsample.experiments.study import Params, Study, key_of, seeds_of
 
 Kind = Literal["threads", "processes"]
-# Tasks that are sent for each worker, so that none is ever idle.
-AHEAD = 2
-POLL_SECONDS, PARENT_POLL_SECONDS = 0.2, 1.0
+# Number of tasks that are sent ahead for each worker, so that none is ever idle.
+TASKS_AHEAD = 2
 LOST = (
     "workers or their scheduler ended ({}), for want of memory perhaps; finished rows"
     " are stored: go on with --resume, and with fewer jobs if it happens again"
@@ -46,11 +49,11 @@ LOST = (
 
 
 class CellError(RuntimeError):
-    """A cell failed: a bug of the study, whose traceback is above."""
+    """A cell raised an error, which is a bug of the study."""
 
 
 class Setting(NamedTuple):
-    """What all tasks of a run share."""
+    """Data that all tasks of a run share."""
 
     bundle: Bundle
     environment: Configuration
@@ -58,14 +61,14 @@ class Setting(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Replicates of one cell."""
+    """A block of replicates of one cell."""
 
     params: Params
     replicates: tuple[int, ...]
 
 
 class Row(NamedTuple):
-    """What one replicate measured; a block's time is shared out evenly."""
+    """Result of one replicate. The time of a block is divided evenly."""
 
     key: str
     replicate: int
@@ -77,19 +80,19 @@ Keep = Callable[[list[Row]], None]
 
 
 def run(setting: Setting, task: Task) -> list[Row]:
-    """Compute the rows of a task; an error says in which cell it happened."""
+    """Compute the rows of a task; an error names its cell."""
     check_environment(setting.environment)
     study = load(setting.bundle)
     _limit_worker()
     seeds = seeds_of(
         study.name, task.params, task.replicates, root=study.seed, paired=study.paired
     )
-    more: tuple[StudyData, ...] = ()
+    data: tuple[StudyData, ...] = ()
     if study.data:
-        more = (StudyData(setting.bundle, study, setting.digests),)
+        data = (StudyData(setting.bundle, study, setting.digests),)
     begin = time.perf_counter()
     try:
-        values = _measure(study, task.params, seeds, more)
+        values = _measure(study, task.params, seeds, data)
     except Exception as error:
         first, last = task.replicates[0], task.replicates[-1]
         raise CellError(
@@ -99,19 +102,19 @@ def run(setting: Setting, task: Task) -> list[Row]:
     seconds = (time.perf_counter() - begin) / len(seeds)
     key = key_of(task.params)
     return [
-        Row(key, replicate, seconds, own)
-        for replicate, own in zip(task.replicates, values, strict=True)
+        Row(key, replicate, seconds, row_values)
+        for replicate, row_values in zip(task.replicates, values, strict=True)
     ]
 
 
 def one_blas_thread() -> threadpool_limits:
-    """Limit BLAS until the block that this opens is left: threads change last bits."""
+    """Limit BLAS to one thread during a block, because threads change last digits."""
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
 
     return threadpool_limits(1, "blas")
 
 
-# For good in a worker; a run sets its own process back.
+# In a worker the limit stays for good. In the main process the block of a run ends it.
 _limit_worker = cache(one_blas_thread)
 
 
@@ -119,14 +122,14 @@ def _measure(
     study: Study,
     params: Params,
     seeds: list[np.random.SeedSequence],
-    more: tuple[StudyData, ...],
+    data: tuple[StudyData, ...],
 ) -> list[dict[str, float]]:
-    """Values of each replicate; a cell gets its own copy of the parameters."""
+    """Return the values of each replicate. A cell gets a copy of the parameters."""
     if study.cell is not None:
-        rows = [study.cell(dict(params), seed, *more) for seed in seeds]
+        rows = [study.cell(dict(params), seed, *data) for seed in seeds]
         return [_numbers(study, row) for row in rows]
     assert study.batch is not None
-    columns = study.batch(dict(params), seeds, *more)
+    columns = study.batch(dict(params), seeds, *data)
     check.instance(Mapping, batch=columns)
     for name, column in columns.items():
         if np.shape(column) != (len(seeds),):
@@ -138,13 +141,17 @@ def _measure(
     ]
 
 
-def _numbers(study: Study, given: Mapping[str, float]) -> dict[str, float]:
-    """Values of declared metrics as floats, in the order declared."""
-    check.instance(Mapping, cell=given)
-    known = [metric.name for metric in study.metrics]
-    for name in given:
-        check.one_of(known, metric=name, remedy="Declare it in metrics.")
-    values = {name: float(given[name]) for name in known if name in given}
+def _numbers(study: Study, values_of_cell: Mapping[str, float]) -> dict[str, float]:
+    """Return the values of declared metrics as floats, in the declared order."""
+    check.instance(Mapping, cell=values_of_cell)
+    metric_names = [metric.name for metric in study.metrics]
+    for name in values_of_cell:
+        check.one_of(metric_names, metric=name, remedy="Declare it in metrics.")
+    values = {
+        name: float(values_of_cell[name])
+        for name in metric_names
+        if name in values_of_cell
+    }
     for name, value in values.items():
         if math.isnan(value):
             remedy = "Leave out what has no meaning in this cell."
@@ -154,13 +161,13 @@ def _numbers(study: Study, given: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """Where tasks run. Nothing here can change a number.
+    """Where tasks run. No option can change a result.
 
     Kernels release the interpreter lock, so threads are enough unless a cell is mostly
-    Python; starting a process takes seconds.
+    Python. Starting a process takes seconds.
     """
 
-    jobs: int = 1  # threads or processes; a cluster uses what it has
+    jobs: int = 1  # number of threads or processes. A cluster has its own
     kind: Kind = "threads"
     dask: str | None = None  # address of a Dask scheduler
 
@@ -170,15 +177,15 @@ class Backend:
         check.one_of(("threads", "processes"), kind=self.kind)
 
     def __str__(self) -> str:
-        """Words for the store."""
+        """Return a description for the store."""
         if self.dask is not None:
             return f"dask {self.dask}"
         return "serial" if self.jobs == 1 else f"{self.jobs} {self.kind}"
 
     def run(self, setting: Setting, todo: Iterable[Task], keep: Keep) -> None:
-        """Run all tasks; ``keep`` gets the rows of each when it is done.
+        """Run all tasks, and pass the rows of each to ``keep`` when it is done.
 
-        After an error or Ctrl-C it still gets those of the tasks that are finished.
+        After an error or Ctrl-C this includes the tasks that have finished until then.
         """
         waiting = iter(todo)
         if self.dask is not None:
@@ -188,32 +195,34 @@ class Backend:
             for task in waiting:
                 keep(run(setting, task))
         elif self.kind == "threads":
-            # Threads cannot be stopped: what they are at is waited for, and kept.
+            # Threads cannot be stopped, so their tasks are waited for and kept.
             with ThreadPoolExecutor(self.jobs) as threads:
                 call = partial(run, setting)
                 _drive(threads, self._ahead, call, waiting, keep, waits=True)
         else:
-            for task in islice(waiting, 1):  # compiles here what processes then load
+            # The first task compiles the functions that the processes then load.
+            for task in islice(waiting, 1):
                 keep(run(setting, task))
             with self._processes() as processes:
                 call = partial(run, setting)
                 _drive(processes, self._ahead, call, waiting, keep)
 
     def _ahead(self) -> int:
-        return AHEAD * self.jobs
+        return TASKS_AHEAD * self.jobs
 
     @contextmanager
     def _processes(self) -> Iterator[Executor]:
-        loky = required("joblib.externals.loky", "studies")
+        loky = import_extra("joblib.externals.loky", "studies")
         others = set(active_children())
-        # From the first moment on: those who wait for work end with their parent, too.
+        # Workers watch their parent from the beginning, so that a worker that waits for
+        # work ends with it.
         executor = loky.ProcessPoolExecutor(
             self.jobs, initializer=_leave_with, initargs=(os.getpid(),)
         )
         try:
             yield executor
         except BaseException:
-            # The executor can do it, too, but not where tasks wait or are cancelled.
+            # The executor does not terminate them while tasks wait or are cancelled.
             for process in set(active_children()) - others:
                 process.terminate()
             raise
@@ -222,14 +231,14 @@ class Backend:
 
     @contextmanager
     def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
-        distributed = required("distributed", "distributed")
+        distributed = import_extra("distributed", "distributed")
         with distributed.Client(self.dask, set_as_default=False) as client:
-            try:  # workers come and go
+            try:  # the number of workers may change
                 yield (
                     client.get_executor(),
-                    lambda: AHEAD * max(1, sum(client.ncores().values())),
+                    lambda: TASKS_AHEAD * max(1, sum(client.ncores().values())),
                 )
-            except distributed.KilledWorker as error:  # four, by one task
+            except distributed.KilledWorker as error:  # one task ended four workers
                 raise OSError(LOST.format("KilledWorker")) from error
 
 
@@ -242,6 +251,11 @@ def _drive(
     *,
     waits: bool = False,
 ) -> None:
+    """Run tasks by an executor, with at most ``ahead()`` of them submitted at a time.
+
+    After an error, tasks that have not begun are cancelled. Running ones are waited for
+    if ``waits``, and the rows of all that have finished are kept.
+    """
     pending: set[Future[list[Row]]] = set()
     done: SimpleQueue[Future[list[Row]]] = SimpleQueue()
     try:
@@ -253,10 +267,11 @@ def _drive(
                     future.add_done_callback(done.put)
             if not pending:
                 return
-            # A wait without end is deaf to a signal that another thread received, and
-            # in one by `threading`, as for futures, Ctrl-C can be a RuntimeError.
+            # A wait without a timeout would not react to a signal that another thread
+            # received. In a wait for futures, which uses `threading`, Ctrl-C can become
+            # a RuntimeError.
             try:
-                future = done.get(timeout=POLL_SECONDS)
+                future = done.get(timeout=0.2)  # seconds
             except Empty:
                 continue
             keep(future.result())
@@ -268,18 +283,18 @@ def _drive(
         for future in running:
             if future.done() and future.exception() is None:
                 keep(future.result())
-        # Tasks are cancelled above and by a Dask client that lost its scheduler.
+        # Besides the lines above, a Dask client that lost its scheduler cancels tasks.
         if isinstance(error, CancelledError | BrokenExecutor):
             raise OSError(LOST.format(type(error).__name__)) from error
         raise
 
 
 def _leave_with(parent: int) -> None:
-    """End this process soon after its parent, which may be killed."""
+    """End this process soon after its parent, even if that is killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(PARENT_POLL_SECONDS)
+            time.sleep(1.0)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

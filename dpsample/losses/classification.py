@@ -93,11 +93,11 @@ class Logistic(Loss):
         """Return 1 / (2 + 2 cosh u) at the farthest and nearest margin from 0."""
         del response
         if lower is upper:
-            there = _logistic_curvature(lower)
-            return there, there
-        far = np.maximum(np.abs(lower), np.abs(upper))
-        near = np.maximum(0.0, np.maximum(lower, -upper))
-        return _logistic_curvature(far), _logistic_curvature(near)
+            curvature = _logistic_curvature(lower)
+            return curvature, curvature
+        farthest = np.maximum(np.abs(lower), np.abs(upper))
+        nearest = np.maximum(0.0, np.maximum(lower, -upper))
+        return _logistic_curvature(farthest), _logistic_curvature(nearest)
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class CappedLogistic(Loss):
     @property
     def params(self) -> Array:
         """The cap, the margin y u where the tangent ends, and the loss there."""
-        there = -math.log1p(-self.cap)
-        return np.array([self.cap, -math.log(self.cap) - there, there])
+        loss_at_end = -math.log1p(-self.cap)
+        return np.array([self.cap, -math.log(self.cap) - loss_at_end, loss_at_end])
 
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
@@ -166,11 +166,11 @@ class CappedLogistic(Loss):
         z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
         end = float(self.params[1])
         slack = ROUNDING * (1.0 + abs(end))
-        far = np.maximum(np.abs(z_low), np.abs(z_high))
-        near = np.maximum(0.0, np.maximum(np.maximum(z_low, end), -z_high))
+        farthest = np.maximum(np.abs(z_low), np.abs(z_high))
+        nearest = np.maximum(0.0, np.maximum(np.maximum(z_low, end), -z_high))
         inside, meets = z_low > end + slack, z_high >= end - slack
-        most = np.where(meets, _logistic_curvature(near), 0.0)
-        return np.where(inside, _logistic_curvature(far), 0.0), most
+        largest = np.where(meets, _logistic_curvature(nearest), 0.0)
+        return np.where(inside, _logistic_curvature(farthest), 0.0), largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,9 +216,10 @@ class CalibratedLogistic(Loss):
         """Return half of exp(-z) on the part that is not linear."""
         z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
         with np.errstate(under="ignore"):
-            far, near = (0.5 * np.exp(-np.maximum(z, 0.0)) for z in (z_high, z_low))
+            lowest = 0.5 * np.exp(-np.maximum(z_high, 0.0))
+            highest = 0.5 * np.exp(-np.maximum(z_low, 0.0))
         inside, meets = z_low > ROUNDING, z_high >= -ROUNDING
-        return np.where(inside, far, 0.0), np.where(meets, near, 0.0)
+        return np.where(inside, lowest, 0.0), np.where(meets, highest, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,8 +157,8 @@ class Custom(Declared):
         """Compare at each record's own margins, up to ``reaches``, and response."""
         if self.functions is not None and not self.is_compared:
             scale = self._scale(margin_bound, response_bound)
-            known = None if response_bound == np.inf else scale
-            compare_records(self, reaches, response, known, first)
+            known_scale = None if response_bound == np.inf else scale
+            compare_records(self, reaches, response, known_scale, first)
 
     def _scale(self, margin_bound: float, response_bound: float | None) -> Scale:
         key = (margin_bound, response_bound)
@@ -355,8 +355,8 @@ def compare_records(
             _judge(loss, _see(loss, margins, y, limits), limits, scale)
         else:
             seen = _evaluated(loss, margins, y, limits)
-            known = np.where(np.isfinite(seen.slopes), seen.slopes, 0.0)
-            _judge_slopes(loss, seen._replace(slopes=known), limits)
+            finite_slopes = np.where(np.isfinite(seen.slopes), seen.slopes, 0.0)
+            _judge_slopes(loss, seen._replace(slopes=finite_slopes), limits)
 
 
 def _remedy(loss: Declared, margin_bound: float, response_bound: float | None) -> str:
@@ -470,13 +470,15 @@ def _judge_convexity(seen: Seen, limits: Limits, scale: Scale) -> None:
 def _judge_curvature(loss: Declared, seen: Seen, limits: Limits, slack: float) -> None:
     """Fail if the slope grows faster or slower than is declared."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
-    lower, upper, more = loss.lower_curvature, loss.upper_curvature, 1.0 + 1e-9
+    lower, upper, widened = loss.lower_curvature, loss.upper_curvature, 1.0 + 1e-9
     rounding = 1e-15 * float(np.abs(seen.margins).max())  # of the products below
-    slow = _falls(seen.slopes - lower / more * seen.margins) > slack + rounding * lower
+    slow = (
+        _falls(seen.slopes - lower / widened * seen.margins) > slack + rounding * lower
+    )
     with np.errstate(all="ignore"):  # infinity times no width
-        fast = growth > upper * width * more + slack
+        fast = growth > upper * width * widened + slack
     if upper < np.inf:
-        excess = seen.slopes - upper * more * seen.margins
+        excess = seen.slopes - upper * widened * seen.margins
         fast |= _falls(-excess) > slack + rounding * upper
     for name, declared, words, bad in (
         ("upper_curvature", upper, "at least", fast),

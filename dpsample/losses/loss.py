@@ -79,8 +79,8 @@ def compile_pieces(
     def record(params: Array, margin: float, response: float, out: Array) -> None:
         out[0], out[1] = scalar(params, margin, response)
 
-    made = kernel(counts_references=False) if decorator is None else decorator
-    return made(value), made(slope), made(record)
+    compile_one = kernel(counts_references=False) if decorator is None else decorator
+    return compile_one(value), compile_one(slope), compile_one(record)
 
 
 ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
@@ -97,28 +97,28 @@ def lower_to_ends(
     ends: Array,
     value_there: Array,
     slope_there: Array,
-    found: Array,
+    quotients: Array,
 ) -> None:
     """Lower found to the quotients at the ends, less their rounding errors.
 
     Those of slopes, or of losses above their tangents; where an end is the margin there
     is none.
     """
-    for i in range(found.shape[0]):
+    for i in range(quotients.shape[0]):
         t = ends[i] - margins[i]
-        if t == 0.0 or found[i] != found[i]:
+        if t == 0.0 or quotients[i] != quotients[i]:
             continue
         if order == 1:
-            least = (slope_there[i] - slope[i]) / t
+            quotient = (slope_there[i] - slope[i]) / t
             size = (abs(slope_there[i]) + abs(slope[i])) / abs(t)
         else:
             tangent = slope[i] * t
-            least = 2.0 * (value_there[i] - value[i] - tangent) / t**2
+            quotient = 2.0 * (value_there[i] - value[i] - tangent) / t**2
             size = abs(value_there[i]) + abs(value[i]) + abs(tangent)
             size = 2.0 * size / t**2
-        least -= ROUNDING * size
-        if not least >= found[i]:
-            found[i] = least
+        quotient -= ROUNDING * size
+        if not quotient >= quotients[i]:
+            quotients[i] = quotient
 
 
 def together(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
@@ -127,7 +127,7 @@ def together(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
     try:
         return list(np.broadcast_arrays(*arrays))
     except ValueError:
-        shapes = ", ".join(str(each.shape) for each in arrays)
+        shapes = ", ".join(str(array.shape) for array in arrays)
         check.fail(" and ".join(values), "of shapes that fit", f"shapes {shapes}")
 
 
@@ -225,7 +225,7 @@ class Loss:
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)
 
-    def _at(self, margins: Array, response: Array) -> tuple[Array, Array]:
+    def _evaluate_flat(self, margins: Array, response: Array) -> tuple[Array, Array]:
         """Losses and slopes at as many margins as responses, which are not checked."""
         values, slopes, out = margins.copy(), np.empty_like(margins), np.full(1, np.nan)
         self.pieces[1](self.params, values, response, slopes, out)
@@ -287,10 +287,10 @@ class Loss:
         u is each record's margin, in its interval. At least the bound of `curvature`,
         for secants average phi''.
         """
-        least, _ = self.curvature(lower, upper, response)
+        lower_bounds, _ = self.curvature(lower, upper, response)
         if not self.has_unimodal_curvature:
-            return least
-        return self._least_at_ends(1, least, margins, lower, upper, response)
+            return lower_bounds
+        return self._least_at_ends(1, lower_bounds, margins, lower, upper, response)
 
     def bregman_curvature(
         self, margins: Array, lower: Array, upper: Array, response: Array
@@ -303,13 +303,13 @@ class Loss:
         """
         if not self.has_unimodal_curvature:
             return self.secant_curvature(margins, lower, upper, response)
-        least, _ = self.curvature(lower, upper, response)
-        return self._least_at_ends(2, least, margins, lower, upper, response)
+        lower_bounds, _ = self.curvature(lower, upper, response)
+        return self._least_at_ends(2, lower_bounds, margins, lower, upper, response)
 
     def _least_at_ends(
         self,
         order: int,
-        least: Array,
+        lower_bounds: Array,
         margins: Array,
         lower: Array,
         upper: Array,
@@ -321,12 +321,12 @@ class Loss:
         with weights 1 and v - w: they have no least value strictly between. Below
         ``least`` rounding errors have won.
         """
-        found = np.array(self.curvature(margins, margins, response)[0])
-        here = self._at(margins, response)
+        quotients = np.array(self.curvature(margins, margins, response)[0])
+        at_margins = self._evaluate_flat(margins, response)
         for ends in (lower, upper):
-            there = self._at(ends, response)
-            lower_to_ends(order, margins, *here, ends, *there, found)
-        return np.asarray(np.fmax(least, found))  # NaN at an end at infinity
+            at_ends = self._evaluate_flat(ends, response)
+            lower_to_ends(order, margins, *at_margins, ends, *at_ends, quotients)
+        return np.asarray(np.fmax(lower_bounds, quotients))  # NaN at an end at infinity
 
     def third_derivative_bound(
         self, margin_bound: float, response_bound: float
@@ -340,10 +340,10 @@ class Loss:
         arrays = together(margins=margins, response=response, step=step)
         if (arrays[2] < 0.0).any():
             check.fail("step", ">= 0", float(arrays[2].min()))
-        largest = max(float(np.abs(each).max(initial=0.0)) for each in arrays)
+        largest = max(float(np.abs(array).max(initial=0.0)) for array in arrays)
         if largest > LARGEST:
-            what = "margins, response and step"
-            check.fail(what, f"at most {LARGEST:g} in absolute value", largest)
+            names = "margins, response and step"
+            check.fail(names, f"at most {LARGEST:g} in absolute value", largest)
         with np.errstate(under="ignore"):
             return np.asarray(self._prox(*arrays))
 

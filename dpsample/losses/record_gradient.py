@@ -123,8 +123,8 @@ def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer]:
 
 def _compiled(name: str, function: Piece, signature: Signature) -> Piece:
     if not (is_jitted(function) or inspect.isfunction(function)):
-        wanted = "a Python or Numba function of (row, response, theta, out)"
-        check.fail(name, wanted, function)
+        condition = "a Python or Numba function of (row, response, theta, out)"
+        check.fail(name, condition, function)
     refuse_print(name, function)
     compiled = function if is_jitted(function) else kernel(function, cached=False)
     try:
@@ -150,7 +150,7 @@ def record_gradient(
     Clipping the gradients of a loss of the margin gives the gradients of another convex
     loss, on which output and objective perturbation rest. For other losses, convex or
     not, this is false: one record can move the end of clipped gradient descent by far
-    more than the step sizes suggest (`dpsample.audits.clipping_instance`). What
+    more than the step sizes suggest (`dpsample.papers.clipping_instance`). What
     survives is noise in every step, and `dps.minimize` accepts nothing else.
 
     Parameters

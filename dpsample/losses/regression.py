@@ -95,12 +95,12 @@ class Quantile(_Kinked):
         """Move the residual towards 0 by level or 1 - level steps."""
         residual = y - u
         high, low = c * self.level, c * (1.0 - self.level)
-        moved = np.where(
+        shrunk = np.where(
             residual > high,
             residual - high,
             np.where(residual < -low, residual + low, 0.0),
         )
-        return np.asarray(y - moved)
+        return np.asarray(y - shrunk)
 
 
 @dataclass(frozen=True)
@@ -227,10 +227,10 @@ class PowerFour(Loss):
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 12 e^2 at the smallest and the largest residual."""
         low, high = lower - response, upper - response
-        near = np.maximum(0.0, np.maximum(low, -high))
-        far = np.maximum(np.abs(low), np.abs(high))
+        smallest = np.maximum(0.0, np.maximum(low, -high))
+        largest = np.maximum(np.abs(low), np.abs(high))
         with np.errstate(under="ignore"):
-            return 12.0 * near**2, 12.0 * far**2
+            return 12.0 * smallest**2, 12.0 * largest**2
 
     def secant_curvature(
         self, margins: Array, lower: Array, upper: Array, response: Array

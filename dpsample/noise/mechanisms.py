@@ -14,15 +14,15 @@ from dpsample.noise.schatten import SchattenGaussian, schatten_plan
 from dpsample.numerics.norms import dual, regularity
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.calibration.exponent_choice import best_exponent
 from dpsample.privacy.curves.additive import (
     NoiseCalibration,
     gaussian_stddev,
     generalized_gaussian_gdp,
     generalized_gaussian_sigma,
     pure_scale,
-    up,
+    round_up,
 )
-from dpsample.privacy.exponent_choice import best_exponent
 
 
 @check.plain
@@ -68,7 +68,7 @@ def gaussian_mechanism(
         Gaussian(stddev),
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l2", "stddev": stddev},
-        event=GaussianEvent(up(sensitivity / stddev)),
+        event=GaussianEvent(round_up(sensitivity / stddev)),
         norm=2.0,
         calibration=calibration,
     )

@@ -164,16 +164,17 @@ class PublicFacts:
 
     def _fail_unbounded(self) -> NoReturn:
         if isinstance(self.loss, RecordGradient):
-            wanted = "a function of the margin <a, theta>"
-            check.fail("loss", wanted, self.loss, ONLY_MINIMIZE)
+            condition = "a function of the margin <a, theta>"
+            check.fail("loss", condition, self.loss, ONLY_MINIMIZE)
         if isinstance(self.loss, Custom) and self.loss.declared_slope == np.inf:
             remedy = "Declare the loss's slope_bound, or clip gradients."
             check.fail("slope_bound", "finite for this method", np.inf, remedy)
         if self.response_bound == np.inf:
             remedy = "Clip the response, or use a method that clips gradients."
             check.fail("response_bound", "finite for this method", np.inf, remedy)
-        wanted = f"bounded for the {self.loss.name} loss, whose slope grows without end"
-        check.fail("domain", wanted, self.domain, "Use a Ball or a Box.")
+        name = self.loss.name
+        condition = f"bounded for the {name} loss, whose slope grows without end"
+        check.fail("domain", condition, self.domain, "Use a Ball or a Box.")
 
     def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
         """Lipschitz constant of the change of one record's loss between neighbors.

@@ -21,11 +21,11 @@ from dpsample.core.sparse import as_csr, is_sparse
 from dpsample.domains import Domain
 from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
-from dpsample.problem import cluster, homes, records
+from dpsample.problem import cluster, records, storage
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import Features, Home, Response, Rules
 from dpsample.problem.records import Data
-from dpsample.problem.sources import FileTable, is_large, opened
+from dpsample.problem.sources import FileTable, is_large, open_parquet
+from dpsample.problem.storage import Features, RecordRules, RecordStorage, Response
 from dpsample.tables import Dataset, Encoding
 
 
@@ -112,10 +112,10 @@ class Problem:
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
         check.instance((Encoding, type(None)), encoding=encoding)
-        given, names, response, offset = as_records(features, response, offset)
-        num_records, width = given.shape
+        rows, names, response, offset = as_records(features, response, offset)
+        num_records, width = rows.shape
         if num_records == 0 or width == 0:
-            check.fail("features", "non-empty", f"shape {given.shape}")
+            check.fail("features", "non-empty", f"shape {rows.shape}")
         self.facts = PublicFacts(
             num_records=num_records,
             dim=num_parameters(loss, width) + int(intercept),
@@ -128,13 +128,13 @@ class Problem:
             intercept=intercept,
         )
         self.clip_rows = clip_rows
-        self.home = self._home(given, response, offset)
+        self.storage = self._store(rows, response, offset)
         names = names if feature_names is None else feature_names
         if encoding is not None:
             encoding = self._own(encoding, names)
             names = encoding.feature_names
         if isinstance(loss, RecordGradient):
-            loss.check_records(given, self.data.offset)
+            loss.check_records(rows, self.data.offset)
             encoding = None  # theta is not linear in the rows
             if feature_names is None and self.dim != width:
                 names = None
@@ -143,15 +143,17 @@ class Problem:
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
 
-    def _home(self, given: object, response: object, offset: object) -> Home:
+    def _store(
+        self, features: object, response: object, offset: object
+    ) -> RecordStorage:
         """Check records, within their bounds or moved there, and keep them."""
         is_linear = self.loss.name == "linear" and self.response_bound is None
-        rules = Rules(
+        rules = RecordRules(
             facts=self.facts,
             clip_rows=self.clip_rows,
             response_limit=1.0 if is_linear else self.response_bound,
         )
-        return home_of(given, response, offset, rules)
+        return store_records(features, response, offset, rules)
 
     @classmethod
     def from_table(
@@ -234,16 +236,16 @@ class Problem:
     def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
         if names is None:
             names = [str(j) for j in range(width)]
-        given = unique(names)
-        if len(given) != width:
-            check.fail("feature_names", f"of length {width}", f"length {len(given)}")
+        labels = unique(names)
+        if len(labels) != width:
+            check.fail("feature_names", f"of length {width}", f"length {len(labels)}")
         extra = ("intercept",) if self.facts.intercept else ()
-        return tuple(unique((*given, *extra)))
+        return tuple(unique((*labels, *extra)))
 
     @property
     def data(self) -> Data:
         """Records in memory as kernels see them; files refuse."""
-        return self.home.data
+        return self.storage.data
 
     @property
     def loss(self) -> Loss:
@@ -276,7 +278,7 @@ class Problem:
 
         A release by rejection takes about ten passes, and a gradient step one.
         """
-        return self.home.pass_bytes
+        return self.storage.pass_bytes
 
     def lipschitz(self, p: float) -> float:
         """Lipschitz constant of one record's loss; see `PublicFacts.lipschitz`."""
@@ -294,10 +296,10 @@ class Problem:
     def _risks(self, points: Array) -> Array:
         """Empirical risks at points (any, dim), by one pass. Not private."""
         if isinstance(self.loss, RecordGradient):
-            given = self.data.dense, self.data.response
-            return np.array([self.loss.risk(*given, point) for point in points])
+            arrays = self.data.dense, self.data.response
+            return np.array([self.loss.risk(*arrays, point) for point in points])
         share = self.loss, points, self.num_records
-        (risks,) = self.home.fold(homes.add, risks_of, *share)
+        (risks,) = self.storage.fold(storage.add_entries, risks_of, *share)
         return np.asarray(risks)
 
     def with_records(
@@ -332,30 +334,30 @@ class Problem:
         >>> problem.with_records([[0.5], [0.1]], [1.0, 1.0]).facts == problem.facts
         True
         """
-        given, names, response, offset = as_records(features, response, offset)
+        rows, names, response, offset = as_records(features, response, offset)
         width = self.dim - self.facts.intercept
         if not isinstance(self.loss, RecordGradient):
-            if given.shape[1] != width:
-                check.fail("features", f"of {width} columns", f"{given.shape[1]}")
-            own, theirs = self.feature_names[:width], tuple(names or ())
-            if not any(map(columns_module.are_positions, (own, theirs))):
-                columns_module.order("features", theirs, own)
-                if theirs != own:
-                    wanted = f"in the order {columns_module.listed(own)}"
-                    got = columns_module.listed(theirs)
-                    check.fail("columns of features", wanted, got)
-        if given.shape[0] != self.num_records:
-            check.fail("features", f"of {self.num_records} rows", f"{given.shape[0]}")
-        made = copy(self)
-        made.plan, made.home = None, self._home(given, response, offset)
+            if rows.shape[1] != width:
+                check.fail("features", f"of {width} columns", f"{rows.shape[1]}")
+            own_names, other_names = self.feature_names[:width], tuple(names or ())
+            if not any(map(columns_module.are_positions, (own_names, other_names))):
+                columns_module.order("features", other_names, own_names)
+                if other_names != own_names:
+                    order = f"in the order {columns_module.listed(own_names)}"
+                    got = columns_module.listed(other_names)
+                    check.fail("columns of features", order, got)
+        if rows.shape[0] != self.num_records:
+            check.fail("features", f"of {self.num_records} rows", f"{rows.shape[0]}")
+        other = copy(self)
+        other.plan, other.storage = None, self._store(rows, response, offset)
         if isinstance(self.loss, RecordGradient):
-            self.loss.check_records(given, made.data.offset)
-        return made
+            self.loss.check_records(rows, other.data.offset)
+        return other
 
     def margins(self, theta: ArrayLike) -> Array:
         """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""
         point = check.array("theta", theta, shape=(self.dim,))
-        return np.concatenate(list(self.home.map(margins_of, point)))
+        return np.concatenate(list(self.storage.map(margins_of, point)))
 
     def __repr__(self) -> str:
         """Sizes, loss and domain on one line."""
@@ -366,21 +368,23 @@ class Problem:
 
 
 @np.errstate(all="ignore")  # what floating point meets depends on the records
-def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
-    """Home of records that `as_records` has looked at, with their bounds enforced."""
-    if not cluster.is_dask(given):
-        return homes.settled(given, response, offset, rules)
-    if not is_large(given):
+def store_records(
+    features: Any, response: Any, offset: Any, rules: RecordRules
+) -> RecordStorage:
+    """Store records that `as_records` has looked at, with their bounds enforced."""
+    if not cluster.is_dask(features):
+        return storage.store_here(features, response, offset, rules)
+    if not is_large(features):
         y, shift = (
             c.compute() if cluster.is_dask(c) else c for c in (response, offset)
         )
-        rows = check.reals("features", given.compute(), homes.ENCODE)
-        return homes.settled(rows, y, shift, rules)
+        rows = check.reals("features", features.compute(), storage.ENCODE)
+        return storage.store_here(rows, y, shift, rules)
     if isinstance(rules.facts.loss, RecordGradient):
         check.fail("features", "in memory for a record gradient", "a cluster")
-    home = cluster.OnCluster(given, response, offset, rules)
-    rules.enforce(home.check())
-    return home
+    stored = cluster.ClusterStorage(features, response, offset, rules)
+    rules.enforce(stored.check())
+    return stored
 
 
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
@@ -390,8 +394,8 @@ def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[A
     size = part.dense.size + part.values.size + part.num_records
     count = max(1, records.GRAM_NUMBERS // size)
     for start in range(0, len(points), count):  # Ctrl-C is heard in between
-        some = slice(start, start + count)
-        records.fill_risks(part, value, points[some], work, risks[some])
+        block = slice(start, start + count)
+        records.fill_risks(part, value, points[block], work, risks[block])
     return (risks * (part.num_records / num_records),)
 
 
@@ -419,15 +423,15 @@ def as_records(
     if is_sparse(features):
         return as_csr("features", features), None, response, offset
     if isinstance(features, str | PathLike):
-        return opened(features, response, offset)
+        return open_parquet(features, response, offset)
     if cluster.is_dask(features):
-        return cluster.taken_apart(features, response, offset)
+        return cluster.split_columns(features, response, offset)
     labels = columns_module.labels_of(features)
     names = None if labels is None else unique([str(label) for label in labels])
-    if isinstance(features, np.memmap) and FileTable.is_of(features):
-        return FileTable.of(features), None, response, offset
-    given = check.reals("features", features, homes.ENCODE)
-    if given.ndim != 2:
-        wanted, got = "of shape (any, any)", f"shape {given.shape}"
-        check.fail("features", wanted, got, homes.ENCODE)
-    return given, names, response, offset
+    if isinstance(features, np.memmap) and FileTable.can_read(features):
+        return FileTable.from_memmap(features), None, response, offset
+    rows = check.reals("features", features, storage.ENCODE)
+    if rows.ndim != 2:
+        condition, got = "of shape (any, any)", f"shape {rows.shape}"
+        check.fail("features", condition, got, storage.ENCODE)
+    return rows, names, response, offset

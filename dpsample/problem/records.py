@@ -11,10 +11,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
+from numba import typeof, types
 from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Kernel, i8, kernel, matrix, vector
 from dpsample.core.pauses import new_control
@@ -54,7 +54,7 @@ class Work(NamedTuple):
     slopes: Array  # (block,)
     vector: Array  # (dim,)
     out: Array  # (2,)
-    control: Array  # when to return to Python, see `core.pauses`
+    control: RecordArray  # when to return to Python, see `core.pauses`
 
 
 DATA = frame_type(
@@ -64,7 +64,7 @@ DATA = frame_type(
     ),
     Data,
 )
-WORK = frame_type((vector, vector, vector, vector, vector), Work)
+WORK = frame_type((vector, vector, vector, vector, typeof(new_control())), Work)
 
 
 def make_data(
@@ -91,10 +91,10 @@ def make_data(
     )
 
 
-def tiled(data: Data) -> Data:
+def add_tiles(data: Data) -> Data:
     """Add a copy in tiles to records that are dense and few."""
     dense = data.dense
-    if not are_tiled(dense.size):
+    if not has_tiles(dense.size):
         return data
     count = math.ceil(len(dense) / min(TILE, data.block))
     tile = min(32 * math.ceil(len(dense) / (32 * count)), data.block)  # whole registers
@@ -102,7 +102,7 @@ def tiled(data: Data) -> Data:
     return data._replace(tiles=np.concatenate(parts), tile=tile)
 
 
-def are_tiled(num_features: int) -> bool:
+def has_tiles(num_features: int) -> bool:
     """Return whether records with so many dense features get a copy in tiles."""
     return 0 < num_features <= MOST_TILED
 

@@ -86,10 +86,10 @@ class ArrayTable:
 def file_stamp(path: str) -> tuple[int, ...] | None:
     """Identity, size and time of the last change of a file; None if it is gone."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +102,14 @@ class FileTable:
     shape: tuple[int, int]
 
     @staticmethod
-    def is_of(mapped: np.memmap[Any, Any]) -> bool:
+    def can_read(mapped: np.memmap[Any, Any]) -> bool:
         """Whether a mapped array is a file's own numbers, row by row, and many."""
         is_own = mapped.flags.c_contiguous and mapped.mode != "c"
         is_file = mapped.filename is not None and mapped.dtype.kind in "biuf"
         return is_own and is_file and mapped.ndim in (1, 2) and is_large(mapped)
 
     @classmethod
-    def of(cls, mapped: np.memmap[Any, Any]) -> FileTable:
+    def from_memmap(cls, mapped: np.memmap[Any, Any]) -> FileTable:
         """Table of a mapped file, whose changes are on their way to it."""
         if mapped.mode != "r":
             mapped.flush()
@@ -135,10 +135,10 @@ class FileTable:
 
         def read(start: int, stop: int) -> NDArray[Any]:
             count, offset = (stop - start) * width, self.offset + start * size
-            found = np.fromfile(self.path, self.dtype, count, offset=offset)
-            if len(found) < count:  # kernels would read on, in foreign memory
+            numbers = np.fromfile(self.path, self.dtype, count, offset=offset)
+            if len(numbers) < count:  # kernels would read on, in foreign memory
                 raise OSError(f"The file {self.path} is shorter than the array.")
-            return found
+            return numbers
 
         return read
 
@@ -147,7 +147,7 @@ class FileTable:
         return file_stamp(self.path)
 
 
-def filed(parts: Iterable[Sequence[Array]]) -> list[Array]:
+def write_to_files(parts: Iterable[Sequence[Array]]) -> list[Array]:
     """Concatenate columns that come part by part, in files that are mapped.
 
     The files have no name and end with the arrays. TMPDIR says where they are.
@@ -162,10 +162,10 @@ def filed(parts: Iterable[Sequence[Array]]) -> list[Array]:
             for file, shape, column in zip(files, shapes, part, strict=True):
                 column.tofile(file)
                 shape[0] += len(column)
-        return [_mapped(*each) for each in zip(files, shapes, strict=True)]
+        return [_map_file(*pair) for pair in zip(files, shapes, strict=True)]
 
 
-def _mapped(file: Any, shape: list[int]) -> Array:
+def _map_file(file: Any, shape: list[int]) -> Array:
     """Array of a file, of a type that kernels know."""
     if not math.prod(shape):
         return np.empty(shape)
@@ -204,7 +204,7 @@ class ParquetTable:
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         ends = np.cumsum(sizes)
         batches: Iterator[NDArray[Any]] = iter(())
-        rest, place = np.empty((0, len(self.names))), -1
+        rest, position = np.empty((0, len(self.names))), -1
 
         def decoded(group: int) -> Iterator[NDArray[Any]]:
             groups = list(range(group, len(ends)))
@@ -221,19 +221,22 @@ class ParquetTable:
                 )
 
         def read(start: int, stop: int) -> NDArray[Any]:
-            nonlocal batches, rest, place
-            if start != place:
+            nonlocal batches, rest, position
+            if start != position:
                 group = int(np.searchsorted(ends, start, side="right"))
                 batches = decoded(group)
-                rest, place = rest[:0], int(ends[group] - sizes[group])
-            kept, count = [rest], len(rest)
-            while count < stop - place:
-                kept.append(next(batches))
-                count += len(kept[-1])
-            rows = np.concatenate(kept)
-            wanted, rest = rows[start - place : stop - place], rows[stop - place :]
-            place = stop
-            return wanted
+                rest, position = rest[:0], int(ends[group] - sizes[group])
+            parts, count = [rest], len(rest)
+            while count < stop - position:
+                parts.append(next(batches))
+                count += len(parts[-1])
+            buffered = np.concatenate(parts)
+            selected, rest = (
+                buffered[start - position : stop - position],
+                buffered[stop - position :],
+            )
+            position = stop
+            return selected
 
         return read
 
@@ -248,13 +251,13 @@ def _index_columns(schema: Any) -> set[str]:
     Who filters a frame stores its records' numbers so.
     """
     try:
-        found = schema.pandas_metadata["index_columns"]
-        return {name for name in found if isinstance(name, str)}
+        index_columns = schema.pandas_metadata["index_columns"]
+        return {name for name in index_columns if isinstance(name, str)}
     except (LookupError, TypeError, ValueError, RecursionError):  # none, or no JSON
         return set()
 
 
-def opened(
+def open_parquet(
     path: str | os.PathLike[str], response: object, offset: object
 ) -> tuple[Any, list[str], Any, Any]:
     """Features, their names, response and offset of a Parquet file; arrays if small."""
@@ -262,27 +265,27 @@ def opened(
         from pyarrow import ArrowInvalid, parquet, types
     except ImportError as error:
         raise ImportError("Parquet files need pyarrow: pip install pyarrow") from error
-    place = os.path.abspath(check.path("features", path, exists=True))
-    if place.endswith((".npy", ".npz")):
+    file = os.path.abspath(check.path("features", path, exists=True))
+    if file.endswith((".npy", ".npz")):
         remedy = (
             'Pass np.load(path, mmap_mode="r") of a .npy file, or, of sparse records, '
             "scipy.sparse.load_npz(path)."
         )
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
     try:
-        schema, metadata = parquet.read_schema(place), parquet.read_metadata(place)
+        schema, metadata = parquet.read_schema(file), parquet.read_metadata(file)
     except ArrowInvalid as error:
         remedy = "dpsample.tables reads text. " + str(error)
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
     count = metadata.num_rows
-    asked = {each for each in (response, offset) if isinstance(each, str)}
-    index = _index_columns(schema) - asked
-    known = [name for name in schema.names if name not in index]
-    names, taken = columns_module.without(known, response, offset)
+    named = {each for each in (response, offset) if isinstance(each, str)}
+    index = _index_columns(schema) - named
+    usable = [name for name in schema.names if name not in index]
+    names, others = columns_module.without(usable, response, offset)
     if not (count and names):
         got = f"shape ({count}, {len(names)})"
         check.fail("features", "non-empty", got)
-    for name in (*names, *taken):
+    for name in (*names, *others):
         kind = schema.field(name).type
         kinds = types.is_integer, types.is_floating, types.is_boolean
         if not any(is_kind(kind) for is_kind in kinds):
@@ -290,12 +293,12 @@ def opened(
             check.fail(f"column {name!r} of features", "of numbers", str(kind), remedy)
 
     def table(columns: list[str]) -> Any:
-        found = ParquetTable(place, tuple(columns), count)
+        columns_table = ParquetTable(file, tuple(columns), count)
         rows = np.broadcast_to(0.0, (count, len(names)))
         if is_large(rows):
-            return found
-        held = found.reader()(0, count)
-        return held[:, 0] if columns is not names else held
+            return columns_table
+        values = columns_table.reader()(0, count)
+        return values[:, 0] if columns is not names else values
 
     columns = [
         table([name]) if isinstance(name, str) else name for name in (response, offset)

@@ -13,11 +13,11 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, call, entry, kernel
-from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
+from dpsample.core.pauses import PAUSED, forget, is_due
 from dpsample.numerics.vectors import copy_into, multiply
-from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
+from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs, Pieces, Target
+from dpsample.targets.gibbs import Gibbs, Target, TargetFunctions
 
 # Entries of the counts; a sampler may append entries of its own.
 PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
@@ -81,7 +81,7 @@ def new_state(
     )
 
 
-def retreated(target: Gibbs, position: Array) -> Array:
+def retreat_from_boundary(target: Gibbs, position: Array) -> Array:
     """Point a little off the boundary, on which a slope may be infinite."""
     interior = target.problem.domain.interior_point(target.dim)
     return np.asarray(position + RETREAT * (interior - position))
@@ -117,7 +117,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
             return np.array(point)
         point, rest = exit_point, rest - share
         move = move - 2.0 * float(normal @ move) / square * (factor @ across)
-    return retreated(target, nearest)
+    return retreat_from_boundary(target, nearest)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:
@@ -142,7 +142,7 @@ def report(state, before, row):
 @kernel(counts_references=False)
 def begin(state, before, control):
     """Keep the counts before a draw, unless a pause has cut it."""
-    if control[STEPS] == 0.0 and control[STAGE] == 0.0:
+    if control.steps_done == 0 and control.stage == 0:
         for j in range(before.shape[0]):
             before[j] = state.counts[j]
 
@@ -160,12 +160,12 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     move = kernel(counts_references=False)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
-        control = state.work.control
-        before = control[BEFORE : BEFORE + state.counts.shape[0]]
+        control = state.work.control[0]
+        before = control.counts_before[: state.counts.shape[0]]
         for t in range(draws.shape[0]):
             begin(state, before, control)
             is_over = False
-            while control[STEPS] < num_steps:
+            while control.steps_done < num_steps:
                 if is_over:
                     return PAUSED, t
                 code = move(target, pieces, plan, state, rng)
@@ -174,9 +174,9 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
                 if code != OK:
                     forget(control)
                     return code, t
-                control[STEPS] += 1.0
+                control.steps_done += 1
                 is_over = is_due(control)
-            control[STEPS] = 0.0
+            control.steps_done = 0
             copy_into(state.position, draws[t])
             report(state, before, stats[t])
             if is_over and t + 1 < draws.shape[0]:
@@ -186,7 +186,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     return kernel(run)
 
 
-def filler(
+def compile_filler(
     run: Kernel[..., tuple[int, int]],
     numbers: Target,
     pieces: tuple[object, ...],
@@ -234,7 +234,7 @@ class Prepared(Protocol):
     def init(self, position: Array | None = None) -> ChainState:
         """Fresh chain at a position of the domain; the starting point by default."""
 
-    def dispersed(self, rng: np.random.Generator) -> Array:
+    def draw_start(self, rng: np.random.Generator) -> Array:
         """Random start of the domain."""
 
     def runner(self) -> Runner:
@@ -244,7 +244,7 @@ class Prepared(Protocol):
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
 
 
-def target_pieces(target: Gibbs, plan: object) -> Pieces:
+def target_pieces(target: Gibbs, plan: object) -> TargetFunctions:
     """C functions of a sampler that needs no more than those of its target."""
     del plan  # samplers with C functions of their own choose them by it
     return target.pieces
@@ -271,7 +271,7 @@ class PreparedChain:
         where = self.start if position is None else position
         return self.init_fn(self.target, self.plan, where)
 
-    def dispersed(self, rng: np.random.Generator) -> Array:
+    def draw_start(self, rng: np.random.Generator) -> Array:
         """Random start of the domain, about as spread as the target is guessed."""
         if self.disperse is not None:
             return self.disperse(rng)
@@ -283,29 +283,33 @@ class PreparedChain:
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""
         numbers, pieces = self.target.numbers, self.pieces_fn(self.target, self.plan)
-        fill = filler(self.run, numbers, pieces, self.plan, self.num_steps)
+        fill = compile_filler(self.run, numbers, pieces, self.plan, self.num_steps)
         return lambda *chain: raise_unless_ok(fill(*chain))
 
     def numbers(self) -> list[object]:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
-        return [*flat(self.plan), self.num_steps, *identity(self.target, self.start)]
+        return [
+            *flatten_plan(self.plan),
+            self.num_steps,
+            *identify_target(self.target, self.start),
+        ]
 
 
-def flat(value: object) -> list[object]:
+def flatten_plan(value: object) -> list[object]:
     """Arrays and numbers of a nested NamedTuple; compiled functions are left out."""
     if isinstance(value, tuple):
-        return [leaf for part in value for leaf in flat(part)]
+        return [leaf for part in value for leaf in flatten_plan(part)]
     is_number = isinstance(value, int | float | np.ndarray | np.generic)
     return [value] if is_number else []
 
 
-def identity(target: Gibbs, start: Array) -> list[object]:
+def identify_target(target: Gibbs, start: Array) -> list[object]:
     """All that defines the target; two energies and a slope stand for own losses."""
     problem = target.problem
     specs = (problem.loss, problem.domain, target.regularizer)
     words = [json.dumps(spec.to_dict()) for spec in specs]
-    energy, slope = target.energy(start), target.gradient(start)
-    return [*flat(target.numbers), start, energy, slope, *words]
+    energy, gradient = target.energy(start), target.gradient(start)
+    return [*flatten_plan(target.numbers), start, energy, gradient, *words]
 
 
 @by_address
@@ -322,7 +326,7 @@ class MetropolisPlan(NamedTuple):
 
 
 @kernel(counts_references=False)
-def weigh(target, pieces, state, proposal):
+def evaluate_proposal(target, pieces, state, proposal):
     """Energy of a proposal: infinite outside the domain, NaN if a piece failed."""
     state.counts[PROPOSALS] += 1
     status = gibbs.inside(target, pieces, proposal, state.work)
@@ -334,7 +338,7 @@ def weigh(target, pieces, state, proposal):
 
 
 @kernel(counts_references=False)
-def slope(target, pieces, state, theta, gradient):
+def evaluate_gradient(target, pieces, state, theta, gradient):
     """Energy and its gradient, counted."""
     state.counts[GRADIENTS] += 1
     state.counts[RECORDS] += target.data.num_records
@@ -345,7 +349,7 @@ def slope(target, pieces, state, theta, gradient):
 def decide(state, proposal, energy, log_ratio, threshold):
     """Accept test: move to the proposal if the log ratio is above the threshold."""
     if np.isnan(log_ratio):
-        return PIECE_FAILED
+        return FUNCTION_FAILED
     if threshold <= log_ratio:
         copy_into(proposal, state.position)
         state.energy[0] = energy
@@ -354,13 +358,13 @@ def decide(state, proposal, energy, log_ratio, threshold):
 
 
 @kernel(counts_references=False)
-def settle(state, proposal, energy, log_ratio, rng):
+def accept_or_reject(state, proposal, energy, log_ratio, rng):
     """Move to the proposal with probability min(1, e^log_ratio)."""
     return decide(state, proposal, energy, log_ratio, -rng.standard_exponential())
 
 
 @kernel(counts_references=False)
-def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
+def decide_with_gradient(state, proposal, energy, gradient, log_ratio, threshold):
     """As `decide`, for chains whose memory is the gradient."""
     if threshold <= log_ratio:
         copy_into(gradient, state.memory)
@@ -376,7 +380,7 @@ def displace(plan, origin, noise, scale, out):
 
 
 @kernel(counts_references=False)
-def normal_noise(rng, noise):
+def fill_with_normals(rng, noise):
     """Fill noise with standard normals."""
     for j in range(noise.shape[0]):
         noise[j] = rng.standard_normal()
@@ -387,5 +391,5 @@ def walk(target, pieces, plan, state, rng, noise):
     """Test the proposal at step factor noise from the position, if it is symmetric."""
     proposal = state.scratch[1]
     displace(plan, state.position, noise, plan.step, proposal)
-    energy = weigh(target, pieces, state, proposal)
-    return settle(state, proposal, energy, state.energy[0] - energy, rng)
+    energy = evaluate_proposal(target, pieces, state, proposal)
+    return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)

@@ -39,9 +39,10 @@ from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAnd
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
 from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
-from dpsample.samplers.exact import MAX_DIM, Exact
+from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
-from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
+from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized
+from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
@@ -97,7 +98,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     """Sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
     rank = target.problem.domain.affine_dim(target.dim)
-    exact = exact_chain(target)
+    exact = try_exact(target)
     if exact is not None:
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
@@ -107,12 +108,12 @@ def choose(target: Gibbs) -> SamplerChoice:
     if is_flat and conditional_of(target) == QUADRATIC:
         why = "a quadratic energy on a flat-sided domain"
         prepared = CoordinateHitAndRun().prepare(target, rng)
-        chain = mixing(prepared, rng) if sweeps_shortly(prepared) else None
+        chain = accept_if_mixing(prepared, rng) if has_short_sweeps(prepared) else None
         if chain is not None:
             return SamplerChoice(CoordinateHitAndRun(), why, chain)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     acceptance = 0.0
-    if not is_held(target):
+    if not is_mode_on_boundary(target):
         acceptance = independence_acceptance(target, fit(target))
     is_gaussian, is_likely = acceptance >= WORTHWHILE, acceptance >= LIKELY
     is_long = target.problem.num_records >= max(MANY * rank, MANY_RECORDS)
@@ -120,13 +121,13 @@ def choose(target: Gibbs) -> SamplerChoice:
     is_close = is_close and fit(target).share_inside >= MOSTLY
     if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
-        chain = mixing(FactorizedMetropolis().tune_proposal(target, rng), rng)
+        chain = accept_if_mixing(FactorizedMetropolis().tune_proposal(target, rng), rng)
         if chain is not None and reaches_tails(target, fit(target)):
             return SamplerChoice(FactorizedMetropolis(), why, chain)
-    chain = proposed(target, rng) if is_likely else None
+    chain = try_independent_proposals(target, rng) if is_likely else None
     if chain is not None:
         return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
-    independent = localized(target)
+    independent = try_localized(target)
     if independent is not None:
         why = "nearly quadratic where the mass is: independent draws"
         return SamplerChoice(Localized(), why, independent)
@@ -134,40 +135,48 @@ def choose(target: Gibbs) -> SamplerChoice:
     # A sum of other losses than distances to kinks takes as long as ten of them.
     has_kinks = can_slice and whitened_slice.has_kinks(target)
     has_tried = has_kinks and whitened_slice.learns(target)
-    chain = sliced(target, rng, MAX_PASSED) if has_tried else None
+    chain = try_slices(target, rng, MAX_PASSED) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
-    chain = proposed(target, rng) if is_gaussian and not is_likely else None
+    chain = (
+        try_independent_proposals(target, rng)
+        if is_gaussian and not is_likely
+        else None
+    )
     if chain is not None:
         return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
     warm = warm_up(target, rng)
     chain = None
     if can_slice and not warm.has_settled and not has_tried:
-        chain = sliced(target, rng, FEW_PASSED)
+        chain = try_slices(target, rng, FEW_PASSED)
     elif can_slice and not is_smooth:
-        chain = slices_instead(target, warm, rng)
+        chain = try_slices_in_metric(target, warm, rng)
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
-    prepared = billiard_hmc.prepared(target, warm)
+    prepared = billiard_hmc.prepare_chain(target, warm)
     how = "learned metric" if warm.has_settled else UNSETTLED
     return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
 
 
-def sweeps_shortly(prepared: PreparedChain) -> bool:
+def has_short_sweeps(prepared: PreparedChain) -> bool:
     """Return whether a sweep follows its slacks, or computes few for each chord."""
     body = prepared.target.numbers.body
     work = body.matrix.size * len(body.center)
     return prepared.plan.room.kind != CHORD or work <= MAX_CHORD_WORK
 
 
-def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
+def try_independent_proposals(
+    target: Gibbs, rng: np.random.Generator
+) -> PreparedChain | None:
     """Chain of independent proposals, if its trial passes and they reach the tails."""
     prepared = LaplaceIndependence().tune_proposal(target, rng)
-    chain = mixing(prepared, rng)
+    chain = accept_if_mixing(prepared, rng)
     return chain if chain and reaches_tails(target, prepared.plan) else None
 
 
-def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
+def accept_if_mixing(
+    prepared: PreparedChain, rng: np.random.Generator
+) -> PreparedChain | None:
     """Chain thinned as wanted, if short ones from dispersed starts agree and move.
 
     A state that refuses many proposals is one of a tail that they do not reach.
@@ -196,7 +205,7 @@ def _longest_stay(draws: Array) -> int:
     return longest
 
 
-def exact_chain(target: Gibbs) -> PreparedChain | None:
+def try_exact(target: Gibbs) -> PreparedChain | None:
     """Chain of exact draws, if there are any that are not refused for long.
 
     In few dimensions other failures than that are the target's, and raise.
@@ -220,36 +229,36 @@ def exact_chain(target: Gibbs) -> PreparedChain | None:
 
 def draws_exactly(target: Gibbs) -> bool:
     """Return whether exact draws exist and a few tries are not refused for long."""
-    return exact_chain(target) is not None
+    return try_exact(target) is not None
 
 
-def localized(target: Gibbs) -> Prepared | None:
+def try_localized(target: Gibbs) -> Prepared | None:
     """Rejection on the localized region, if it takes little work."""
     if target.dim > FEW_DIMS or not Localized().supports(target)[0]:
         return None
-    place = Place.of(target, STUDY_GAMMA)
+    place = Localization.find(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
         return None
-    each = target.dim * (CORNER if prepared.is_in_corner else PROPOSAL)
+    each = target.dim * (CORNER if prepared.has_corner_proposal else PROPOSAL)
     most = FEW_LEAPS * (LAUNCH + 2.0 * pass_work(target))
-    if prepared.asked * prepared.accepted * most < each:
+    if prepared.acceptances_per_proposal * most < each:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 
 
-def sliced(
+def try_slices(
     target: Gibbs, rng: np.random.Generator, most: float
 ) -> PreparedChain | None:
     """Slice sampler in axes that it learns itself, if they settle."""
-    warm = whitened_slice.learned(target, fit(target), rng, most)
+    warm = whitened_slice.learn_axes(target, fit(target), rng, most)
     if not warm.has_settled:
         return None
-    chain = whitened_slice.prepared(target, warm, warm.num_steps)
+    chain = whitened_slice.prepare_chain(target, warm, warm.num_steps)
     return replace(chain, num_warmup=warm.num_discarded(chain.num_steps))
 
 
-def slices_instead(
+def try_slices_in_metric(
     target: Gibbs, warm: WarmUp, rng: np.random.Generator
 ) -> PreparedChain | None:
     """Slice sampler in the billiard's metric, if its draws need fewer operations.
@@ -263,7 +272,7 @@ def slices_instead(
     if sweep >= HOPED * most:
         return None
     dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.DEARER
-    prepared = whitened_slice.prepared(target, warm)
+    prepared = whitened_slice.prepare_chain(target, warm)
     _, stats = _trial_draws(prepared, rng, 0, 2)
     if sweep + dear * np.mean(stats[:, :, NUM_RECORDS]) >= HOPED * most:
         return None
@@ -283,7 +292,7 @@ def _trial_draws(
     fill, draws, stats = prepared.runner(), [], []
     for _ in range(NUM_CHAINS):
         pauses.heard()
-        state = prepared.init(prepared.dispersed(rng))
+        state = prepared.init(prepared.draw_start(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))
         notes = np.empty((len(path), NUM_STATS))
         fill(state, rng, path, notes)
@@ -292,7 +301,7 @@ def _trial_draws(
     return np.array(draws), np.array(stats)
 
 
-def is_held(target: Gibbs) -> bool:
+def is_mode_on_boundary(target: Gibbs) -> bool:
     """Whether a wall holds the mode: it cuts off half of any Gaussian about it."""
     mode, domain = rough_mode(target), target.problem.domain
     outward = OUTWARD * (mode - domain.interior_point(target.dim))

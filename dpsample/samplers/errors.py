@@ -1,7 +1,7 @@
 """Failures of samplers: as codes inside kernels, in words at the door."""
 
 OK = 0
-PIECE_FAILED = 1
+FUNCTION_FAILED = 1
 BOUND_VIOLATED = 2
 EXHAUSTED = 3
 UNCOVERED = 4
@@ -9,7 +9,7 @@ DRAW_FAILED = 5
 ROUGH = 6
 
 TEXTS = {
-    PIECE_FAILED: (
+    FUNCTION_FAILED: (
         "A loss, regularizer or domain raised or returned NaN. If the loss is your "
         "own, evaluate it at the margins that the domain allows."
     ),

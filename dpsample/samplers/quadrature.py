@@ -56,7 +56,7 @@ def mean_and_factor(targets: Sequence[Gibbs]) -> tuple[Array, Array]:
     return origin, factor
 
 
-def law(
+def discretize(
     targets: Sequence[Gibbs], origin: Array, factor: Array, *, num_panels: int
 ) -> tuple[Array, Array]:
     """Points, shape (num_points, dim), and the probability of each per target.

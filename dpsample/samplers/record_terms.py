@@ -16,8 +16,8 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.losses import Loss
 from dpsample.numerics.norms import norm
-from dpsample.problem.homes import add
 from dpsample.problem.records import Data, weighted_gram
+from dpsample.problem.storage import add_entries
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Relative widening of bounds: it covers rounding of norms and slopes.
@@ -60,7 +60,7 @@ def row_norms(target: Gibbs) -> Array:
     return np.asarray(norm(as_rows(target.data), 2.0))
 
 
-def lipschitz(target: Gibbs, slopes: Array | None = None) -> float:
+def lipschitz_bound(target: Gibbs, slopes: Array | None = None) -> float:
     r"""Largest l2 Lipschitz constant of a record's loss on the domain.
 
     With ``slopes`` s_i, of the loss less s_i <a_i, theta>. Slopes of convex losses grow
@@ -93,9 +93,9 @@ def slope_range(target: Gibbs) -> float:
     problem = target.problem
     if problem.domain.is_bounded:
         lower, _ = target.margin_intervals()
-        return lipschitz(target, problem.loss.slope(lower, target.data.response))
+        return lipschitz_bound(target, problem.loss.slope(lower, target.data.response))
     try:
-        return 2.0 * lipschitz(target)
+        return 2.0 * lipschitz_bound(target)
     except ValueError:
         return np.inf
 
@@ -110,7 +110,7 @@ def smoothness(target: Gibbs) -> float:
     return float((np.asarray(high) * squares).max() * (1.0 + SLACK))
 
 
-class Passed(NamedTuple):
+class RecordSums(NamedTuple):
     """Sums over the records at a point."""
 
     value: float
@@ -119,20 +119,22 @@ class Passed(NamedTuple):
     num_unbent: int  # chunks in which phi'' is not finite
 
 
-def passed(target: Gibbs, point: Array, *, wants_gram: bool = True) -> Passed:
+def sum_over_records(
+    target: Gibbs, point: Array, *, wants_gram: bool = True
+) -> RecordSums:
     """One pass over the records at a point."""
     loss = target.problem.loss
-    return Passed(*target.home.fold(add, _sums, loss, point, wants_gram))
+    return RecordSums(*target.storage.fold(add_entries, _sums, loss, point, wants_gram))
 
 
-def _sums(part: Data, loss: Loss, point: Array, wants_gram: bool) -> Passed:
+def _sums(part: Data, loss: Loss, point: Array, wants_gram: bool) -> RecordSums:
     rows = as_rows(part)
     margins = rows @ point + (part.offset if part.offset.size else 0.0)
-    values, slopes = loss._at(margins, part.response)
+    values, slopes = loss._evaluate_flat(margins, part.response)
     gram, num_unbent = np.zeros((part.dim, part.dim)), 0
     if wants_gram:
         weights = loss.curvature(margins, margins, part.response)[1]
         num_unbent = int(not np.isfinite(weights).all())
         if not num_unbent:
             gram = weighted_gram(part, weights)
-    return Passed(float(values.sum()), slopes @ rows, gram, num_unbent)
+    return RecordSums(float(values.sum()), slopes @ rows, gram, num_unbent)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
+from dpsample.api.release_plan import plan_release
 from dpsample.optimizers.loop import perturbations
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
@@ -18,7 +19,6 @@ from dpsample.privacy.accounting.events import (
     PoissonGaussianEvent,
 )
 from dpsample.problem.facts import PublicFacts, smoothness
-from dpsample.verbs.release import planned
 
 # Their arguments take a few values only: a bool, the process above a worker, and the
 # signatures of pieces.
@@ -81,7 +81,7 @@ def release_certificate(problem, number, changes):
         "confidence": None,
     }
     given = {"sampler": dps.Proximal(), "max_work": None, "seeded": False}
-    plan = planned(problem, budget(number), **(options | changes | given))
+    plan = plan_release(problem, budget(number), **(options | changes | given))
     return plan.certificate.to_json()
 
 

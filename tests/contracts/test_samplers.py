@@ -155,8 +155,8 @@ def test_draws_depend_on_the_seed_alone_and_not_on_chunks(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plan_depends_on_the_pilot_stream_alone(name):
     for first, second in zip(
-        chain.flat(tuple(prepare(name).numbers())),
-        chain.flat(tuple(prepare(name).numbers())),
+        chain.flatten_plan(tuple(prepare(name).numbers())),
+        chain.flatten_plan(tuple(prepare(name).numbers())),
         strict=True,
     ):
         np.testing.assert_array_equal(first, second)
@@ -165,13 +165,15 @@ def test_the_plan_depends_on_the_pilot_stream_alone(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_neither_target_nor_plan_is_changed(name):
     target = grid_case(*cell_of(name)).target
-    before = [np.copy(part) for part in chain.flat(target.numbers)]
+    before = [np.copy(part) for part in chain.flatten_plan(target.numbers)]
     prepared = prepare(name, target)
     plan = [np.copy(p) for p in prepared.numbers() if isinstance(p, np.ndarray)]
     start = prepared.start.copy()
     draw(prepared, [30])
     after = [p for p in prepared.numbers() if isinstance(p, np.ndarray)]
-    pairs = zip(before + plan, [*chain.flat(target.numbers), *after], strict=True)
+    pairs = zip(
+        before + plan, [*chain.flatten_plan(target.numbers), *after], strict=True
+    )
     for old, new in pairs:
         np.testing.assert_array_equal(old, new)
     np.testing.assert_array_equal(prepared.start, start)
@@ -198,7 +200,7 @@ def test_starts_lie_in_the_domain(name, domain):
         assert DOMAINS[domain].contains(prepared.start)
         rng = np.random.default_rng(4)
         for _ in range(5):
-            assert DOMAINS[domain].contains(prepared.dispersed(rng))
+            assert DOMAINS[domain].contains(prepared.draw_start(rng))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.core.pauses import PAUSED
 from dpsample.samplers.adaptive import billiard, exits, mass_matrix
 from dpsample.samplers.chain import ACCEPTED, PreparedChain
 from dpsample.samplers.errors import OK
@@ -52,14 +52,14 @@ TURNING_CELLS = tuple(name for name in DOMAINS if name not in OTHERS)
 @kernel
 def travel(target, pieces, plan, state, size, leaps, opening):
     """Leaps of a trajectory between half kicks, from the state's scratch memory."""
-    control = state.work.control
-    control[billiard.STEP] = size
-    control[billiard.KINETIC] = control[billiard.DONE] = 0.0
-    control[billiard.REMAINING] = control[billiard.BOUNCES] = 0.0
-    control[billiard.TOP] = state.energy[0]
+    saved = state.work.control[0].saved
+    saved[billiard.STEP] = size
+    saved[billiard.KINETIC] = saved[billiard.DONE] = 0.0
+    saved[billiard.REMAINING] = saved[billiard.BOUNCES] = 0.0
+    saved[billiard.TOP] = state.energy[0]
     if opening != 0.0:
         billiard.kick(plan, state, opening * size)
-    while control[billiard.DONE] < leaps:
+    while saved[billiard.DONE] < leaps:
         code = billiard.leap(target, pieces, plan, state)
         if code != OK:
             return code
@@ -115,7 +115,7 @@ def launched(target, plan, seed):
     start = target.problem.domain.interior_point(DIM)
     state = billiard.init(target, plan, start)
     state.scratch[0] = start
-    white = rng.standard_normal(plan.mass.whitened(start).size)
+    white = rng.standard_normal(plan.mass.whiten_rows(start).size)
     state.scratch[1] = plan.mass.spread(white)
     state.scratch[2] = state.memory
     return state
@@ -123,21 +123,21 @@ def launched(target, plan, seed):
 
 def energy_of_flight(plan, state):
     """Kinetic energy and that of the force, and their size."""
-    white = plan.mass.whitened(state.scratch[1])
+    white = plan.mass.whiten_rows(state.scratch[1])
     parts = 0.5 * white @ white, plan.force @ state.scratch[0]
     if plan.is_harmonic:
-        offset = plan.mass.whitened(state.scratch[0] - plan.pull)
+        offset = plan.mass.whiten_rows(state.scratch[0] - plan.pull)
         return parts[0] + 0.5 * offset @ offset, parts[0] + 0.5 * offset @ offset
     return sum(parts), abs(parts[0]) + abs(plan.force) @ abs(state.scratch[0])
 
 
 def fly(target, plan, state, duration):
     """Flight under the plan's force; the number of bounces."""
-    control = state.work.control
-    control[billiard.REMAINING] = duration
+    saved = state.work.control["saved"][0]
+    saved[billiard.REMAINING] = duration
     pieces = billiard.step_pieces(target, plan)
     assert billiard.glide(target.numbers, pieces, plan, state) == (OK, 0)
-    return control[billiard.BOUNCES]
+    return saved[billiard.BOUNCES]
 
 
 def drift_of_energy(target, plan, seed, duration=12.0):
@@ -219,11 +219,11 @@ def rotated(target, plan, start, *, pauses=False):
     state, parts = billiard.init(target, plan, theta), 1
     pieces, control = billiard.step_pieces(target, plan), state.work.control
     state.scratch[0], state.scratch[1] = theta, velocity
-    control[billiard.REMAINING] = np.tan(0.5 * angle)
+    control["saved"][0][billiard.REMAINING] = np.tan(0.5 * angle)
     before = target.energy(theta) + 0.5 * velocity @ velocity
     while True:
         if pauses:
-            control[LEFT] = 1.0
+            control["units_left"] = 1.0
         code, _ = billiard.glide(target.numbers, pieces, plan, state)
         if code != PAUSED:
             break
@@ -368,18 +368,18 @@ def test_trajectories_conserve_volume(name):
 @pytest.mark.parametrize("name", ["l_2 ball", "simplex"])
 def test_products_with_the_metric_agree(name, form):
     mass = mass_of(BODIES[name], form)
-    root = mass.spread(np.eye(mass.whitened(np.zeros((1, DIM))).shape[1])).T
+    root = mass.spread(np.eye(mass.whiten_rows(np.zeros((1, DIM))).shape[1])).T
     covariance, rng = root @ root.T, np.random.default_rng(2)
     scratch, out = np.empty(mass.num_scratch), np.empty(DIM)
     vector = rng.normal(size=DIM)
     mass_matrix.times(mass, vector, scratch, out)
     np.testing.assert_allclose(out, covariance @ vector, rtol=1e-12)
-    np.testing.assert_allclose(mass.applied(vector), covariance @ vector, rtol=1e-12)
+    np.testing.assert_allclose(mass.apply(vector), covariance @ vector, rtol=1e-12)
     for j in range(DIM):
         mass_matrix.column(mass, j, scratch, out)
         np.testing.assert_allclose(out, covariance[j], rtol=1e-12, atol=1e-14)
     drawn = mass_matrix.velocity(mass, rng, scratch, out)
-    white = mass.whitened(out)
+    white = mass.whiten_rows(out)
     np.testing.assert_allclose(mass.spread(white), out, rtol=1e-12)
     np.testing.assert_allclose(drawn, 0.5 * white @ white, rtol=1e-10)
     again = mass_matrix.kinetic(mass, out, scratch)
@@ -617,7 +617,7 @@ def test_many_sparse_columns_move_in_a_low_rank_metric():
         target, mass, center=start, force=target.gradient(start), step=0.05
     )
     state = billiard.init(target, plan, start)
-    white = plan.mass.whitened(plan.mass.spread(rng.standard_normal(dim)))
+    white = plan.mass.whiten_rows(plan.mass.spread(rng.standard_normal(dim)))
     velocity = plan.mass.spread(white)
     end = billiard.flight(target, plan, position=start, velocity=velocity, duration=1.0)
     assert problem.domain.contains(end) and not np.array_equal(end, start)

@@ -135,7 +135,7 @@ def lone_record(loss, *, num_records, response, size):
     )
     k = 10.0 * num_records
     grid = np.linspace(-8.0, 8.0, 100_001)
-    losses = loss._at(size * grid, np.full_like(grid, response))[0]
+    losses = loss._evaluate_flat(size * grid, np.full_like(grid, response))[0]
     law = np.exp(-0.5 * grid**2 - 10.0 * losses)
     law /= law.sum()
     mean = law @ grid
@@ -198,7 +198,7 @@ def test_independent_proposals_from_the_target_itself_are_all_accepted():
 def test_proposals_outside_or_of_another_shape_are_not():
     target = make(L.Squared(), D.WholeSpace())
     found = fit(target)
-    wide = found.rescaled(found.center, 9.0 * np.eye(5))
+    wide = found.rescale(found.center, 9.0 * np.eye(5))
     assert independence_acceptance(target, wide) < 0.2
     cut = make(L.Squared(), D.Ball(0.1))
     assert independence_acceptance(cut, fit(cut)) <= fit(cut).share_inside

@@ -111,7 +111,7 @@ def test_chains_of_samplers_start_dispersed_beside_the_mode_on_a_wall(sampler):
     )
     target = dps.Gibbs(problem, k=400.0, mu=0.01)
     prepared = sampler.prepare(target, rng)
-    starts = [prepared.dispersed(np.random.default_rng(i)) for i in range(40)]
+    starts = [prepared.draw_start(np.random.default_rng(i)) for i in range(40)]
     assert len(np.unique(starts, axis=0)) == 40
     spreads = np.std(starts, axis=0)
     scales = np.sqrt((prepared.scatter**2).sum(axis=1))

@@ -65,7 +65,7 @@ def meet(domain, theta, velocity, pull, horizon):
         time, face = exits.nearest_face(slacks, rates, bends, horizon)
         return time, body.matrix[face]
     room = np.empty(exits.ROOM * dim)
-    piece = exits.exit_piece(domain)
+    piece = exits.find_exit_function(domain)
     piece(body, theta, velocity, pull, horizon, room, normal, out)
     if out[1] == exits.OPEN:  # the rest is another search's
         there = theta + out[0] * (velocity + 0.5 * out[0] * pull)
@@ -325,7 +325,7 @@ def turning_exit(domain, theta, velocity, pivot, horizon):
     """Tangent of half the angle at the exit by the compiled piece."""
     dim = len(theta)
     out, normal = np.full(2, np.nan), np.full(dim, np.nan)
-    piece = exits.turning_piece(domain)
+    piece = exits.find_rotation_exit(domain)
     room = np.empty(exits.ROOM * dim)
     piece(domain.body(dim), theta, velocity, pivot, horizon, room, normal, out)
     assert out[1] != exits.OPEN

@@ -168,7 +168,7 @@ def test_rescaled_coordinates():
     found = gaussian_fit.fit(grid_case("ball", "logistic").target)
     center = found.center + 0.01
     inner = np.array([[2.0, 0.5], [0.5, 1.0]])
-    other = found.rescaled(center, inner)
+    other = found.rescale(center, inner)
     np.testing.assert_array_equal(other.center, center)
     np.testing.assert_allclose(
         other.factor @ other.factor.T, found.factor @ inner @ found.factor.T

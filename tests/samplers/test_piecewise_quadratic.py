@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpsample.core.jit import kernel
-from dpsample.samplers import log_concave
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
+from dpsample.samplers.univariate import log_concave
 from tests.support.exact_draws import interpreted
 from tests.support.statistics import assert_law, cdf_from_log_density, rejected
 
@@ -179,7 +179,7 @@ def test_an_improper_energy_fails():
     code, _ = log_concave.draw_piecewise(
         np.random.default_rng(0), 1.0, 0.0, -INF, 1.0, empty, empty, 0, np.empty(1)
     )
-    assert code == PIECE_FAILED
+    assert code == FUNCTION_FAILED
 
 
 @pytest.mark.parametrize("name", ["line", "chord"])

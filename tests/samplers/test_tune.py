@@ -111,9 +111,9 @@ def test_the_plan_does_not_change_while_drawing():
     for name in AIMS:
         assert supported(name, "ball", "hinge")[0]
         prepared = prepared_cell(name, "ball", "hinge")
-        before = [np.copy(part) for part in chain.flat(prepared.plan)]
+        before = [np.copy(part) for part in chain.flatten_plan(prepared.plan)]
         first, _ = run(prepared, 50)
         run(prepared, 500, seed=6)
-        for old, new in zip(before, chain.flat(prepared.plan), strict=True):
+        for old, new in zip(before, chain.flatten_plan(prepared.plan), strict=True):
             np.testing.assert_array_equal(old, new)
         np.testing.assert_array_equal(run(prepared, 50)[0], first)

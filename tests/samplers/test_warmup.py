@@ -285,7 +285,7 @@ def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
         if len(calls) > 1:
             return plan
         factors = np.geomspace(100.0, 0.01, target.dim)
-        return plan._replace(mass=plan.mass.stretched(np.diag(factors)))
+        return plan._replace(mass=plan.mass.times_root(np.diag(factors)))
 
     monkeypatch.setattr(warmup, "_learned", spoiled)
     monkeypatch.setattr(warmup, "WINDOWS", (30, 60, 120))
@@ -320,7 +320,7 @@ def test_a_wrong_metric_is_noticed(monkeypatch):
     def spoiled(target):
         fit = original(target)
         factors = np.array([30.0, 10.0, 3.0, 0.3, 0.1, 0.03])
-        return fit._replace(mass=fit.mass.stretched(np.diag(factors)))
+        return fit._replace(mass=fit.mass.times_root(np.diag(factors)))
 
     monkeypatch.setattr(warmup, "barrier_fit", spoiled)
     learned = warm_up(target, np.random.default_rng(0))

@@ -259,7 +259,7 @@ def cone(num_records=20, dim=30):
 def learned(target, factors=1.0, **options):
     found = fit(target)
     wrong = dataclasses.replace(found, factor=found.factor * factors)
-    return whitened_slice.learned(target, wrong, np.random.default_rng(0), **options)
+    return whitened_slice.learn_axes(target, wrong, np.random.default_rng(0), **options)
 
 
 def test_sweeps_learn_axes_that_the_fit_does_not_know():

@@ -10,7 +10,13 @@ import numpy as np
 
 import dpsample as dps
 from dpsample.samplers import MALA, BallWalk, Sampler
-from dpsample.samplers.chain import displace, normal_noise, settle, slope, weigh
+from dpsample.samplers.chain import (
+    accept_or_reject,
+    displace,
+    evaluate_gradient,
+    evaluate_proposal,
+    fill_with_normals,
+)
 from tests.support import sampler_mutants as mutants
 
 
@@ -40,16 +46,16 @@ def unadjusted(target, pieces, plan, state, rng):
     """Langevin step that is never refused inside the domain."""
     gradient, rank = state.memory, plan.factor.shape[1]
     noise, proposal = state.scratch[0][:rank], state.scratch[1]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
     np.dot(gradient, plan.factor, state.scratch[2][:rank])
     for i in range(rank):
         noise[i] -= plan.step / scale * state.scratch[2][i]
     displace(plan, state.position, noise, scale, proposal)
-    energy = weigh(target, pieces, state, proposal)
+    energy = evaluate_proposal(target, pieces, state, proposal)
     log_ratio = 0.0 if energy < np.inf else -np.inf
-    code = settle(state, proposal, energy, log_ratio, rng)
-    slope(target, pieces, state, state.position, gradient)
+    code = accept_or_reject(state, proposal, energy, log_ratio, rng)
+    evaluate_gradient(target, pieces, state, state.position, gradient)
     return code
 
 

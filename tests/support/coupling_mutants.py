@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsample.samplers.chain import displace, normal_noise
-from dpsample.samplers.couplings.coupled_steps import decide, weigh_both, white_shift
+from dpsample.diagnostics.couplings.coupled_steps import decide, weigh_both, white_shift
+from dpsample.samplers.chain import displace, fill_with_normals
 
 
 def coupled_noise(rng, shift, count, mistake=""):
@@ -29,7 +29,7 @@ def coupled_noise(rng, shift, count, mistake=""):
 def walk_with_common_noise(target, pieces, plan, first, second, rng):
     """Random walk that keeps the noise for both chains when the coin is lost."""
     noise, shift = first.scratch[0], first.scratch[2]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     white_shift(
         plan.whiten,
@@ -50,7 +50,7 @@ def walk_with_common_noise(target, pieces, plan, first, second, rng):
 def walk_with_two_coins(target, pieces, plan, first, second, rng):
     """Random walk whose chains share proposals but not the accept test."""
     noise = first.scratch[0]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     displace(plan, first.position, noise, plan.step, first.scratch[1])
     displace(plan, second.position, noise, plan.step, second.scratch[1])
     energy, other = weigh_both(target, pieces, first, second, False)

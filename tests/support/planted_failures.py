@@ -11,12 +11,12 @@ import numpy as np
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.running import chains
+from dpsample.running import draws as packing
 from dpsample.samplers import chain
 from dpsample.samplers.chain import PROPOSALS
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import mirror_langevin
 from dpsample.targets import gibbs as targets_module
-from dpsample.verbs import results
 from tests.support import sampler_mutants as mutants
 from tests.support.unchecked_losses import unchecked
 
@@ -47,14 +47,14 @@ def run_with(step, target, sampler, *, num_draws=1000, num_chains=4, seed=0):
     prepared = replace(sampler.prepare(target, pilot), run=compiled(step))
     found = chains.run(
         prepared,
-        [prepared.dispersed(rng) for rng in rest],
+        [prepared.draw_start(rng) for rng in rest],
         rest,
         num_draws=num_draws,
         num_warmup=200,
     )
-    return results.to_datatree(
+    return packing.to_datatree(
         found.draws,
-        results.named_stats(found.stats, step_size=prepared.settings["step_size"]),
+        packing.name_statistics(found.stats, step_size=prepared.settings["step_size"]),
         coefficients=target.problem.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
         attributes={"sampler": repr(sampler), **prepared.settings},
@@ -67,7 +67,7 @@ def tree(theta, *, energies=None, **attributes) -> Any:
     stats = {} if energies is None else {"energy": np.asarray(energies)}
     if not stats:
         stats = {"acceptance_rate": np.ones(theta.shape[:2])}
-    return results.to_datatree(
+    return packing.to_datatree(
         theta,
         stats,
         coefficients=[f"x{j}" for j in range(theta.shape[2])],
@@ -89,9 +89,9 @@ def unadjusted(target, pieces, plan, state, rng):
         or not is_inside
     ):
         return OK
-    energy = chain.slope(target, pieces, state, proposal, new_gradient)
+    energy = chain.evaluate_gradient(target, pieces, state, proposal, new_gradient)
     mirror_langevin.reduce(plan.mirror, new_gradient)
-    return chain.settle_slope(state, proposal, energy, new_gradient, 1.0, 0.0)
+    return chain.decide_with_gradient(state, proposal, energy, new_gradient, 1.0, 0.0)
 
 
 @cache

@@ -238,7 +238,7 @@ def restart_rule(prepared, starts):
     if not isinstance(prepared, PreparedChain):
         return None
     # Those that are dispersed may all be a mode on a wall, or the starts one point.
-    points = [prepared.dispersed(np.random.default_rng(i)) for i in range(3)]
+    points = [prepared.draw_start(np.random.default_rng(i)) for i in range(3)]
     points += list(starts[:3])
     memories = [prepared.init(x).memory for x in points]
     if all(np.array_equal(memory, memories[0]) for memory in memories):

@@ -13,13 +13,13 @@ from numba.extending import register_jitable
 
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.chain import (
+    accept_or_reject,
+    decide_with_gradient,
     displace,
-    normal_noise,
+    evaluate_gradient,
+    evaluate_proposal,
+    fill_with_normals,
     report,
-    settle,
-    settle_slope,
-    slope,
-    weigh,
 )
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
@@ -49,11 +49,11 @@ def run_of(step):
 def clamped(target, pieces, plan, state, rng):
     """Random walk that pulls proposals back to the boundary."""
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     displace(plan, state.position, noise, plan.step, state.scratch[2])
     gibbs.project(target, pieces, state.scratch[2], proposal)
-    energy = weigh(target, pieces, state, proposal)
-    return settle(state, proposal, energy, state.energy[0] - energy, rng)
+    energy = evaluate_proposal(target, pieces, state, proposal)
+    return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)
 
 
 def speedy(target, pieces, plan, state, rng):
@@ -62,24 +62,26 @@ def speedy(target, pieces, plan, state, rng):
     while True:
         ball_walk.uniform_in_ball(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
-        energy = weigh(target, pieces, state, proposal)
+        energy = evaluate_proposal(target, pieces, state, proposal)
         if energy < np.inf:
-            return settle(state, proposal, energy, state.energy[0] - energy, rng)
+            return accept_or_reject(
+                state, proposal, energy, state.energy[0] - energy, rng
+            )
 
 
 def without_reverse(target, pieces, plan, state, rng):
     """MALA whose ratio has no proposal densities."""
     gradient, rank = state.memory, plan.factor.shape[1]
     noise, proposal = state.scratch[0][:rank], state.scratch[1]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
     np.dot(gradient, plan.factor, state.scratch[2][:rank])
     for i in range(rank):
         noise[i] -= plan.step / scale * state.scratch[2][i]
     displace(plan, state.position, noise, scale, proposal)
-    energy = weigh(target, pieces, state, proposal)
-    code = settle(state, proposal, energy, state.energy[0] - energy, rng)
-    slope(target, pieces, state, state.position, gradient)
+    energy = evaluate_proposal(target, pieces, state, proposal)
+    code = accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)
+    evaluate_gradient(target, pieces, state, state.position, gradient)
     return code
 
 
@@ -100,22 +102,22 @@ def tangent_at_x(target, pieces, plan, state, rng):
     noise, proposal = state.scratch[0][:rank], state.scratch[1]
     y, w, s = state.scratch[2], state.scratch[3], state.scratch[4]
     white, mean = state.scratch[5][:rank], state.scratch[6]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     displace(plan, state.position, noise, math.sqrt(plan.step), y)
     w[:] = state.position
-    slope(target, pieces, state, w, s)
+    evaluate_gradient(target, pieces, state, w, s)
     weight = plan.step / (1.0 + plan.step)
     np.dot(s, plan.factor, white)
     np.dot(plan.factor, white, mean)
     for j in range(dim):
         mean[j] = (1.0 - weight) * y[j] + weight * (w[j] - mean[j])
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     displace(plan, mean, noise, math.sqrt(weight), proposal)
-    energy = weigh(target, pieces, state, proposal)
+    energy = evaluate_proposal(target, pieces, state, proposal)
     here = tilted_gibbs.surrogate(plan, state.position, w, s, mean, white)
     there = tilted_gibbs.surrogate(plan, proposal, w, s, mean, white)
     log_ratio = state.energy[0] - here - (energy - there)
-    return settle(state, proposal, energy, log_ratio, rng)
+    return accept_or_reject(state, proposal, energy, log_ratio, rng)
 
 
 def in_fixed_order(target, pieces, plan, state, rng):
@@ -126,8 +128,10 @@ def in_fixed_order(target, pieces, plan, state, rng):
         for _ in range(10):
             proposal[:] = state.position
             proposal[j] += scale * rng.standard_normal()
-            energy = weigh(target, pieces, state, proposal)
-            code = settle(state, proposal, energy, state.energy[0] - energy, rng)
+            energy = evaluate_proposal(target, pieces, state, proposal)
+            code = accept_or_reject(
+                state, proposal, energy, state.energy[0] - energy, rng
+            )
     return code
 
 
@@ -135,8 +139,8 @@ def in_fixed_order(target, pieces, plan, state, rng):
 def reaches_its_end(target, pieces, plan, state, rng):
     """Launch a trajectory and leap to its end, unless it is refused on the way."""
     billiard.launch(target, pieces, plan, state, rng)
-    control = state.work.control
-    while control[billiard.DONE] < control[billiard.LEAPS]:
+    saved = state.work.control[0].saved
+    while saved[billiard.DONE] < saved[billiard.LEAPS]:
         if billiard.leap(target, pieces, plan, state) != OK:
             billiard.finish(plan, state, 0.0)
             return False
@@ -147,7 +151,7 @@ def without_last_kick(target, pieces, plan, state, rng):
     """Billiard HMC whose velocity lacks the last half kick."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    state.work.control[billiard.STEP] = 0.0
+    state.work.control[0].saved[billiard.STEP] = 0.0
     code, probability = billiard.land(target, pieces, plan, state, rng)
     billiard.finish(plan, state, probability)
     return code
@@ -157,12 +161,12 @@ def with_first_kinetic(target, pieces, plan, state, rng):
     """Billiard HMC whose test compares potential energies only."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    log_ratio = state.energy[0] - state.work.control[billiard.ENERGY]
+    log_ratio = state.energy[0] - state.work.control[0].saved[billiard.ENERGY]
     billiard.finish(plan, state, 0.0)
-    return settle_slope(
+    return decide_with_gradient(
         state,
         state.scratch[0],
-        state.work.control[billiard.ENERGY],
+        state.work.control[0].saved[billiard.ENERGY],
         state.scratch[2],
         log_ratio,
         -rng.standard_exponential(),
@@ -172,13 +176,13 @@ def with_first_kinetic(target, pieces, plan, state, rng):
 def refused_from_below(target, pieces, plan, state, rng):
     """Billiard HMC that refuses hills above the start, whatever the end."""
     billiard.launch(target, pieces, plan, state, rng)
-    control = state.work.control
-    while control[billiard.DONE] < control[billiard.LEAPS]:
+    saved = state.work.control[0].saved
+    while saved[billiard.DONE] < saved[billiard.LEAPS]:
         is_lost = billiard.leap(target, pieces, plan, state) != OK
-        if is_lost or control[billiard.TOP] > state.energy[0] + plan.hill:
+        if is_lost or saved[billiard.TOP] > state.energy[0] + plan.hill:
             billiard.finish(plan, state, 0.0)
             return OK
-    control[billiard.TOP] = -np.inf
+    saved[billiard.TOP] = -np.inf
     code, probability = billiard.land(target, pieces, plan, state, rng)
     billiard.finish(plan, state, probability)
     return code

@@ -1,4 +1,14 @@
-"""Ledger, for all releases about the same records: what they cost and what remains."""
+"""Ledger of all releases from the same records, which adds up their privacy losses.
+
+An entry is a certificate, or the privacy event of a mechanism without one. The total is
+the smaller of two bounds. One composes the events of all entries and computes epsilon
+of the result (`dpsample.privacy.epsilon_of`). The other adds up the pairs (epsilon,
+delta) that the entries promise, which is basic composition.
+
+``gdp`` is the parameter of Gaussian differential privacy. It is the distance of two
+unit Gaussians that are at least as easy to distinguish as the outputs on two
+neighboring data sets.
+"""
 
 from __future__ import annotations
 
@@ -30,59 +40,58 @@ from dpsample.privacy.accounting.normal_form import normal_parts
 from dpsample.privacy.budget import Budget, Sum
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
-from dpsample.privacy.certificates.sealed import load_json, parse, round_up
-from dpsample.privacy.curves.gaussian import bisected, gaussian_epsilon, gdp_from_budget
+from dpsample.privacy.certificates.json_form import load_json, parse, round_up
+from dpsample.privacy.curves.gaussian import bisect, gaussian_epsilon, gdp_from_budget
 from dpsample.problem.facts import RELATIONS
 
 Item = Certificate | EventCertificate | Event
+# Format of the JSON form.
 FORMAT = "dpsample ledger 1"
-# Relative width at which the search for the remaining gdp stops, and what calibration
-# to the epsilon of that gdp may lose.
-TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
-# Less counts as nothing: no release of that gdp tells anybody anything.
-LEAST_GDP = 1e-9
-LONGEST_LABEL = 60  # characters in tables and warnings
-# Of all ledgers, for copies of one could not share a lock of its own. It is held while
-# entries are replaced, never while something is computed.
+# Relative width at which the search for the remaining gdp stops.
+TOLERANCE = 1e-6
+# A smaller gdp or epsilon is reported as 0, because such a release reveals nothing.
+MIN_PRIVACY_LOSS = 1e-9
+# All ledgers share one lock, because copies of a ledger could not share a lock of its
+# own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
-COPY = (
+COPY_WARNING = (
     "This ledger is a copy from another process, which does not learn of what is spent "
     "here: a budget that workers share needs a LedgerFile."
 )
 
 
 class Entry(NamedTuple):
-    """Label and item, a certificate or an event."""
+    """One release: its label, and its certificate or event."""
 
     label: str
     item: Item
 
     @property
     def event(self) -> Event | None:
-        """What the entry does to privacy; None if nothing is proved."""
+        """Privacy event of the release; None if nothing is proved."""
         return self.item if isinstance(self.item, Event) else self.item.event
 
     @property
     def relation(self) -> str | None:
-        """Relation of a certificate; an event has none."""
+        """Neighboring relation of a certificate; None for an event."""
         return None if isinstance(self.item, Event) else self.item.budget.relation
 
     @property
     def is_declared(self) -> bool:
-        """Whether the event of a certificate is its author's word."""
+        """Whether the author of a certificate states its event without a proof."""
         return isinstance(self.item, EventCertificate) and (
             self.item.kind == "declared"
         )
 
     @property
     def title(self) -> str:
-        """Label, or what the entry is, on one line without control characters."""
+        """Label or description, on one short line without control characters."""
         text = check.printable(self.label or self.what)
-        return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
+        return text if len(text) <= 60 else text[:57] + "..."
 
     @property
     def what(self) -> str:
-        """Few words for a table."""
+        """Description of the entry for a table."""
         if isinstance(self.item, EventCertificate):
             return self.item.mechanism
         if isinstance(self.item, Certificate):
@@ -91,7 +100,7 @@ class Entry(NamedTuple):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What keeps the entry from being a guarantee, in words."""
+        """Reasons why the entry is not a guarantee."""
         item = self.item
         if isinstance(item, Event):
             return ()
@@ -112,16 +121,17 @@ class Entry(NamedTuple):
 
 
 class Remaining(NamedTuple):
-    """What one more release may spend; zeros if the budget is used up.
+    """Privacy loss that one more release may have, zero if the budget is used up.
 
     Attributes
     ----------
     gdp : float
-        Largest further gdp that keeps the whole ledger inside the budget; 0 if the
-        budget is pure.
+        Largest gdp of a further release that keeps the whole ledger inside the budget.
+        It is 0 if the budget is pure, because no Gaussian release has delta = 0.
     epsilon : float
-        Epsilon of that release alone, at the budget's delta; 0 if delta alone pays. If
-        the budget is pure, the epsilon of one more pure release.
+        Epsilon of that release alone, at the budget's delta. It is 0 if the release is
+        so private that the budget's delta alone covers it. If the budget is pure, it is
+        the epsilon of one more pure release.
     """
 
     gdp: float
@@ -129,25 +139,25 @@ class Remaining(NamedTuple):
 
 
 class Ledger:
-    """Everything that was released about the same records, and what it costs together.
+    """All releases from the same records, and their total privacy loss.
 
-    Entries compose in sequence. Later analyses may depend on earlier answers, as long
-    as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
-    of the answers (fully adaptive composition, filters, odometers) is not covered.
+    Entries compose in sequence. Later analyses may depend on earlier answers if their
+    budgets were fixed beforehand. Fully adaptive composition is not covered: budgets,
+    and the decision to stop, must not depend on the answers.
 
-    Threads may share a ledger; other processes get copies, and a warning when they
-    spend (see `LedgerFile`).
+    Threads may share a ledger. Other processes get copies, and a warning when they
+    spend. Use a `LedgerFile` for them.
 
-    The total is the smallest of the bounds of `dpsample.privacy.delta_of` and of the
-    sum of what the certificates promise (basic composition). Sums are exact:
-    `dpsample.privacy.budget` has the rule.
+    The total is the smaller of the bound of `dpsample.privacy.delta_of` and the sum of
+    the pairs (epsilon, delta) that the certificates promise (basic composition). Sums
+    are computed exactly, by the rule of `dpsample.privacy.budget`.
 
     Parameters
     ----------
     relation : {"replace_one", "zero_out"}
         Neighboring relation of every entry.
     budget : Budget, optional
-        What the whole ledger may spend, under the same relation.
+        Total budget of all entries, under the same relation.
 
     Raises
     ------
@@ -178,17 +188,20 @@ class Ledger:
             check.fail("budget.relation", repr(relation), repr(budget.relation), remedy)
         self.relation = relation
         self.budget = budget
+        # The list is replaced, never changed. So a reader that takes it once sees a
+        # consistent state without a lock.
         self._entries: list[Entry] = []
-        self._process = os.getpid()  # pickles and forks keep it
+        # Copies in other processes keep this number, by which `spend` recognizes them.
+        self._process = os.getpid()
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Labels and what was added, in order."""
+        """Entries in the order in which they were added."""
         return tuple(self._entries)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What keeps the total from being a guarantee, in words."""
+        """Reasons why the total is not a guarantee, by entry."""
         return tuple(
             f"{number}. {entry.title}: {words}"
             for number, entry in enumerate(self._entries, 1)
@@ -197,19 +210,19 @@ class Ledger:
 
     @property
     def event(self) -> Event | None:
-        """All entries in sequence; None if one of them is unproved."""
+        """Composition of all entries; None if one of them is unproved."""
         entries = self._entries  # read once: another thread may replace them
-        known = tuple(entry.event for entry in entries if entry.event is not None)
-        if len(known) < len(entries):
+        proved = tuple(entry.event for entry in entries if entry.event is not None)
+        if len(proved) < len(entries):
             return None
-        return ComposedEvent(known) if known else GaussianEvent(0.0)
+        return ComposedEvent(proved) if proved else GaussianEvent(0.0)
 
     def add(self, item: Item, label: str = "") -> None:
-        """Record one release, also one that should not have been made.
+        """Record one release, even if it should not have been made.
 
-        What is not releasable or not proved is recorded, `warnings` says so, and an
-        unproved entry makes epsilon infinite. A certificate whose event is declared
-        counts with that event, as an event itself does.
+        A release that is not releasable or not proved is recorded as well, and
+        `warnings` names it. An unproved entry makes epsilon infinite. A certificate
+        whose event is declared is included with that event.
 
         Parameters
         ----------
@@ -241,7 +254,7 @@ class Ledger:
             self._entries = [*self._entries, entry]
 
     def __sklearn_clone__(self) -> Self:
-        """Clones of an estimator share its ledger."""
+        """Return the same ledger, so that clones of an estimator share it."""
         return self
 
     def spend(self, item: Item, label: str = "") -> None:
@@ -255,15 +268,16 @@ class Ledger:
         Raises
         ------
         ValueError
-            As `add`, and if the total would exceed the budget; nothing is recorded
+            As `add`, and if the total would exceed the budget. Nothing is recorded
             then. An unproved entry exceeds every budget.
         """
         if os.getpid() != self._process:
-            warnings.warn(COPY, UserWarning, stacklevel=check.user_level())
+            warnings.warn(COPY_WARNING, UserWarning, stacklevel=check.user_level())
         after, total = Ledger(self.relation, self.budget), self.budget
         while True:
             before = after._entries = self._entries
             after.add(item, label)
+            # "not <=" is also true for NaN, so that an undefined total is rejected.
             if total is not None and not after.delta() <= total.delta:
                 condition = f"one with room for this release within {total}"
                 spent = _digits_above(after.epsilon(), total.epsilon)
@@ -273,7 +287,7 @@ class Ledger:
                 if self._entries is before:
                     self._entries = after._entries
                     return
-            # Another thread spent meanwhile: is there still room?
+            # Another thread has spent meanwhile. Compare its entries with the budget.
 
     def epsilon(self, delta: float | None = None) -> float:
         """Epsilon of all entries together.
@@ -281,12 +295,12 @@ class Ledger:
         Parameters
         ----------
         delta : float, optional
-            Probability, >= 0 and < 1; that of the ledger's budget if left out.
+            Probability, >= 0 and < 1. By default the delta of the ledger's budget.
 
         Returns
         -------
         float
-            An upper bound; infinity if an entry is unproved.
+            An upper bound, which is infinite if an entry is unproved.
 
         Raises
         ------
@@ -294,7 +308,7 @@ class Ledger:
             If ``delta`` is not inside [0, 1), or there is no budget to take it from.
         """
         if delta is None:
-            delta = self._given(None).delta
+            delta = self._resolve_budget(None).delta
         check.half_open(0.0, 1.0, delta=delta)
         if self.event is None:
             return math.inf
@@ -310,7 +324,7 @@ class Ledger:
         Parameters
         ----------
         epsilon : float, optional
-            Privacy loss, >= 0; that of the ledger's budget if left out.
+            Privacy loss, >= 0. By default the epsilon of the ledger's budget.
 
         Returns
         -------
@@ -323,7 +337,7 @@ class Ledger:
             If ``epsilon`` is out of its range, or missing without a budget.
         """
         if epsilon is None:
-            epsilon = self._given(None).epsilon
+            epsilon = self._resolve_budget(None).epsilon
         check.non_negative(epsilon=epsilon)
         if self.event is None:
             return 1.0
@@ -334,12 +348,12 @@ class Ledger:
         return proved
 
     def remaining(self, budget: Budget | None = None) -> Remaining:
-        """Largest further Gaussian release that keeps the total inside the budget.
+        """Return the largest further Gaussian release that the budget allows.
 
         Parameters
         ----------
         budget : Budget, optional
-            Instead of the ledger's own, under the same relation.
+            Budget in place of the ledger's own, under the same relation.
 
         Returns
         -------
@@ -353,7 +367,7 @@ class Ledger:
         ValueError
             If there is no budget or its relation is another one.
         """
-        total = self._given(budget)
+        total = self._resolve_budget(budget)
         if self.event is None:
             return Remaining(0.0, 0.0)
         find = _largest_pure if total.is_pure else _largest_release
@@ -362,7 +376,7 @@ class Ledger:
     def to_json(self) -> str:
         """Return the ledger as JSON, certificates included."""
         entries = [
-            {"label": label, _kind(item): item.to_dict()}
+            {"label": label, _key_of(item): item.to_dict()}
             for label, item in self._entries
         ]
         content = {
@@ -375,7 +389,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """Read what `to_json` wrote; `dpsample.verify` recomputes the certificates.
+        """Read a ledger of `to_json`. `dpsample.verify` recomputes its certificates.
 
         Parameters
         ----------
@@ -392,20 +406,22 @@ class Ledger:
         ValueError
             If the text is not a ledger or an entry is not valid.
         """
-        given = load_json(text, FORMAT)
-        if set(given) != {"format", "relation", "budget", "entries"}:
-            check.fail("text", "a ledger with exactly the known fields", [*given])
-        budget = None if given["budget"] is None else parse("budget", given["budget"])
-        ledger = cls(given["relation"], budget)
-        check.instance(list, entries=given["entries"])
-        for entry in map(_entry_from_dict, given["entries"]):
+        content = load_json(text, FORMAT)
+        if set(content) != {"format", "relation", "budget", "entries"}:
+            check.fail("text", "a ledger with exactly the known fields", [*content])
+        budget = (
+            None if content["budget"] is None else parse("budget", content["budget"])
+        )
+        ledger = cls(content["relation"], budget)
+        check.instance(list, entries=content["entries"])
+        for entry in map(_entry_from_dict, content["entries"]):
             ledger.add(entry.item, entry.label)
         return ledger
 
     def __repr__(self) -> str:
-        """Return a table: every entry, the total, what remains and the warnings."""
+        """Return a table of entries, the total, the remaining budget and warnings."""
         rows = [("", "release", "epsilon alone", "state")] + [
-            (str(number), entry.title, self._alone(entry), _state(entry))
+            (str(number), entry.title, self._alone(entry), _state_of(entry))
             for number, entry in enumerate(self._entries, 1)
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -422,21 +438,23 @@ class Ledger:
         )
 
     def _alone(self, entry: Entry) -> str:
-        """Epsilon of one entry at the budget's delta, as it is shown."""
+        """Return the epsilon of one entry at the budget's delta, as text."""
         if entry.event is None:
-            return _shown(math.inf)
+            return _format_epsilon(math.inf)
         if self.budget is None:
             return "-"
         delta = self.budget.delta
-        return _shown(epsilon_of(entry.event, delta=delta, relation=self.relation))
+        return _format_epsilon(
+            epsilon_of(entry.event, delta=delta, relation=self.relation)
+        )
 
     def totals(self) -> list[str]:
-        """Lines on what is spent and what remains.
+        """Return lines on the total and on the remaining budget.
 
         Returns
         -------
         list of str
-            What the table ends with.
+            The last lines of the table.
 
         Examples
         --------
@@ -448,53 +466,58 @@ class Ledger:
         budget = self.budget
         if budget is None:
             return ["No budget: ledger.epsilon(delta) is the total."]
-        spent = f"epsilon = {_shown(self.epsilon())} of {budget.epsilon:g}"
-        rest = _words(self.remaining(), budget)
+        spent = f"epsilon = {_format_epsilon(self.epsilon())} of {budget.epsilon:g}"
+        rest = _describe_remaining(self.remaining(), budget)
         return [f"Total: {spent} at delta = {budget.delta:g}", f"Remaining: {rest}"]
 
     def _stated_sums(self) -> tuple[Sum, Sum] | None:
-        """Add what the entries promise; None if one of them promises no pair."""
+        """Add up the promised (epsilon, delta); None if an entry promises none."""
         return sum_pairs(_promise(entry, self.relation) for entry in self._entries)
 
-    def _given(self, budget: Budget | None) -> Budget:
-        """Return the budget in question, which must exist and fit."""
-        chosen = self.budget if budget is None else budget
-        if not isinstance(chosen, Budget):
-            check.fail("budget", "a Budget, of the ledger or of the call", chosen)
-        if chosen.relation != self.relation:
+    def _resolve_budget(self, budget: Budget | None) -> Budget:
+        """Return the given budget or the ledger's, which must exist and fit."""
+        resolved = self.budget if budget is None else budget
+        if not isinstance(resolved, Budget):
+            check.fail("budget", "a Budget, of the ledger or of the call", resolved)
+        if resolved.relation != self.relation:
             condition = f"{self.relation!r} like the ledger's"
-            check.fail("budget.relation", condition, repr(chosen.relation))
-        return chosen
+            check.fail("budget.relation", condition, repr(resolved.relation))
+        return resolved
 
 
 def _largest_release(event: Event, budget: Budget) -> Remaining:
-    """Bisect the gdp of the further release; both numbers are rounded down."""
-    # Side by side as `Ledger.spend` has them: nested sums differ in their last digit.
+    """Return the largest Gaussian release that is safe after an event.
+
+    The gdp is found by bisection. Both numbers are rounded down.
+    """
+    # The further event is put next to the others, as in `Ledger.spend`, and not around
+    # their composition: nested sums differ in their last digit.
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
     def is_safe(gdp: float) -> bool:
-        both = ComposedEvent((*parts, GaussianEvent(gdp)))
-        delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
+        composed = ComposedEvent((*parts, GaussianEvent(gdp)))
+        delta = delta_of(composed, epsilon=budget.epsilon, relation=budget.relation)
         return delta <= budget.delta
 
     try:
-        safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
+        safe, unsafe = MIN_PRIVACY_LOSS, gdp_from_budget(budget.epsilon, budget.delta)
     except ValueError:  # a budget that is too small for any noise
         return Remaining(0.0, 0.0)
     if is_safe(unsafe):
         return Remaining(unsafe, budget.epsilon)
     if unsafe <= safe or not is_safe(safe):
         return Remaining(0.0, 0.0)
-    safe = bisected(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
-    # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
-    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
+    safe = bisect(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
+    # A release that is calibrated to this epsilon has this gdp, because each gdp has
+    # one epsilon at the budget's delta. The factor covers the rounding errors of that.
+    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * (1.0 - 1e-9))
 
 
 def _largest_pure(event: Event, budget: Budget) -> Remaining:
-    """Epsilon of a further pure release within a pure budget, rounded down."""
+    """Return the largest pure release that is safe after an event, rounded down."""
     relation = budget.relation
     sums = basic_sums(normal_parts(event, relation))
-    if sums is not None and sums[1].is_within(0.0):
+    if sums is not None and sums[1].is_within(0.0):  # all parts are pure as well
         return Remaining(0.0, sums[0].room(budget.epsilon))
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
@@ -502,16 +525,16 @@ def _largest_pure(event: Event, budget: Budget) -> Remaining:
         extended = ComposedEvent((*parts, PureEvent(epsilon)))
         return delta_of(extended, epsilon=budget.epsilon, relation=relation) == 0.0
 
-    if not is_safe(LEAST_GDP):
+    if not is_safe(MIN_PRIVACY_LOSS):
         return Remaining(0.0, 0.0)
     unsafe = budget.epsilon
     return Remaining(
-        0.0, bisected(is_safe, safe=LEAST_GDP, unsafe=unsafe, width=TOLERANCE)
+        0.0, bisect(is_safe, safe=MIN_PRIVACY_LOSS, unsafe=unsafe, width=TOLERANCE)
     )
 
 
 def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
-    """Epsilon and delta that an entry states and its event proves."""
+    """Return epsilon and delta that an entry states and its event proves."""
     item = entry.item
     if isinstance(item, PureEvent):
         return item.epsilon, 0.0
@@ -520,6 +543,8 @@ def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
     if isinstance(item, Event) or item.event is None:
         return None
     budget = item.budget
+    # The budget comes first: its digits are the user's, so that sums of budgets are
+    # exact.
     stated = (budget.epsilon, item.epsilon_proved)
     return _first_proved(item.event, stated, budget.delta, relation)
 
@@ -528,14 +553,14 @@ def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
 def _first_proved(
     event: Event, epsilons: tuple[float, ...], delta: float, relation: str
 ) -> tuple[float, float] | None:
-    """First of some epsilons that the event proves at delta."""
+    """Return the first epsilon that the event proves at delta, with delta."""
     for epsilon in filter(math.isfinite, epsilons):
         if delta_of(event, epsilon=epsilon, relation=relation) <= delta:
             return epsilon, delta
     return None
 
 
-def _state(entry: Entry) -> str:
+def _state_of(entry: Entry) -> str:
     if entry.relation is None:
         return "as declared"
     if entry.is_declared and len(entry.warnings) == 1:
@@ -543,8 +568,8 @@ def _state(entry: Entry) -> str:
     return "NOT a guarantee" if entry.warnings else "proved"
 
 
-def _words(rest: Remaining, budget: Budget) -> str:
-    """Say what remains."""
+def _describe_remaining(rest: Remaining, budget: Budget) -> str:
+    """Return a sentence on the remaining budget."""
     if rest == (0.0, 0.0):
         return "nothing."
     if budget.is_pure:
@@ -555,34 +580,34 @@ def _words(rest: Remaining, budget: Budget) -> str:
 
 
 def _digits_above(value: float, limit: float) -> str:
-    """Value, with as many digits as it takes to see that it is above a limit."""
+    """Return a value with enough digits to show that it is above a limit."""
     if not math.isfinite(value):
         return "infinity"
     texts = (f"{value:.{digits}g}" for digits in range(4, 17))
     return next((text for text in texts if float(text) > limit), repr(value))
 
 
-def _shown(epsilon: float) -> str:
+def _format_epsilon(epsilon: float) -> str:
     if not math.isfinite(epsilon):
         return "infinite"
     return round_up(epsilon) if epsilon > 0.0 else "0"
 
 
-def _kind(item: Item) -> str:
+def _key_of(item: Item) -> str:
     return "event" if isinstance(item, Event) else "certificate"
 
 
-def _entry_from_dict(given: Json) -> Entry:
+def _entry_from_dict(fields: Json) -> Entry:
     """Rebuild one entry of the JSON form."""
-    check.instance(dict, entry=given)
-    kinds = set(given) - {"label"}
-    if "label" not in given or kinds not in ({"event"}, {"certificate"}):
+    check.instance(dict, entry=fields)
+    kinds = set(fields) - {"label"}
+    if "label" not in fields or kinds not in ({"event"}, {"certificate"}):
         condition = "a label with an event or a certificate"
-        check.fail("entry", condition, check.shown(given))
+        check.fail("entry", condition, check.shown(fields))
     if kinds == {"event"}:
-        return Entry(given["label"], events.from_dict(given["event"]))
-    content = given["certificate"]
+        return Entry(fields["label"], events.from_dict(fields["event"]))
+    content = fields["certificate"]
     check.instance(dict, certificate=content)
-    known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
-    check.one_of(tuple(known), format=content.get("format"))
-    return Entry(given["label"], known[content["format"]].from_dict(content))
+    formats = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+    check.one_of(tuple(formats), format=content.get("format"))
+    return Entry(fields["label"], formats[content["format"]].from_dict(content))

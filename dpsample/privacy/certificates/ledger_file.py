@@ -1,4 +1,8 @@
-"""Ledger file, from which several processes spend in turn."""
+"""Ledger on disk, which several processes share.
+
+A lock file next to the ledger makes processes wait for each other. An entry is written
+before any noise is drawn, so a process that is killed later has spent its budget.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +32,19 @@ else:
 
 
 class LedgerFile:
-    """A `Ledger` on disk: what is spent is written before any noise is drawn.
+    """A `Ledger` on disk, whose entries are written before any noise is drawn.
 
-    Processes and threads wait for each other. Whoever is killed after spending has
-    spent; nobody spends what another has. The file's copies and its owner are trusted:
-    an older copy in its place gives back what was spent since. Other users can neither
-    read nor write a new file or its lock file (mode 0600); files that exist keep their
-    modes.
+    Processes and threads wait for each other, so that the same budget is never spent
+    twice. A process that is killed after it has spent does not get its budget back. The
+    owner of the file is trusted: an older copy in its place would give back what was
+    spent since. Other users can neither read nor write a new file or its lock file
+    (mode 0600). Existing files keep their modes.
 
     Parameters
     ----------
     path : str or path
-        A JSON file, made if there is none. A lock file stays beside it: who deletes it
-        while others spend lets two of them write at once.
+        A JSON file, which is made if there is none. A lock file stays next to it. If it
+        is deleted while processes spend, two of them may write at once.
     relation : {"replace_one", "zero_out"}
         Neighboring relation of every entry.
     budget : Budget, optional
@@ -49,8 +53,7 @@ class LedgerFile:
     Raises
     ------
     ValueError
-        If the file holds something else than such a ledger, or one with another
-        relation or budget.
+        If the file is not a ledger, or has another relation or budget.
 
     Examples
     --------
@@ -76,25 +79,25 @@ class LedgerFile:
         budget: Budget | None = None,
     ) -> None:
         new = Ledger(relation, budget)
-        place = check.path("path", path).resolve()
-        files.check_output("path", place)
-        self.path, self._terms = str(place), (relation, budget)
+        resolved = check.path("path", path).resolve()
+        files.check_output("path", resolved)
+        self.path, self._terms = str(resolved), (relation, budget)
         with self._locked():
-            if not place.exists():
+            if not resolved.exists():
                 self._write(new)
             self.read()
 
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
-        kept = read_ledger(Path(self.path))
+        ledger = read_ledger(Path(self.path))
         relation, budget = self._terms
-        if (kept.relation, kept.budget) != self._terms:
+        if (ledger.relation, ledger.budget) != self._terms:
             condition = f"a ledger under {relation!r} with budget {budget}"
-            check.fail("path", condition, f"{kept.relation!r} with {kept.budget}")
-        return kept
+            check.fail("path", condition, f"{ledger.relation!r} with {ledger.budget}")
+        return ledger
 
     def __sklearn_clone__(self) -> Self:
-        """Clones of an estimator share its ledger."""
+        """Return the same ledger, so that clones of an estimator share it."""
         return self
 
     def spend(self, item: Item, label: str = "") -> None:
@@ -108,29 +111,31 @@ class LedgerFile:
         Raises
         ------
         ValueError
-            If the total would exceed the budget, or the entry could not be read again;
-            nothing is entered then.
+            If the total would exceed the budget, or the entry could not be read again.
+            Then nothing is entered.
         """
-        one = Ledger(self._terms[0])
-        one.add(item, label)
-        Ledger.from_json(one.to_json())  # else nobody could read the file any longer
+        # An entry that cannot be read again would make the whole file unreadable.
+        single = Ledger(self._terms[0])
+        single.add(item, label)
+        Ledger.from_json(single.to_json())
         with self._locked():
             ledger = self.read()
             ledger.spend(item, label)
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
-        # Labels and releases tell of an analysis. Whoever shares a ledger opens it.
+        # Labels and releases describe an analysis, so a new file is private. Its owner
+        # can open it to others.
         is_new = not Path(self.path).exists()
         files.write(self.path, ledger.to_json().encode(), is_private=is_new)
-        with suppress(OSError):  # Windows opens no folders
+        with suppress(OSError):  # Windows cannot open folders
             folder = os.open(Path(self.path).parent, os.O_RDONLY)
-            os.fsync(folder)  # the new name, too
+            os.fsync(folder)  # so that the new name survives a power failure
             os.close(folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Wait for the lock, which ends with the block and with the process."""
+        """Hold the lock during the block. It also ends with the process."""
         flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
         lock = os.open(self.path + ".lock", flags, files.OWNER_ONLY)
         with os.fdopen(lock, "ab") as file:
@@ -143,7 +148,7 @@ class LedgerFile:
 
 
 def read_ledger(path: Path, name: str = "path") -> Ledger:
-    """Return the ledger that a file holds, which its user calls ``name``."""
+    """Return the ledger of a file. Errors call the file ``name``."""
     try:
         return Ledger.from_json(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
@@ -153,15 +158,15 @@ def read_ledger(path: Path, name: str = "path") -> Ledger:
 
 
 @contextmanager
-def removed_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
-    """Remove a file that is new if the block fails before its first entry.
+def remove_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
+    """Remove a new ledger if the block fails before its first entry.
 
-    The lock file stays, as others may wait for it.
+    The lock file stays, because other processes may wait for it.
     """
     try:
         yield
     except BaseException:
-        with suppress(OSError, ValueError):  # of a file that has changed or is gone
+        with suppress(OSError, ValueError):  # the file may have changed or be gone
             if ledger is not None:
                 with ledger._locked():
                     if not ledger.read().entries:
@@ -170,7 +175,7 @@ def removed_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
 
 
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
-    """Enter what a verb is about to do in the ledger that it was given, if any."""
+    """Enter the release that a function is about to make, if it was given a ledger."""
     check.instance((Ledger, LedgerFile, type(None)), ledger=ledger)
     if ledger is not None:
         if item is None:

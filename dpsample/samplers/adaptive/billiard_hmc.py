@@ -62,10 +62,10 @@ class BilliardHMC(Sampler):
         """Learn metric, force and step; all is fixed before the first draw."""
         self.require(target)
         warm = warm_up(target, rng, length=self.length, max_leaps=self.max_leaps)
-        return prepared(target, warm, self.num_steps)
+        return prepare_chain(target, warm, self.num_steps)
 
 
-def prepared(
+def prepare_chain(
     target: Gibbs, warm: WarmUp, num_steps: int | None = None
 ) -> PreparedChain:
     """Chain of a warm-up, with as many transitions a draw as that wants by default."""

@@ -39,7 +39,7 @@ from dpsample.domains import (
 )
 from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
 from dpsample.numerics.vectors import copy_into
-from dpsample.samplers.log_concave import sift_down
+from dpsample.samplers.univariate.log_concave import sift_down
 
 # Body, point, velocity, acceleration, horizon, scratch memory (ROOM dim), normal, out.
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
@@ -505,7 +505,7 @@ def has_exits(domain: Domain) -> bool:
     return isinstance(domain, kinds)
 
 
-def exit_piece(domain: Domain) -> Piece:
+def find_exit_function(domain: Domain) -> Piece:
     """Piece of a domain; a polytope needs none, its faces come by their slacks."""
     if isinstance(domain, Ball):
         norms: dict[float, Piece]
@@ -519,7 +519,7 @@ def exit_piece(domain: Domain) -> Piece:
     return no_exit
 
 
-def turning_piece(domain: Domain) -> Piece | None:
+def find_rotation_exit(domain: Domain) -> Piece | None:
     """Piece of a domain for turning paths; None if their exits are not known."""
     known: dict[Piece, Piece] = {
         box_exit: turning_box_exit,
@@ -528,4 +528,4 @@ def turning_piece(domain: Domain) -> Piece | None:
         convex_exit: turning_convex_exit,
         l1_exit: turning_l1_exit,
     }
-    return known.get(exit_piece(domain))
+    return known.get(find_exit_function(domain))

@@ -57,10 +57,10 @@ class MassMatrix(NamedTuple):
 
     @property
     def num_white(self) -> int:
-        """Numbers of `whitened`."""
+        """Numbers of `whiten_rows`."""
         return int(self.factor.shape[1] if self.is_dense else self.scale.size)
 
-    def stretched(self, root: Array) -> "MassMatrix":
+    def times_root(self, root: Array) -> "MassMatrix":
         """Mass matrix of the factor L root, for a dense Sigma."""
         return dense(self.factor @ root, np.linalg.solve(root, self.whiten))
 
@@ -71,19 +71,19 @@ class MassMatrix(NamedTuple):
             return int(self.factor.shape[1])
         return int(2 * self.scale.size + self.stretch.size)
 
-    def whitened(self, rows: Array) -> Array:
+    def whiten_rows(self, rows: Array) -> Array:
         """Rows times W^T: rank numbers each, or dim where Sigma is not dense."""
         if self.is_dense:
             return np.asarray(rows @ self.whiten.T)
         return self._deformed(rows / self.scale, self.unstretch)
 
     def spread(self, white: Array) -> Array:
-        """Rows of `whitened` times L^T."""
+        """Rows of `whiten_rows` times L^T."""
         if self.is_dense:
             return np.asarray(white @ self.factor.T)
         return self._deformed(white, self.stretch) * self.scale
 
-    def applied(self, rows: Array) -> Array:
+    def apply(self, rows: Array) -> Array:
         """Rows times Sigma."""
         if self.is_dense:
             return np.asarray(rows @ self.covariance)

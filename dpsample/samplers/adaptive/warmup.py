@@ -25,10 +25,16 @@ from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix
-from dpsample.samplers.chain import ENERGY, NUM_STATS, ChainState, Settings, filler
+from dpsample.samplers.chain import (
+    ENERGY,
+    NUM_STATS,
+    ChainState,
+    Settings,
+    compile_filler,
+)
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
-from dpsample.targets.gibbs import Gibbs, spanned
+from dpsample.targets.gibbs import Gibbs, times_basis
 
 NUM_PILOTS, SEGMENT = 4, 10
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
@@ -168,9 +174,9 @@ class _Pilots:
 
 
 def _filler(target: Gibbs, plan: BilliardPlan) -> Callable[..., int]:
-    """As `chain.filler`, for a plan."""
+    """As `chain.compile_filler`, for a plan."""
     pieces = billiard.step_pieces(target, plan)
-    return filler(billiard.run, target.numbers, pieces, plan)
+    return compile_filler(billiard.run, target.numbers, pieces, plan)
 
 
 def warm_up(
@@ -203,9 +209,11 @@ def warm_up(
             plan, shape, pace = best.plan, best.shape, _pace(target, best)
         else:
             best, plan = window, window.plan
-            white = shape.whitened(window.draws - window.draws.mean(axis=(0, 1)))
+            white = shape.whiten_rows(window.draws - window.draws.mean(axis=(0, 1)))
             share = lag_share(with_squares(white))
-            normal = None if fit.normal is None else _unit(shape.whitened(fit.normal))
+            normal = (
+                None if fit.normal is None else _unit(shape.whiten_rows(fit.normal))
+            )
             has_settled = width >= SETTLED and is_settled(
                 white, share, plan.step, normal
             )
@@ -310,7 +318,7 @@ def _pace(target: Gibbs, window: _Window) -> float:
 
 def _bounce_cost(target: Gibbs) -> float:
     """Multiply-adds of a bounce between flat walls, or where a norm is searched."""
-    is_searched = exits.exit_piece(target.problem.domain) is exits.convex_exit
+    is_searched = exits.find_exit_function(target.problem.domain) is exits.convex_exit
     return (BOUNCE + BOUNCE_EACH * target.dim) * (SEARCHED if is_searched else 1.0)
 
 
@@ -382,7 +390,7 @@ def _learned(
     """Plan with the metric, center and force of a window's draws."""
     shape = window.shape
     if shape.is_dense:
-        shape = shape.stretched(root_of(white, share, normal))
+        shape = shape.times_root(root_of(white, share, normal))
     return billiard.new_plan(
         target,
         mass=shape,
@@ -405,18 +413,18 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
     The metric is the averaged Hessian, at least that of so many standard deviations:
     where walls alone hold the draws, faster flights would only bounce.
     """
-    can_turn = exits.turning_piece(target.problem.domain) is not None
+    can_turn = exits.find_rotation_exit(target.problem.domain) is not None
     shape = plan.mass
     if not can_turn or not shape.is_dense:
         return None
     basis = hull_basis(target)
-    within = spanned(basis.T, shape.factor)
+    within = times_basis(basis.T, shape.factor)
     slope, hessian = averaged_derivatives(target, basis, plan.center, within @ within.T)
     curvatures, axes = np.linalg.eigh(within.T @ hessian @ within)
     # A log-concave law is no wider than its Hessian alone allows: more is noise.
     least = (WIDEST_ROUND if len(plan.axes) else WIDEST) ** -2
-    mass = shape.stretched(axes / np.sqrt(np.clip(curvatures, least, 1.0)))
-    pivot = plan.center - mass.applied(basis @ slope)
+    mass = shape.times_root(axes / np.sqrt(np.clip(curvatures, least, 1.0)))
+    pivot = plan.center - mass.apply(basis @ slope)
     rest = _rest(window, mass, pivot)
     if not (rest.std() < ROUGH and rest.min() > -LOWEST):
         return None
@@ -434,7 +442,7 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
 
 def _rest(window: _Window, mass: MassMatrix, pivot: Array) -> Array:
     """Return what a quadratic leaves out of a window's energies, less its mean."""
-    heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
+    heights = 0.5 * np.sum(mass.whiten_rows(window.draws - pivot) ** 2, axis=2)
     rest = window.energies - heights
     return np.asarray(rest - rest.mean())
 

@@ -29,7 +29,7 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.mixing import (
     lag_share,
     rank_shares,
@@ -37,7 +37,6 @@ from dpsample.numerics.mixing import (
     with_squares,
 )
 from dpsample.problem import records
-from dpsample.samplers import line
 from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
 from dpsample.samplers.adaptive.billiard import BilliardPlan
@@ -64,9 +63,10 @@ from dpsample.samplers.chain import (
     new_state,
 )
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
-from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.errors import EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.univariate import line
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
@@ -88,9 +88,9 @@ ALIKE = 1.1  # split R-hat of chains that agree
 
 # Stages of a paused sweep, and what it keeps: record and sum of losses so far, or
 # coordinate, level above the energy, interval, chord, end to be tested, and tries.
-SYNCHRONIZING, ON_LINE = 1.0, 2.0
-TURN, SUM = KEPT, KEPT + 1
-RISE, LEFT, RIGHT, LOW, HIGH, PHASE, TRIES = range(KEPT + 1, KEPT + 8)
+SYNCHRONIZING, ON_LINE = 1, 2
+TURN, SUM = 0, 1
+RISE, LEFT, RIGHT, LOW, HIGH, PHASE, TRIES = range(1, 8)
 LEFT_END, RIGHT_END, INSIDE = range(3)
 
 AGE, TOTAL, MARGINS = range(3)  # of a chain's memory
@@ -167,12 +167,12 @@ def regularizer_at(target, pieces, plan, state, along, t):
 @kernel(counts_references=False)
 def synchronize(target, pieces, plan, state):
     """Compute margins, sum over the records and energy anew; may pause."""
-    data, control, work = target.data, state.work.control, state.work
+    data, control, work = target.data, state.work.control[0], state.work
     margins = state.memory[MARGINS:]
     start, losses = 0, 0.0
-    if control[STAGE] == SYNCHRONIZING:
-        start, losses = int(control[TURN]), control[SUM]
-        control[STAGE] = 0.0
+    if control.stage == SYNCHRONIZING:
+        start, losses = int(control.saved[TURN]), control.saved[SUM]
+        control.stage = 0
     while start < data.num_records:
         stop = min(start + data.block, data.num_records)
         part, values = margins[start:stop], work.margins[: stop - start]
@@ -186,13 +186,17 @@ def synchronize(target, pieces, plan, state):
         losses += work.out[0]
         start = stop
         if start < data.num_records and is_due(control):
-            control[STAGE], control[TURN], control[SUM] = SYNCHRONIZING, start, losses
+            control.stage, control.saved[TURN], control.saved[SUM] = (
+                SYNCHRONIZING,
+                start,
+                losses,
+            )
             return PAUSED
     penalty = target.mu * gibbs.regularizer(target, pieces, state.position, work)
     state.energy[0] = target.k * (losses / data.num_records + penalty)
     state.memory[TOTAL] = total_at(target, pieces, plan, state, 0, 0.0)
     state.memory[AGE] = 0.0
-    return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
+    return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
 
 @kernel(counts_references=False)
@@ -208,7 +212,7 @@ def first_interval(plan, theta, i, rise):
 @kernel(counts_references=False)
 def slide(target, pieces, plan, state, i, rng):
     """Slice draw along direction i; may pause after an evaluation."""
-    control, ends, theta = state.work.control, state.own[0], state.position
+    control, ends, theta = state.work.control[0], state.own[0], state.position
     direction = state.scratch[1]
     for j in range(theta.shape[0]):
         direction[j] = plan.directions[i, j]
@@ -217,18 +221,22 @@ def slide(target, pieces, plan, state, i, rng):
         along = line.quadratic_along(target.regularizer, theta, direction)
     strength = target.k * target.mu
     penalty = regularizer_at(target, pieces, plan, state, along, 0.0)
-    if control[STAGE] == ON_LINE:
-        rise, left, right = control[RISE], control[LEFT], control[RIGHT]
-        low, high = control[LOW], control[HIGH]
-        phase, tries = int(control[PHASE]), int(control[TRIES])
-        control[STAGE] = 0.0
+    if control.stage == ON_LINE:
+        rise, left, right = (
+            control.saved[RISE],
+            control.saved[LEFT],
+            control.saved[RIGHT],
+        )
+        low, high = control.saved[LOW], control.saved[HIGH]
+        phase, tries = int(control.saved[PHASE]), int(control.saved[TRIES])
+        control.stage = 0
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
             gibbs.chord(target, plan.chord, theta, direction, ends)
             low, high = ends[0], ends[1]
         if not low < high:
-            return OK if low == high else PIECE_FAILED
+            return OK if low == high else FUNCTION_FAILED
         rise = rng.standard_exponential()
         left, right = first_interval(plan, theta, i, rise)
         left, right = max(left, low), min(right, high)
@@ -248,7 +256,7 @@ def slide(target, pieces, plan, state, i, rng):
         change += strength * (after - penalty)
         tries += 1
         if change != change:
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if phase == INSIDE:
             if change <= rise:
                 break
@@ -265,10 +273,14 @@ def slide(target, pieces, plan, state, i, rng):
         if tries == MAX_TRIES:
             return EXHAUSTED
         if is_due(control):
-            control[STAGE], control[TURN] = ON_LINE, i
-            control[RISE], control[LEFT], control[RIGHT] = rise, left, right
-            control[LOW], control[HIGH] = low, high
-            control[PHASE], control[TRIES] = phase, tries
+            control.stage, control.saved[TURN] = ON_LINE, i
+            control.saved[RISE], control.saved[LEFT], control.saved[RIGHT] = (
+                rise,
+                left,
+                right,
+            )
+            control.saved[LOW], control.saved[HIGH] = low, high
+            control.saved[PHASE], control.saved[TRIES] = phase, tries
             return PAUSED
     state.counts[VALUES] += tries
     state.counts[RECORDS] += tries * target.data.num_records
@@ -291,10 +303,10 @@ def slide(target, pieces, plan, state, i, rng):
 
 def step(target, pieces, plan, state, rng):
     """One slice draw along each direction; a pause may come after each evaluation."""
-    control = state.work.control
+    control = state.work.control[0]
     begin = 0
-    if control[STAGE] == ON_LINE:
-        begin = int(control[TURN])
+    if control.stage == ON_LINE:
+        begin = int(control.saved[TURN])
     else:
         if not 0.0 <= state.memory[AGE] < RESYNCHRONIZE:
             code = synchronize(target, pieces, plan, state)
@@ -364,7 +376,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         directions=directions,
         columns=columns,
         center=center,
-        whiten=np.ascontiguousarray(mass.whitened(np.eye(target.dim)).T),
+        whiten=np.ascontiguousarray(mass.whiten_rows(np.eye(target.dim)).T),
         kinks=kinks,
         tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
         weight=weight * half,
@@ -386,12 +398,12 @@ def has_kinks(target: Gibbs) -> bool:
 
 def move_cost(target: Gibbs) -> float:
     """Multiply-adds of a move beside its evaluations, with a chord if it is dear."""
-    piece = exits.exit_piece(target.problem.domain)
+    piece = exits.find_exit_function(target.problem.domain)
     is_dear = piece in (exits.convex_exit, exits.l1_exit)
     return MOVE + target.problem.num_records + (CHORD * target.dim if is_dear else 0.0)
 
 
-def learned(
+def learn_axes(
     target: Gibbs,
     gaussian: GaussianFit,
     rng: np.random.Generator,
@@ -415,7 +427,7 @@ def learned(
     for width in WINDOWS:
         if passed + NUM_PILOTS * width * max(pace, sweep) > most:
             break
-        chain, mass = prepared(target, warm), warm.plan.mass
+        chain, mass = prepare_chain(target, warm), warm.plan.mass
         fill, stats = chain.runner(), np.empty((width, NUM_STATS))
         paths = np.empty((NUM_PILOTS, width, target.dim))
         for i, path in enumerate(paths):
@@ -425,7 +437,7 @@ def learned(
             passed += state.counts[RECORDS] + width * sweep
         pace = passed / (NUM_PILOTS * (2 * width - WINDOWS[0]))
         draws = paths[:, width // 4 :]
-        white = mass.whitened(draws - draws.mean(axis=(0, 1)))
+        white = mass.whiten_rows(draws - draws.mean(axis=(0, 1)))
         share = lag_share(with_squares(white))
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
@@ -498,11 +510,13 @@ class WhitenedSlice(Sampler):
         """Learn the axes by sweeps, or between walls by leaps of `BilliardHMC`."""
         self.require(target)
         by_sweeps = learns(target)
-        warm = learned(target, fit(target), rng) if by_sweeps else warm_up(target, rng)
-        return prepared(target, warm, self.num_steps)
+        warm = (
+            learn_axes(target, fit(target), rng) if by_sweeps else warm_up(target, rng)
+        )
+        return prepare_chain(target, warm, self.num_steps)
 
 
-def prepared(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
+def prepare_chain(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
     """Chain along the axes that a warm-up has learned."""
     return PreparedChain(
         target=target,

@@ -15,11 +15,11 @@ from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
-from dpsample.samplers import line
 from dpsample.samplers.chain import GRADIENTS, RECORDS
 from dpsample.samplers.coordinate.slacks import BALL, Room, make_room
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.log_concave import (
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.log_concave import (
     draw_piecewise,
     draw_quadratic,
     sort_pairs,
@@ -269,7 +269,7 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     penalty, is_quadratic = (0.0, slope, curvature), plan.is_quadratic
     path = line.line_of(target, state, here, rates, responses, is_quadratic, penalty)
     guess, width = guess_of(plan, theta, i, j)
-    hull, control = state.own.hull, state.work.control
+    hull, control = state.own.hull, state.work.control[0]
     code, t, _, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, low, high, guess, WIDTH * width, control
     )

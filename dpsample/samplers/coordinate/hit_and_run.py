@@ -17,21 +17,21 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
-from dpsample.core.pauses import STAGE
 from dpsample.numerics.vectors import multiply
-from dpsample.samplers import chain, line, sampler
+from dpsample.samplers import chain, sampler
 from dpsample.samplers.chain import (
     ChainState,
     PreparedChain,
     compile_run,
+    fill_with_normals,
     new_state,
-    normal_noise,
 )
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.line import HULL_SHAPE
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.line import HULL_SHAPE
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
@@ -65,7 +65,7 @@ class LineWork(NamedTuple):
 def choose_direction(plan, state, rng):
     """Fill scratch[1] with L xi."""
     noise, direction = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     multiply(plan.factor, noise, direction)
     if plan.is_zero_sum == 1:
         direction -= np.sum(direction) / direction.shape[0]
@@ -82,8 +82,8 @@ def synchronize(target, state):
 
 def step(target, pieces, plan, state, rng):
     """Draw a direction and the point on its chord; a pause comes on the chord."""
-    control = state.work.control
-    is_new = control[STAGE] == 0.0
+    control = state.work.control[0]
+    is_new = control.stage == 0
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
@@ -97,7 +97,7 @@ def step(target, pieces, plan, state, rng):
     gibbs.chord(target, plan.chord, theta, direction, state.own.ends)
     low, high = state.own.ends
     if not low <= high:
-        return PIECE_FAILED
+        return FUNCTION_FAILED
     if is_new:
         state.counts[chain.PROPOSALS] += 1
         state.counts[chain.ACCEPTED] += 1
@@ -120,7 +120,7 @@ def step(target, pieces, plan, state, rng):
     state.energy[0] = value
     if applied != t:
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
-    return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
+    return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
 
 run = compile_run(step)

@@ -24,8 +24,8 @@ from dpsample.numerics.vectors import (
 from dpsample.regularizers import Entropy
 from dpsample.samplers.errors import OK
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
-from dpsample.samplers.record_terms import Passed, passed
-from dpsample.targets.gibbs import DomainGeometry, Gibbs, along, form_in
+from dpsample.samplers.record_terms import RecordSums, sum_over_records
+from dpsample.targets.gibbs import DomainGeometry, Gibbs, form_in_basis, rows_in_basis
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.
@@ -54,7 +54,7 @@ class Mode:
 
     point: Array  # (dim,)
     basis: Array  # (dim, m)
-    here: Passed  # sums over the records there, but the Gram matrix: at ``before``
+    here: RecordSums  # sums over the records there, but the Gram matrix: at ``before``
     before: Array | None  # (dim,): where weights phi'' were taken, close by; else none
     gram: Array  # (m, m): k times the mean of weights a_i a_i^T, in the basis
     gradient: Array  # (m,): g
@@ -81,7 +81,9 @@ def find(
     interior = target.problem.domain.interior_point(target.dim)
     point = interior if near is None else near.point
     is_known = near is not None and near.before is not None
-    here = near.here if near is not None and is_known else passed(target, point)
+    here = (
+        near.here if near is not None and is_known else sum_over_records(target, point)
+    )
     height, gradient = energy_at(target, mu, point, here)
     for _ in range(MAX_STEPS):
         if here.num_unbent or not np.isfinite(gradient).all():
@@ -89,7 +91,7 @@ def find(
         before, sums = point, here.gram
         gram = in_basis(target, sums, basis)
         bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
-        hessian = gram + weight * form_in(bend, basis)
+        hessian = gram + weight * form_in_basis(bend, basis)
         hessian += FLOOR * float(hessian.trace()) * np.eye(len(hessian))
         move = _model_step(within, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
@@ -101,7 +103,7 @@ def find(
         for _ in range(MAX_HALVINGS):
             trial = point + scale * (basis @ move)
             wants_gram = not (is_last and scale == 1.0)
-            there = passed(target, trial, wants_gram=wants_gram)
+            there = sum_over_records(target, trial, wants_gram=wants_gram)
             height, gradient = energy_at(target, mu, trial, there)
             # What rounding makes of the difference is far less than the last gain.
             enough = height - lowest <= -0.1 * scale * gain
@@ -112,7 +114,7 @@ def find(
             return None
         point, here = _settled(target, trial), there
         if point is not trial:
-            here = passed(target, point, wants_gram=wants_gram)
+            here = sum_over_records(target, point, wants_gram=wants_gram)
             height, gradient = energy_at(target, mu, point, here)
         if not wants_gram:
             break
@@ -127,7 +129,7 @@ def find(
 def find_slowly(target: Gibbs) -> Mode | None:
     """As `find`, by projected gradients: Newton may fail where r bends sharply."""
     point, _ = minimize(target, tolerance=SLOWLY)
-    here = passed(target, point)
+    here = sum_over_records(target, point)
     mode = _made(target, point, here, energy_at(target, target.mu, point, here)[1])
     if here.num_unbent or not np.isfinite(mode.gradient).all():
         return None
@@ -139,11 +141,11 @@ def find_slowly(target: Gibbs) -> Mode | None:
 
 def at(target: Gibbs, mu: float, point: Array) -> Mode:
     """Any point of the domain as x0, with all of its slope as residual."""
-    here = passed(target, point, wants_gram=False)
+    here = sum_over_records(target, point, wants_gram=False)
     return _made(target, point, here, energy_at(target, mu, point, here)[1])
 
 
-def _made(target: Gibbs, point: Array, here: Passed, gradient: Array) -> Mode:
+def _made(target: Gibbs, point: Array, here: RecordSums, gradient: Array) -> Mode:
     """Mode at a point of a pass."""
     geometry = target.geometry
     depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
@@ -156,7 +158,7 @@ def _made(target: Gibbs, point: Array, here: Passed, gradient: Array) -> Mode:
         gradient=gradient,
         residual=gradient,
         multiplier=0.0,
-        sides=along(geometry.sides, geometry.basis),
+        sides=rows_in_basis(geometry.sides, geometry.basis),
         depths=depths,
         multipliers=np.zeros(len(depths)),
         shortfall=0.0,
@@ -164,20 +166,20 @@ def _made(target: Gibbs, point: Array, here: Passed, gradient: Array) -> Mode:
 
 
 def energy_at(
-    target: Gibbs, mu: float, point: Array, here: Passed
+    target: Gibbs, mu: float, point: Array, here: RecordSums
 ) -> tuple[float, Array]:
     """Energy k (F + mu r) at a point of a pass, and its slope in the basis."""
-    per_record = target.k / target.home.num_records
+    per_record = target.k / target.storage.num_records
     height, slope = per_record * here.value, per_record * here.slope
     if mu > 0.0:
-        value, pull = target._regularized(point)
+        value, pull = target._evaluate_regularizer(point)
         height, slope = height + target.k * mu * value, slope + target.k * mu * pull
     return height, np.asarray(slope @ target.geometry.basis)
 
 
 def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
     """Return k times the mean of a sum of matrices, in the basis."""
-    return target.k * form_in(gram / target.home.num_records, basis)
+    return target.k * form_in_basis(gram / target.storage.num_records, basis)
 
 
 def _settled(target: Gibbs, point: Array) -> Array:
@@ -207,7 +209,7 @@ def _model_step(
     free = -linalg.cho_solve((root, True), gradient)
     if len(geometry.sides):
         depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
-        sides = along(geometry.sides, geometry.basis)
+        sides = rows_in_basis(geometry.sides, geometry.basis)
         return _step_in_polytope(sides, depths, free, gradient, root)
     return free
 
@@ -259,7 +261,7 @@ def turns_in_ball(center, radius, gradient, hessian, shifted, y, move, state, co
         for j in range(dim):
             shifted[j, j] = hessian[j, j] + state[0]
         state[1] += 1.0
-        if pauses.is_due(control):
+        if pauses.is_due(control[0]):
             return pauses.PAUSED
     if state[0] > 0.0:
         for j in range(dim):

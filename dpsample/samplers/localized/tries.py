@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.core import jit, pauses
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, kernel, pointer
 from dpsample.core.streams import start
@@ -22,8 +22,8 @@ from dpsample.problem.records import products_of
 from dpsample.regularizers import REG_VALUE, RegularizerParams
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
+    FUNCTION_FAILED,
     OK,
-    PIECE_FAILED,
     raise_unless_ok,
 )
 from dpsample.samplers.localized import columns
@@ -31,7 +31,7 @@ from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import propose
 from dpsample.samplers.localized.region import Region
-from dpsample.targets.gibbs import Gibbs, as_seen
+from dpsample.targets.gibbs import Gibbs, as_kernel_array
 from dpsample.targets.grid import go_inside, nearest
 
 # Numbers of a block of margins: records times tries; its records, at least and at most.
@@ -67,18 +67,18 @@ class LocalFrame(NamedTuple):
     def of(cls, target: Gibbs, mode: Mode, region: Region) -> "LocalFrame":
         """Frame of a region."""
         least, most = target.curvature
-        base, pull = target._regularized(mode.point)
+        base, pull = target._evaluate_regularizer(mode.point)
         rank, ellipsoids = mode.basis.shape[1], region.ellipsoids
         roots = np.reshape([e.root for e in ellipsoids], (len(ellipsoids), rank, rank))
         return cls(
-            point=as_seen(mode.point),
-            basis=as_seen(mode.basis),
+            point=as_kernel_array(mode.point),
+            basis=as_kernel_array(mode.basis),
             body=target.geometry.body,
-            roots=as_seen(roots),
+            roots=as_kernel_array(roots),
             radii=np.array([each.radius for each in ellipsoids]),
             has_slabs=bool(region.has_slabs),
             slack=float(region.slack),
-            per_record=target.k / target.home.num_records,
+            per_record=target.k / target.storage.num_records,
             weight=target.k * target.mu,
             regularizer=target.regularizer_params,
             is_curved=bool(least < most),
@@ -100,7 +100,7 @@ class TryRoom(NamedTuple):
     point: Array  # (dim,)
     out: Array  # (2,)
     progress: Array  # see below
-    control: Array  # when to return to Python, see `core.pauses`
+    control: RecordArray  # when to return to Python, see `core.pauses`
     proposed: Array  # (size, m)
     costs: Array  # (size,)
 
@@ -186,7 +186,7 @@ def keep(frame, pieces, rng, tries):
         progress[KEPT] = 0.0
     begin, kept = int(progress[NEXT]), int(progress[KEPT])
     for i in range(begin, count):
-        if i > begin and pauses.is_due(tries.control):
+        if i > begin and pauses.is_due(tries.control[0]):
             progress[NEXT], progress[KEPT] = i, kept
             return pauses.PAUSED
         if not tries.budgets[i] >= 0.0:
@@ -248,7 +248,7 @@ def count_alive(tries):
     for a in range(int(tries.progress[ALIVE])):
         i = tries.alive[a]
         if np.isnan(tries.excess[i]):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
         if tries.excess[i] <= tries.budgets[i]:
             tries.alive[count] = i
             count += 1
@@ -328,7 +328,7 @@ def ask(frame, loss_value, chunk, is_checked, tries):
             return code
         progress[RECORDS] += alive * (end - start)
         progress[RECORD] = end
-        if pauses.is_due(tries.control) and end < num_records:
+        if pauses.is_due(tries.control[0]) and end < num_records:
             return pauses.PAUSED
     progress[RECORD] = 0.0
     return OK
@@ -362,7 +362,7 @@ def ask_all(
             if found is None:
                 break
             excess, after = found
-            if target.home.is_parallel:
+            if target.storage.is_parallel:
                 alive = np.isfinite(before)
                 excess[alive] += tries.excess[alive] - before[alive]
                 after += progress[sums] - counted
@@ -463,7 +463,7 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, tries):
                     for j in range(theta.shape[0]):
                         theta[j] = frame.point[j] + tries.moves[i, j]
                     return OK
-        if pauses.is_due(tries.control):
+        if pauses.is_due(tries.control[0]):
             return pauses.PAUSED
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run, normal_noise, walk
+from dpsample.samplers.chain import compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
@@ -21,7 +21,7 @@ from dpsample.targets.gibbs import Gibbs
 @kernel(counts_references=False)
 def uniform_in_ball(rng, out):
     """Uniform direction with radius U^{1/m}."""
-    normal_noise(rng, out)
+    fill_with_normals(rng, out)
     size = math.sqrt(np.dot(out, out))
     radius = rng.random() ** (1.0 / out.shape[0])
     for j in range(out.shape[0]):

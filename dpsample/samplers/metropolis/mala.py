@@ -19,14 +19,14 @@ from dpsample.samplers.chain import (
     PROPOSALS,
     ChainState,
     compile_run,
+    decide_with_gradient,
     displace,
+    evaluate_gradient,
+    fill_with_normals,
     new_state,
-    normal_noise,
-    retreated,
-    settle_slope,
-    slope,
+    retreat_from_boundary,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -77,7 +77,7 @@ def step(target, pieces, plan, state, rng):
     noise, proposal = state.scratch[0][:rank], state.scratch[1]
     new_gradient, drift = state.scratch[2], state.scratch[3]
     white = state.scratch[4][:rank]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
     pull(plan, state.memory, plan.step / scale, noise)
     displace(plan, state.position, noise, scale, proposal)
@@ -85,12 +85,14 @@ def step(target, pieces, plan, state, rng):
     threshold = -rng.standard_exponential()
     status = gibbs.inside(target, pieces, proposal, state.work)
     if status != 1.0:
-        return OK if status == 0.0 else PIECE_FAILED
-    energy = slope(target, pieces, state, proposal, new_gradient)
+        return OK if status == 0.0 else FUNCTION_FAILED
+    energy = evaluate_gradient(target, pieces, state, proposal, new_gradient)
     log_ratio = log_acceptance(
         plan, state, proposal, energy, new_gradient, white, drift
     )
-    return settle_slope(state, proposal, energy, new_gradient, log_ratio, threshold)
+    return decide_with_gradient(
+        state, proposal, energy, new_gradient, log_ratio, threshold
+    )
 
 
 run = compile_run(step)
@@ -101,7 +103,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     del plan  # the gradient is the target's
     gradient = target.gradient(position)
     if not np.isfinite(gradient).all():
-        position = retreated(target, position)
+        position = retreat_from_boundary(target, position)
         gradient = target.gradient(position)
     return new_state(target, position, memory=gradient, rows=NUM_ROWS)
 

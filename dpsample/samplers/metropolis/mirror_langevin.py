@@ -41,9 +41,9 @@ from dpsample.samplers.chain import (
     ChainState,
     compile_run,
     new_state,
-    retreated,
+    retreat_from_boundary,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
@@ -258,7 +258,7 @@ def log_proposal(plan, origin, slope_there, theta, here, there):
 @kernel(counts_references=False)
 def propose(plan, origin, slope_there, rng, noise, dual, out):
     """Fill out with a proposal from origin; False if it is numerically outside."""
-    chain.normal_noise(rng, out)
+    chain.fill_with_normals(rng, out)
     dual_noise(plan.mirror, origin, out, noise)
     slope(plan.mirror, origin, dual)
     scale = math.sqrt(2.0 * plan.step)
@@ -279,13 +279,13 @@ def step(target, pieces, plan, state, rng):
     if status == 0.0 or not is_inside:
         return OK
     if np.isnan(status):
-        return PIECE_FAILED
-    energy = chain.slope(target, pieces, state, proposal, new_gradient)
+        return FUNCTION_FAILED
+    energy = chain.evaluate_gradient(target, pieces, state, proposal, new_gradient)
     reduce(plan.mirror, new_gradient)
     log_ratio = state.energy[0] - energy
     log_ratio += log_proposal(plan, proposal, new_gradient, state.position, here, there)
     log_ratio -= log_proposal(plan, state.position, gradient, proposal, here, there)
-    return chain.settle_slope(
+    return chain.decide_with_gradient(
         state, proposal, energy, new_gradient, log_ratio, threshold
     )
 
@@ -297,7 +297,7 @@ def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
     """Fresh state at a position, moved off the boundary if it is there."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not slope(plan.mirror, point, scratch):
-        point = retreated(target, point)
+        point = retreat_from_boundary(target, point)
     gradient = target.gradient(point)
     reduce(plan.mirror, gradient)
     return new_state(target, point, memory=gradient, rows=4)

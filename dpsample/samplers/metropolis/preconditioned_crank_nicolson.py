@@ -15,7 +15,13 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import multiply
-from dpsample.samplers.chain import compile_run, displace, normal_noise, settle, weigh
+from dpsample.samplers.chain import (
+    accept_or_reject,
+    compile_run,
+    displace,
+    evaluate_proposal,
+    fill_with_normals,
+)
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
@@ -34,15 +40,15 @@ def step(target, pieces, plan, state, rng):
     rank = plan.factor.shape[1]
     noise, proposal = state.scratch[0][:rank], state.scratch[1]
     origin, white = state.scratch[2], state.scratch[3][:rank]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     kept = math.sqrt(1.0 - plan.step * plan.step)
     log_ratio = state.energy[0] - half_square(plan, state.position, origin, white)
     for j in range(origin.shape[0]):
         origin[j] = plan.center[j] + kept * origin[j]
     displace(plan, origin, noise, plan.step, proposal)
-    energy = weigh(target, pieces, state, proposal)
+    energy = evaluate_proposal(target, pieces, state, proposal)
     log_ratio -= energy - half_square(plan, proposal, origin, white)
-    return settle(state, proposal, energy, log_ratio, rng)
+    return accept_or_reject(state, proposal, energy, log_ratio, rng)
 
 
 run = compile_run(step)

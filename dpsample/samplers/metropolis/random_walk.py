@@ -17,7 +17,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run, normal_noise, walk
+from dpsample.samplers.chain import compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
@@ -35,7 +35,7 @@ class RandomWalkPlan(NamedTuple):
 def fill_noise(p, rng, noise):
     """Density proportional to exp(-||z||_p^2 / 2): radius chi_m, cone direction."""
     if p == 2.0:
-        normal_noise(rng, noise)
+        fill_with_normals(rng, noise)
         return
     square, size, largest = 0.0, 0.0, 0.0
     for j in range(noise.shape[0]):

@@ -16,12 +16,12 @@ import numpy as np
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import multiply, multiply_rows
 from dpsample.samplers.chain import (
+    accept_or_reject,
     compile_run,
     displace,
-    normal_noise,
-    settle,
-    slope,
-    weigh,
+    evaluate_gradient,
+    evaluate_proposal,
+    fill_with_normals,
 )
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
@@ -54,7 +54,7 @@ def tilt(target, pieces, plan, state):
     if is_outside:
         for j in range(y.shape[0]):
             w[j] += RETREAT * (plan.center[j] - w[j])
-    slope(target, pieces, state, w, s)
+    evaluate_gradient(target, pieces, state, w, s)
     weight = plan.step / (1.0 + plan.step)
     multiply_rows(s, plan.factor, white)
     displace(plan, w, white, -1.0, mean)
@@ -75,14 +75,16 @@ def log_acceptance(plan, state, energy):
 def step(target, pieces, plan, state, rng):
     """Draw y, propose x' given y, accept or refuse it."""
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     displace(plan, state.position, noise, math.sqrt(plan.step), state.scratch[2])
     tilt(target, pieces, plan, state)
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
     displace(plan, state.scratch[6], noise, scale, proposal)
-    energy = weigh(target, pieces, state, proposal)
-    return settle(state, proposal, energy, log_acceptance(plan, state, energy), rng)
+    energy = evaluate_proposal(target, pieces, state, proposal)
+    return accept_or_reject(
+        state, proposal, energy, log_acceptance(plan, state, energy), rng
+    )
 
 
 run = compile_run(step)

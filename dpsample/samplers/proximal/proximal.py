@@ -19,9 +19,15 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.problem.homes import InMemory
+from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers import chain, errors, gaussian_fit
-from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identity
+from dpsample.samplers.chain import (
+    ChainState,
+    Runner,
+    Settings,
+    compile_filler,
+    identify_target,
+)
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, metric, screened, thinned
 from dpsample.samplers.proximal.alternation import (
@@ -80,11 +86,11 @@ class Trial:
 
 def pass_work(target: Gibbs) -> float:
     """Multiply-adds of one pass over the records."""
-    home = target.home
-    numbers = float(home.num_records) * home.dim
-    if isinstance(home, InMemory):
-        numbers = home.data.dense.size or home.data.values.size
-    return numbers + 4.0 * home.num_records
+    storage = target.storage
+    numbers = float(storage.num_records) * storage.dim
+    if isinstance(storage, MemoryStorage):
+        numbers = storage.data.dense.size or storage.data.values.size
+    return numbers + 4.0 * storage.num_records
 
 
 Bounds = thinned.Bounds | Screen | None  # what tells an oracle apart
@@ -106,14 +112,14 @@ def _filler(
     bounds: Bounds,
     max_tries: int,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
-    """Chain of one of the three oracles; as `chain.filler`."""
+    """Chain of one of the three oracles; as `chain.compile_filler`."""
     run = alternation.run
     if isinstance(bounds, thinned.Bounds):
         run = thinned.run
     elif isinstance(bounds, Screen):
         run = screened.run
     tangent = TangentPlan(plan, option.draw, max_tries, bounds or ())
-    return filler(run, option.numbers(target), target.pieces, tangent)
+    return compile_filler(run, option.numbers(target), target.pieces, tangent)
 
 
 class Pilot:
@@ -461,14 +467,19 @@ class PreparedProximal:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
         plan = self.metric.plan(self.trial.step)
         tests = self.bounds or ()
-        return [*plan, *tests, self.metric.name, *identity(self.target, self.start)]
+        return [
+            *plan,
+            *tests,
+            self.metric.name,
+            *identify_target(self.target, self.start),
+        ]
 
     def init(self, position: Array | None = None) -> ChainState:
         """Fresh chain at a position of the domain; the starting point by default."""
         where = self.start if position is None else position
         return _init(self.target, where, self.bounds)
 
-    def dispersed(self, rng: np.random.Generator) -> Array:
+    def draw_start(self, rng: np.random.Generator) -> Array:
         """Return the start: the proved number of steps counts from there."""
         del rng
         return self.start.copy()

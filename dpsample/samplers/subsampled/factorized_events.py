@@ -28,7 +28,7 @@ from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.problem.records import Data
 from dpsample.samplers.chain import RECORDS
-from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
+from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
 from dpsample.samplers.subsampled.taylor import Expansion
 from dpsample.targets.gibbs import Gibbs, as_rows
 
@@ -128,7 +128,7 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
     displaced = expansion.probes @ expansion.factor.T
     pair = expansion.probes, displaced
     cubes = np.array([np.mean(np.linalg.norm(x, axis=1) ** 3) for x in pair])
-    found = target.home.map(_sizes_of, expansion.factor, spread)
+    found = target.storage.map(_sizes_of, expansion.factor, spread)
     sizes = np.concatenate(list(found))
     shares = spread * np.mean(np.abs(displaced / spread) ** 3, axis=0)
     costs = sizes**3
@@ -314,7 +314,7 @@ def excess(loss, params, response, record, scales, here, there, out):
     before, error = remainder(loss, params, response, record, here, out)
     after, other_error = remainder(loss, params, response, record, there, out)
     if np.isnan(before) or np.isnan(after):
-        return 0.0, PIECE_FAILED
+        return 0.0, FUNCTION_FAILED
     weight, cubic = scales
     bound = cubic * cube(abs(here), abs(there), abs(there - here))
     bound += weight * (error + other_error)

@@ -24,10 +24,10 @@ from dpsample.samplers.chain import (
     ChainState,
     PreparedChain,
     compile_run,
+    fill_with_normals,
     new_state,
-    normal_noise,
 )
-from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.subsampled import factorized_events as events
 from dpsample.samplers.subsampled import taylor
@@ -52,7 +52,7 @@ def product(row, vector):
 @kernel(counts_references=False)
 def propose(plan, rng, origin, noise, there, delta):
     """Fill there with v' given v = origin, and delta with its displacement."""
-    normal_noise(rng, noise)
+    fill_with_normals(rng, noise)
     kept = math.sqrt(1.0 - plan.step * plan.step)
     for i in range(noise.shape[0]):
         there[i] = plan.shift[i] + kept * (origin[i] - plan.shift[i])
@@ -96,7 +96,7 @@ def step(target, pieces, plan, state, rng):
         target, pieces, plan, proposal, delta, state.work
     )
     if np.isnan(status) or np.isnan(rest_there):
-        return PIECE_FAILED
+        return FUNCTION_FAILED
     if plan.slope.shape[0] > 0 and -rng.standard_exponential() > rest[0] - rest_there:
         return OK
     if events.fill_rates(plan, origin, there, moves) < target.data.num_records:

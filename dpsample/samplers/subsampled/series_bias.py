@@ -181,7 +181,7 @@ def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesN
         bound = min(bound, math.sqrt(convexity) * reach)
     weakest = target.regularizer.curvature_l2(target.dim)[0]
     return SeriesNumbers(
-        lipschitz=target.k * record_terms.lipschitz(target, slopes),
+        lipschitz=target.k * record_terms.lipschitz_bound(target, slopes),
         regularity=target.k * target.mu * weakest,
         convexity=convexity,
         start_bound=bound,

@@ -21,7 +21,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
@@ -29,12 +29,12 @@ from dpsample.samplers import record_terms
 from dpsample.samplers.chain import (
     PROPOSALS,
     RECORDS,
+    accept_or_reject,
     compile_run,
     displace,
-    normal_noise,
-    settle,
+    fill_with_normals,
 )
-from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
+from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
@@ -42,7 +42,7 @@ from dpsample.targets.gibbs import Gibbs
 
 ROUNDING = 1e-12
 # What a step keeps that is paused among its records: how many are left, and their sum.
-NUM_LEFT, TOTAL = KEPT, KEPT + 1
+NUM_LEFT, TOTAL = range(2)
 
 
 @by_address
@@ -99,42 +99,42 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
     position, data = state.position, target.data
     size = plan.bound * norm_along(proposal, proposal, 0.0, position, plan.p)
     if not size < np.inf:
-        return PIECE_FAILED, np.nan
-    control = state.work.control
-    if control[STAGE] == 0.0:
-        control[NUM_LEFT] = num_drawn(rng, poisson_rate(plan, size))
-        control[TOTAL] = 0.0
-    control[STAGE] = 0.0
-    while control[NUM_LEFT] > 0.0:
-        control[NUM_LEFT] -= 1.0
+        return FUNCTION_FAILED, np.nan
+    control = state.work.control[0]
+    if control.stage == 0:
+        control.saved[NUM_LEFT] = num_drawn(rng, poisson_rate(plan, size))
+        control.saved[TOTAL] = 0.0
+    control.stage = 0
+    while control.saved[NUM_LEFT] > 0.0:
+        control.saved[NUM_LEFT] -= 1.0
         i = any_record(rng, 0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
         state.counts[RECORDS] += 2
         if np.isnan(change):
-            return PIECE_FAILED, np.nan
+            return FUNCTION_FAILED, np.nan
         if abs(change) > size + slack:
             return BOUND_VIOLATED, np.nan
         change = min(max(change, -size), size)
         if rng.random() < counted(plan, size, change):
-            control[TOTAL] += log_weight(plan, size, change)
+            control.saved[TOTAL] += log_weight(plan, size, change)
         if is_due(control):
-            control[STAGE] = 1.0
+            control.stage = 1
             return PAUSED, np.nan
-    return OK, control[TOTAL]
+    return OK, control.saved[TOTAL]
 
 
 def step(target, pieces, plan, state, rng):
     """One proposal and its accept test."""
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    if state.work.control[STAGE] == 0.0:
-        normal_noise(rng, noise)
+    if state.work.control[0].stage == 0:
+        fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[PROPOSALS] += 1
         status = gibbs.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK
         if np.isnan(status):
-            return PIECE_FAILED
+            return FUNCTION_FAILED
     code, log_ratio = log_ratio_of_records(target, pieces, plan, state, proposal, rng)
     if code != OK:
         return code
@@ -142,7 +142,7 @@ def step(target, pieces, plan, state, rng):
     after = gibbs.regularizer(target, pieces, proposal, state.work)
     log_ratio += target.k * target.mu * (before - after)
     # The energy of the new position is not known: no pass over the records is made.
-    return settle(state, proposal, np.nan, log_ratio, rng)
+    return accept_or_reject(state, proposal, np.nan, log_ratio, rng)
 
 
 run = compile_run(step)
@@ -156,7 +156,7 @@ def change_bound(target: Gibbs) -> tuple[float, float]:
     """
     facts: PublicFacts = target.problem.facts
     if facts.is_matrix or facts.row_norm == 2.0:
-        return target.k * record_terms.lipschitz(target), 2.0
+        return target.k * record_terms.lipschitz_bound(target), 2.0
     p = dual(facts.row_norm)
     return target.k * target.problem.lipschitz(p), p
 

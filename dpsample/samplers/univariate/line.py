@@ -1,0 +1,420 @@
+# mypy: allow-untyped-defs
+r"""Energies along a line, and exact draws there by adaptive rejection.
+
+    V(t) = k (1/n sum_i phi(u_i + t v_i, y_i) + mu r(theta + t e)),    u = A theta + b,
+
+with v = A e: one pass over u and v per evaluation, whatever the number of coefficients.
+Records with v_i = 0 may be left out, which changes V by a constant.
+
+Draws from e^{-V} on an interval, V convex, are exact. Every tangent of V is a lower
+bound of V, so the largest of a few tangents is one too:
+
+    L(t) = V(t_i) + V'(t_i) (t - t_i)  on the piece around t_i,    e^{-L} >= e^{-V}.
+
+A draw from e^{-L}, exponential on every piece, is accepted with probability e^{L - V};
+a rejected one adds its tangent (Gilks and Wild, 1992). Any tangents and any borders
+between the pieces give the same law: they move running times only. An interval may be
+infinite, V may have kinks; a V below its own tangents is not convex and is an error.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.core.jit import Kernel, kernel
+from dpsample.core.pauses import PAUSED, is_due
+from dpsample.numerics.vectors import copy_into, multiply
+from dpsample.problem import records
+from dpsample.regularizers import RegularizerParams
+from dpsample.samplers.errors import (
+    BOUND_VIOLATED,
+    DRAW_FAILED,
+    EXHAUSTED,
+    FUNCTION_FAILED,
+    OK,
+)
+from dpsample.targets import gibbs
+
+# Rows of a hull: where a tangent touches, its value and slope there, the left border
+# of its piece, and the mass of all pieces up to this one.
+POINT, VALUE, SLOPE, BORDER, MASS = range(5)
+CAPACITY = 64
+HULL_SHAPE = (5, CAPACITY)
+MAX_TRIES = 10_000
+# What a paused draw keeps: evaluations so far, tangents, and the next reach outwards.
+TURN, COUNT, REACH = range(3)
+NUM_KEPT = 3
+ON_LINE = 1  # its stage
+# Relative size of a violation that rounding errors of V can explain.
+ROUNDING = 1e-10
+
+
+@kernel(counts_references=False)
+def exceeds(value, slope, distance, other):
+    """Whether a tangent lies above V at a distance, beyond rounding errors."""
+    rise = slope * distance
+    slack = ROUNDING * (1.0 + abs(value) + abs(rise) + abs(other))
+    return value + rise - other > slack
+
+
+@kernel(counts_references=False)
+def insert(hull, count, point, value, slope):
+    """Add a tangent in order; return the new number, or -1 if V is not convex."""
+    place = count
+    while place > 0 and hull[POINT, place - 1] >= point:
+        place -= 1
+    if place < count and hull[POINT, place] == point:
+        return count
+    for near in range(max(place - 1, 0), min(place + 1, count)):
+        distance = point - hull[POINT, near]
+        if exceeds(hull[VALUE, near], hull[SLOPE, near], distance, value):
+            return -1
+        if exceeds(value, slope, -distance, hull[VALUE, near]):
+            return -1
+    for m in range(count, place, -1):
+        for row in range(3):
+            hull[row, m] = hull[row, m - 1]
+    hull[POINT, place], hull[VALUE, place], hull[SLOPE, place] = point, value, slope
+    return count + 1
+
+
+@kernel(counts_references=False)
+def border_between(hull, left):
+    """Where the tangents ``left`` and ``left + 1`` meet; the middle if unclear."""
+    first, last = hull[POINT, left], hull[POINT, left + 1]
+    bend = hull[SLOPE, left + 1] - hull[SLOPE, left]
+    # How far V at the right point is above the left tangent.
+    gap = hull[VALUE, left + 1] - hull[VALUE, left]
+    gap -= hull[SLOPE, left] * (last - first)
+    if not (bend > 0.0 and gap > 0.0):
+        return 0.5 * (first + last)
+    return max(first, last - gap / bend)
+
+
+@kernel(counts_references=False)
+def lower_end(hull, i, left, right):
+    """Lowest value of tangent i on its piece."""
+    if hull[SLOPE, i] == 0.0:
+        return hull[VALUE, i]
+    end = left if hull[SLOPE, i] > 0.0 else right
+    return hull[VALUE, i] + hull[SLOPE, i] * (end - hull[POINT, i])
+
+
+@kernel(counts_references=False)
+def measure(hull, count, low, high):
+    """Fill borders and masses up to each piece; return the total mass.
+
+    Masses are in units of e^-L at the lowest point of all pieces.
+    """
+    lowest = np.inf
+    for i in range(count):
+        hull[BORDER, i] = low if i == 0 else border_between(hull, i - 1)
+    for i in range(count):
+        right = hull[BORDER, i + 1] if i + 1 < count else high
+        lowest = min(lowest, lower_end(hull, i, hull[BORDER, i], right))
+    total = 0.0
+    for i in range(count):
+        right = hull[BORDER, i + 1] if i + 1 < count else high
+        width = right - hull[BORDER, i]
+        if width > 0.0:
+            height = math.exp(lowest - lower_end(hull, i, hull[BORDER, i], right))
+            steep = abs(hull[SLOPE, i])
+            drop = steep * width if steep > 0.0 else 0.0
+            # (1 - e^-drop) / steep, also where the piece is flat or infinite.
+            share = -math.expm1(-drop) / steep if drop > 1e-12 else width
+            total += height * share
+        hull[MASS, i] = total
+    return total
+
+
+@kernel(counts_references=False)
+def propose(hull, count, high, rng):
+    """Draw from e^-L; return the point and L there. After `measure`."""
+    level = rng.random() * hull[MASS, count - 1]
+    i = 0
+    while i < count - 1 and hull[MASS, i] <= level:
+        i += 1
+    left = hull[BORDER, i]
+    right = hull[BORDER, i + 1] if i + 1 < count else high
+    slope = hull[SLOPE, i]
+    drop = abs(slope) * (right - left) if slope != 0.0 else 0.0
+    if drop > 1e-12:
+        step = -math.log1p(rng.random() * math.expm1(-drop)) / abs(slope)
+    else:
+        step = rng.random() * (right - left)
+    t = left + step if slope > 0.0 or drop <= 1e-12 else right - step
+    t = min(max(t, left), right)
+    return t, hull[VALUE, i] + slope * (t - hull[POINT, i])
+
+
+@kernel(counts_references=False)
+def first_points(low, high, guess, width):
+    """Two points near a guessed mode, inside the interval and off its ends."""
+    guess = guess if abs(guess) < np.inf else 0.0
+    center = min(max(guess, low), high)
+    if not 0.0 < width < np.inf:
+        width = 1.0
+    if center != guess:
+        # A mode beyond the end: the slope there sets the scale, not the curvature.
+        width /= 1.0 + abs(guess - center) / width
+    left, right = center - width, center + width
+    if left <= low:
+        left = low + 0.3 * (center - low) if center > low else min(right, high)
+    if right >= high:
+        right = high - 0.3 * (high - center) if center < high else left
+    if center == low:
+        left = low + 0.2 * (right - low)
+    if center == high:
+        right = high - 0.2 * (high - left)
+    return left, right
+
+
+@kernel(counts_references=False)
+def next_point(hull, count, turn, low, high, first, last, reach):
+    """Where the next tangent of a start belongs; NaN if the hull is ready.
+
+    Two points come first; then tangents at infinite ends must slope the right way.
+    """
+    if turn < 2:
+        return first if turn == 0 else last
+    if count == 0:
+        return 0.5 * (first + last)
+    if low == -np.inf and not hull[SLOPE, 0] < 0.0:
+        return hull[POINT, 0] - reach
+    if high == np.inf and not hull[SLOPE, count - 1] > 0.0:
+        return hull[POINT, count - 1] + reach
+    return np.nan
+
+
+def compile_draw(
+    evaluate: Callable[..., tuple[float, float]], *, cached: bool = True
+) -> Kernel[..., tuple[int, float, float, int]]:
+    """Draw from e^{-V} with V given by ``evaluate(arguments, t) -> (V, V')``.
+
+    The kernel (arguments, rng, hull, low, high, guess, width, control) returns a code
+    of `errors`, the draw, V there and the number of evaluations. ``guess`` and
+    ``width`` are about the mode and 1.3 standard deviations. Paused, it goes on with
+    the next evaluation when it is called again with the same arguments.
+    """
+    energy = kernel(evaluate, cached=cached)
+
+    def draw(arguments, rng, hull, low, high, guess, width, control):
+        first, last = first_points(low, high, guess, width)
+        begin, count, reach = 0, 0, max(last - first, 1e-300)
+        if control.stage == ON_LINE:
+            begin, count = int(control.saved[TURN]), int(control.saved[COUNT])
+            reach = control.saved[REACH]
+        control.stage = 0
+        for turn in range(begin, MAX_TRIES):
+            if turn > begin and is_due(control):
+                control.saved[TURN], control.saved[COUNT] = turn, count
+                control.saved[REACH] = reach
+                control.stage = ON_LINE
+                return PAUSED, np.nan, np.nan, turn - begin
+            bound = np.nan
+            t = next_point(hull, count, turn, low, high, first, last, reach)
+            if turn >= 2:
+                reach *= 3.0
+            is_proposal = t != t
+            if is_proposal:
+                if not 0.0 < measure(hull, count, low, high) < np.inf:
+                    return DRAW_FAILED, np.nan, np.nan, turn - begin
+                t, bound = propose(hull, count, high, rng)
+            value, slope = energy(arguments, t)
+            if np.isnan(value) or (turn > 2 and count == 0):
+                return FUNCTION_FAILED, np.nan, np.nan, turn + 1 - begin
+            if is_proposal:
+                if exceeds(bound, 0.0, 0.0, value):
+                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin
+                if rng.standard_exponential() >= value - bound:
+                    return OK, t, value, turn + 1 - begin
+            if count < CAPACITY and abs(value) < np.inf and abs(slope) < np.inf:
+                count = insert(hull, count, t, value, slope)
+                if count < 0:
+                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin
+        return EXHAUSTED, np.nan, np.nan, MAX_TRIES - begin
+
+    return kernel(draw, cached=cached)
+
+
+class Line(NamedTuple):
+    """All that `evaluate` reads: few arrays, because each costs time per call.
+
+    If ``is_quadratic`` the regularizer is constant + slope t + curvature t^2 / 2, which
+    are in ``along``, else its pieces are called.
+    """
+
+    work: records.Work
+    loss_params: Array
+    block: int
+    weight: float  # k / n
+    margins: Array  # (m,)
+    rates: Array  # (m,)
+    response: Array  # (m,)
+    regularizer: RegularizerParams
+    strength: float  # k mu
+    theta: Array  # (dim,)
+    direction: Array  # (dim,)
+    point: Array  # (dim,), scratch
+    is_quadratic: int
+    along: tuple[float, float, float]
+
+
+@kernel(counts_references=False)
+def line_of(target, state, margins, rates, response, is_quadratic, along):
+    """Line through the position along scratch[1], for the records of the margins.
+
+    ``along`` is what the regularizer is if it is quadratic: constant, slope, curvature.
+    """
+    theta, direction, point = state.position, state.scratch[1], state.scratch[2]
+    return Line(
+        state.work,
+        target.data.loss_params,
+        target.data.block,
+        target.k / target.data.num_records,
+        margins,
+        rates,
+        response,
+        target.regularizer,
+        target.k * target.mu,
+        theta,
+        direction,
+        point,
+        is_quadratic,
+        along,
+    )
+
+
+@kernel(counts_references=False)
+def rates_of(data, direction, rates):
+    """Fill rates with A e, block by block."""
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        records.products_of(data, direction, start, stop, rates[start:stop])
+
+
+@kernel(counts_references=False)
+def margins_at(data, theta, margins):
+    """Fill margins with A theta + b, block by block."""
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        records.margins_of(data, theta, start, stop, margins[start:stop])
+
+
+@kernel(counts_references=False)
+def regularizer_along(value_piece, gradient_piece, line, t):
+    """Return r(theta + t e) and its slope in t, from the pieces."""
+    out, gradient = line.work.out, line.work.vector
+    for j in range(line.theta.shape[0]):
+        line.point[j] = line.theta[j] + t * line.direction[j]
+    out[0] = np.nan
+    value_piece(line.regularizer, line.point, out)
+    value, slope = out[0], 0.0
+    gradient[:] = np.nan
+    gradient_piece(line.regularizer, line.point, gradient)
+    for j in range(line.theta.shape[0]):
+        # The entropy's gradient is infinite at 0, where the line may not move at all.
+        if line.direction[j] != 0.0:
+            slope += line.direction[j] * gradient[j]
+    return value, slope
+
+
+def evaluate(arguments, t):
+    """Energy along the line and its slope, for (pieces, line)."""
+    pieces, line = arguments
+    value, slope, out = 0.0, 0.0, line.work.out
+    for start in range(0, line.margins.shape[0], line.block):
+        stop = min(start + line.block, line.margins.shape[0])
+        margins = line.work.margins[: stop - start]
+        slopes = line.work.slopes[: stop - start]
+        for i in range(stop - start):
+            margins[i] = line.margins[start + i] + t * line.rates[start + i]
+        out[0] = np.nan
+        pieces.loss_slope(
+            line.loss_params, margins, line.response[start:stop], slopes, out
+        )
+        value += out[0]
+        slope += np.dot(slopes, line.rates[start:stop])
+    value, slope = line.weight * value, line.weight * slope
+    if line.strength > 0.0:
+        if line.is_quadratic == 1:
+            constant, first, curvature = line.along
+            rate = curvature * t
+            size = constant + t * (first + 0.5 * rate)
+            rate += first
+        else:
+            size, rate = regularizer_along(
+                pieces.regularizer_value, pieces.regularizer_gradient, line, t
+            )
+        value, slope = value + line.strength * size, slope + line.strength * rate
+    return value, slope
+
+
+draw_on_line = compile_draw(evaluate)
+
+
+@kernel(counts_references=False)
+def move_inside(target, pieces, state, t):
+    """Move by t along scratch[1], or less where rounding leads out; return the move."""
+    theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
+    pull = 2.0**-52
+    while True:
+        for j in range(theta.shape[0]):
+            moved[j] = theta[j] + t * direction[j]
+        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
+            break
+        t = t * (1.0 - pull) if pull < 1.0 else 0.0
+        pull *= 2.0
+    copy_into(moved, theta)
+    return t
+
+
+@kernel(counts_references=False)
+def energy_at(target, pieces, margins, theta, work):
+    """Energy at theta from its margins; NaN if a piece failed."""
+    data = target.data
+    total = 0.0
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        values = work.margins[: stop - start]
+        copy_into(margins[start:stop], values)
+        work.out[0] = np.nan
+        pieces.loss_value(data.loss_params, values, data.response[start:stop], work.out)
+        total += work.out[0]
+    value = total / data.num_records
+    if target.mu > 0.0:
+        value += target.mu * gibbs.regularizer(target, pieces, theta, work)
+    return target.k * value
+
+
+@kernel(counts_references=False)
+def quadratic_along(params, theta, direction):
+    """Value, slope and curvature at t = 0 of scale/2 ||theta + t e - center||_2^2."""
+    value, slope, curvature = 0.0, 0.0, 0.0
+    for j in range(theta.shape[0]):
+        offset = theta[j] - params.center[j]
+        value += offset * offset
+        slope += offset * direction[j]
+        curvature += direction[j] * direction[j]
+    scale = params.scale
+    return 0.5 * scale * value, scale * slope, scale * curvature
+
+
+@kernel(counts_references=False)
+def guess_along(whiten, center, theta, direction, white, moved):
+    """Mode and standard deviation on the line of the Gaussian with this inverse factor.
+
+    Both are guesses that move the running time only.
+    """
+    for j in range(theta.shape[0]):
+        moved[j] = theta[j] - center[j]
+    multiply(whiten, moved, white)
+    slope = curvature = 0.0
+    for i in range(white.shape[0]):
+        rate = np.dot(whiten[i], direction)
+        slope += rate * white[i]
+        curvature += rate * rate
+    return -slope / curvature, 1.0 / np.sqrt(curvature)

@@ -1,0 +1,503 @@
+# mypy: allow-untyped-defs
+r"""Exact draws from one-dimensional log-concave densities on an interval.
+
+`normal_between` is a normal on [lower, upper]. `draw_from_envelope` draws from e^{-f}
+on [lower, upper] with the energy
+
+    f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h),    b, c >= 0, q, s >= 1, 0 < h <= inf,
+
+by rejection from a plateau around the mode and two exponential tails along the tangents
+of f where it has risen by about 1. Both lie above e^{-f} because f is convex, wherever
+they touch it: an inexact mode or width costs tries and never the law. NaN in an
+argument gives NaN.
+
+`draw_piecewise` is for a convex piecewise quadratic V,
+
+    V'(t) = g + q t + sum_i h_i 1(t > t_i),    q >= 0, h_i > 0:
+
+one curvature and kinks t_i, as for hinge, absolute and quantile losses with a squared
+Euclidean regularizer. Pieces between kinks have masses that are differences of Mills
+ratios; a piece is drawn by its mass, in log space, then a truncated normal variable.
+"""
+
+import math
+
+import numpy as np
+
+from dpsample.core.jit import kernel
+from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
+from dpsample.samplers.errors import DRAW_FAILED, FUNCTION_FAILED, OK
+
+MAX_STEPS, MAX_TRIES = 60, 10_000
+# Deviations between the end of an interval and a mean beyond it from which on the
+# difference is measured from the end: squares of the distance have lost their digits.
+FAR = 100.0
+ENVELOPE_SIZE = 9
+_TINY_MODE = 1e-290
+
+
+@kernel(counts_references=False)
+def power(x, exponent):
+    """x**exponent for x >= 0."""
+    if exponent == 1.0:
+        return x
+    if exponent == 2.0:
+        return x * x
+    return x**exponent
+
+
+@kernel(counts_references=False)
+def _power_rise(x, mode, exponent):
+    """x**exponent - mode**exponent for x >= 0 and mode > 0, to relative accuracy."""
+    ratio = exponent * math.log1p((x - mode) / mode) if x > 0.0 else -np.inf
+    return power(mode, exponent) * math.expm1(ratio)
+
+
+@kernel(counts_references=False)
+def energy(b, q, c, s, v, precision, t, mode):
+    """Return f(t) and its derivative in the direction away from 0 (at 0: the right).
+
+    If ``v`` is far from the mode, it is the rise of f above the mode: the terms are so
+    large that differences of them have no digits.
+    """
+    r = abs(t)
+    first = b * power(r, q) if b > 0.0 else 0.0
+    second = c * power(r, s) if c > 0.0 else 0.0
+    if precision * (mode - v) * (mode - v) > FAR * FAR:
+        value = precision * (t - mode) * (0.5 * (t + mode) - v)
+        if mode == 0.0:
+            value += first + second
+        else:
+            value += b * _power_rise(r, abs(mode), q) if b > 0.0 else 0.0
+            value += c * _power_rise(r, abs(mode), s) if c > 0.0 else 0.0
+    else:
+        value = first + second + 0.5 * precision * (t - v) * (t - v)
+    if r > 0.0:
+        outward = (q * first + s * second) / r
+    else:
+        outward = (b if q == 1.0 else 0.0) + (c if s == 1.0 else 0.0)
+    return value, outward + (precision * (t - v) if t >= 0.0 else precision * (v - t))
+
+
+@kernel(counts_references=False)
+def positive_mode(b, q, c, s, v, precision):
+    """Minimizer of f on the line for v >= 0.
+
+    The condition is precision t + b q t^(q-1) + c s t^(s-1) = target. Its logarithm is
+    convex and increasing in log t: Newton's method from the right is monotone.
+    """
+    target = precision * v - (b if q == 1.0 else 0.0) - (c if s == 1.0 else 0.0)
+    b = b * q if q > 1.0 else 0.0
+    c = c * s if s > 1.0 else 0.0
+    if not target > 0.0:
+        return 0.0
+    t = target / precision
+    if b > 0.0:
+        t = min(t, (target / b) ** (1.0 / (q - 1.0)))
+    if c > 0.0:
+        t = min(t, (target / c) ** (1.0 / (s - 1.0)))
+    for _ in range(MAX_STEPS):
+        # The gap of the energy at 0 is below target * 1e-290.
+        if not t > _TINY_MODE:
+            return 0.0
+        first = b * power(t, q - 1.0) if b > 0.0 else 0.0
+        second = c * power(t, s - 1.0) if c > 0.0 else 0.0
+        total = precision * t + first + second
+        excess = math.log(total / target)
+        weighted = precision * t + (q - 1.0) * first + (s - 1.0) * second
+        t *= math.exp(-excess * total / weighted)
+        if not abs(excess) > 1e-9:
+            break
+    return t
+
+
+@kernel(counts_references=False)
+def _side(b, q, c, s, v, precision, mode, base, sign, room):
+    """Width, rise of f and slope at that width on one side; slope 0 means no tail.
+
+    Widths are updated as if the rise were a power of the width, with the local
+    exponent; ``room`` is the distance to the end of the interval.
+    """
+    at_mode = energy(b, q, c, s, v, precision, mode, mode)[1]
+    inward = mode != 0.0 and (mode > 0.0) != (sign > 0.0)
+    start = -at_mode if inward else at_mode
+    if mode == 0.0 and sign < 0.0:
+        start = at_mode + 2.0 * precision * v
+    width = math.sqrt(2.0 / precision) if precision > 0.0 else np.inf
+    if start > 0.0:
+        width = min(width, 1.0 / start)
+    if mode == 0.0 and b > 0.0:
+        width = min(width, b ** (-1.0 / q))
+    if mode == 0.0 and c > 0.0:
+        width = min(width, c ** (-1.0 / s))
+    reached, rise, slope = np.nan, np.nan, np.nan
+    for _ in range(MAX_STEPS):
+        is_cut = width >= room
+        reached = min(width, room)
+        t = mode + sign * reached
+        value, slope = energy(b, q, c, s, v, precision, t, mode)
+        slope = -slope if (t < 0.0) != (sign < 0.0) else slope
+        rise = value - base
+        if is_cut and rise <= 1.5:
+            return reached, rise, 0.0, start
+        if 0.5 <= rise <= 1.6 and slope > 0.0:
+            break
+        if rise > 1e200:
+            width = 0.01 * reached
+        elif rise > 0.0:
+            exponent = max(slope * reached / rise, 1.0)
+            width = reached * rise ** (-1.0 / exponent)
+        else:
+            width = 4.0 * reached
+    return reached, rise, slope, start
+
+
+@kernel(counts_references=False)
+def factor_envelope(b, q, c, s, v, h, lower, upper):
+    """Envelope for `draw_from_envelope`, for v >= 0 (reflect the interval otherwise).
+
+    Fields: mode, energy at the mode, width, rise and slope on the left and on the
+    right, and the height by which the plateau must exceed the density at the mode.
+    """
+    precision = 1.0 / h
+    mode = min(max(positive_mode(b, q, c, s, v, precision), lower), upper)
+    base = energy(b, q, c, s, v, precision, mode, mode)[0]
+    left, left_rise, left_slope, left_start = _side(
+        b, q, c, s, v, precision, mode, base, -1.0, mode - lower
+    )
+    right, right_rise, right_slope, right_start = _side(
+        b, q, c, s, v, precision, mode, base, 1.0, upper - mode
+    )
+    # f may still fall beyond an inexact mode, by at most its slope times the width.
+    gap = 0.0
+    if mode != 0.0:
+        gap = max(gap, -left_start * left, -right_start * right)
+    left_side = (left, left_rise, left_slope)
+    right_side = (right, right_rise, right_slope)
+    return (mode, base) + left_side + right_side + (gap,)
+
+
+@kernel(counts_references=False)
+def tail_excess(rng, lower, width):
+    """Z - lower for a standard normal Z on [lower, lower + width], lower >= 0."""
+    if width * (lower + 0.5 * width) <= 1.2:
+        for _ in range(MAX_TRIES):
+            step = width * rng.random()
+            if rng.standard_exponential() >= step * (lower + 0.5 * step):
+                return step
+        return np.nan
+    if lower < 0.6:
+        for _ in range(MAX_TRIES):
+            step = abs(rng.standard_normal()) - lower
+            if 0.0 <= step <= width:
+                return step
+        return np.nan
+    # Tangent of t^2 / 2 at lower: an exponential variable that stops at width.
+    mass = -math.expm1(-lower * width)
+    for _ in range(MAX_TRIES):
+        step = -math.log1p(-mass * rng.random()) / lower
+        if step <= width and rng.standard_exponential() >= 0.5 * step * step:
+            return step
+    return np.nan
+
+
+@kernel(counts_references=False)
+def truncated_normal(rng, lower, upper):
+    """Draw a standard normal restricted to [lower, upper]; NaN if that is empty.
+
+    Exact rejection with acceptance above 0.38 for every interval.
+    """
+    if not lower <= upper or lower == np.inf or upper == -np.inf:
+        return np.nan
+    if lower == upper:
+        return lower
+    width = upper - lower
+    if lower >= 0.0:
+        return min(lower + tail_excess(rng, lower, width), upper)
+    if upper <= 0.0:
+        return max(upper - tail_excess(rng, -upper, width), lower)
+    for _ in range(MAX_TRIES):
+        if width > 2.5:
+            t = rng.standard_normal()
+            if lower <= t <= upper:
+                return t
+        else:
+            t = lower + width * rng.random()
+            if rng.standard_exponential() >= 0.5 * t * t:
+                return min(t, upper)
+    return np.nan
+
+
+@kernel(counts_references=False)
+def normal_between(rng, mean, stddev, lower, upper):
+    """Draw N(mean, stddev^2) restricted to [lower, upper]; NaN if that is empty.
+
+    With a mean outside it is the distance from the end next to it that is drawn, to
+    full relative accuracy, and the answer is rounded once: it sits on that end as often
+    as the rounded law does, while mean + stddev t has the spacing of its terms.
+    """
+    width = (upper - lower) / stddev
+    if lower < upper and 0.0 < mean - upper < np.inf:
+        t = upper - stddev * tail_excess(rng, (mean - upper) / stddev, width)
+    elif lower < upper and 0.0 < lower - mean < np.inf:
+        t = lower + stddev * tail_excess(rng, (lower - mean) / stddev, width)
+    else:
+        z = truncated_normal(rng, (lower - mean) / stddev, (upper - mean) / stddev)
+        t = mean + stddev * z
+    return min(max(t, lower), upper) if t == t else np.nan
+
+
+@kernel(counts_references=False)
+def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
+    """Exact draw by rejection from what `factor_envelope` returned for v >= 0."""
+    mode, base, left, left_rise, left_slope = envelope[:5]
+    right, right_rise, right_slope, gap = envelope[5:]
+    plateau = (left + right) * math.exp(gap)
+    left_mass = math.exp(-left_rise) / left_slope if left_slope > 0.0 else 0.0
+    right_mass = math.exp(-right_rise) / right_slope if right_slope > 0.0 else 0.0
+    total = plateau + left_mass + right_mass
+    if not (total > 0.0 and total < np.inf):
+        return mode if total == 0.0 else np.nan
+    for _ in range(MAX_TRIES):
+        u = total * rng.random()
+        if u < plateau:
+            t = mode + ((left + right) * rng.random() - left)  # rounded once
+            bound = base - gap
+        elif u < plateau + right_mass:
+            step = rng.standard_exponential()
+            t = mode + (right + step / right_slope)
+            bound = base + right_rise + step
+        else:
+            step = rng.standard_exponential()
+            t = mode - (left + step / left_slope)
+            bound = base + left_rise + step
+        if lower <= t <= upper:
+            value = energy(b, q, c, s, v, 1.0 / h, t, mode)[0]
+            if rng.standard_exponential() >= value - bound:
+                return t
+    return np.nan
+
+
+_GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(6)
+_UNIT_NODES = 0.5 + 0.5 * _GAUSS_NODES
+_UNIT_WEIGHTS = 0.5 * _GAUSS_WEIGHTS
+# In units of the width where f has risen by about 1: [0, 1.5], then [1.5, 7].
+_NODES = np.concatenate((1.5 * _UNIT_NODES, 1.5 + 5.5 * _UNIT_NODES))
+_WEIGHTS = np.concatenate((1.5 * _UNIT_WEIGHTS, 5.5 * _UNIT_WEIGHTS))
+
+
+@kernel
+def factor_moments(b, q, c, s, v, h, lower, upper, out):
+    """Write E|t|^q, E|t|^s, then E|t|^2q, E|t|^(q+s), E|t|^2s of e^{-f} into out.
+
+    A deterministic quadrature with up to 24 nodes, good to about 1 percent: it only
+    chooses envelopes.
+    """
+    sign = -1.0 if v < 0.0 else 1.0
+    low, high = (lower, upper) if sign > 0.0 else (-upper, -lower)
+    envelope = factor_envelope(b, q, c, s, sign * v, h, low, high)
+    mode, base = envelope[0], envelope[1]
+    mass = 0.0
+    out[:5] = 0.0
+    for side in range(2):
+        width = envelope[5] if side == 1 else envelope[2]
+        slope = envelope[7] if side == 1 else envelope[4]
+        nodes, weights = _NODES, _WEIGHTS
+        if slope == 0.0:
+            nodes, weights = _UNIT_NODES, _UNIT_WEIGHTS
+        for k in range(nodes.shape[0]):
+            t = mode + (width if side == 1 else -width) * nodes[k]
+            if low <= t <= high:
+                value = energy(b, q, c, s, sign * v, 1.0 / h, t, mode)[0]
+                weight = width * weights[k] * math.exp(base - value)
+                first, second = power(abs(t), q), power(abs(t), s)
+                mass += weight
+                out[0] += weight * first
+                out[1] += weight * second
+                out[2] += weight * first * first
+                out[3] += weight * first * second
+                out[4] += weight * second * second
+    if mass > 0.0:
+        out[:5] /= mass
+    else:
+        first, second = power(abs(mode), q), power(abs(mode), s)
+        out[0], out[1], out[2] = first, second, first * first
+        out[3], out[4] = first * second, second * second
+
+
+@kernel(counts_references=False)
+def _rising(rng, slope, curvature, width):
+    """Draw from exp(-slope s - curvature s^2 / 2) on [0, width], slope > 0 large."""
+    drop = slope * width
+    for _ in range(MAX_TRIES):
+        if drop > 1e-12:
+            step = -math.log1p(rng.random() * math.expm1(-drop)) / slope
+        else:
+            step = width * rng.random()
+        if curvature == 0.0:
+            return min(step, width)
+        if rng.standard_exponential() >= 0.5 * curvature * step * step:
+            return min(step, width)
+    return np.nan
+
+
+@kernel(counts_references=False)
+def draw_quadratic(rng, slope, curvature, low, high):
+    """Draw from exp(-slope t - curvature t^2 / 2) on [low, high]; NaN if impossible.
+
+    Exact rejection: from the tangent at the lower end of a mode far outside, uniform on
+    an interval shorter than a standard deviation, else a truncated normal.
+    """
+    if low == high:
+        return low
+    root = math.sqrt(curvature)
+    if slope == 0.0 and curvature == 0.0:
+        return low + (high - low) * rng.random() if high - low < np.inf else np.nan
+    # Rates of increase from the ends into the interval, in units of 1 / sd.
+    at_low = slope + curvature * low if low > -np.inf else -np.inf
+    if at_low > 0.6 * root:
+        return min(low + _rising(rng, at_low, curvature, high - low), high)
+    at_high = -slope - curvature * high if high < np.inf else -np.inf
+    if at_high > 0.6 * root:
+        return max(high - _rising(rng, at_high, curvature, high - low), low)
+    if root * (high - low) < 1.0:
+        mode = low
+        if curvature > 0.0:
+            mode = min(max(-slope / curvature, low), high)
+        elif slope < 0.0:
+            mode = high
+        for _ in range(MAX_TRIES):
+            t = low + (high - low) * rng.random()
+            step = t - mode
+            rise = step * (slope + curvature * mode + 0.5 * curvature * step)
+            if rng.standard_exponential() >= rise:
+                return t
+        return np.nan
+    mean, scale = -slope / curvature, 1.0 / root
+    z = truncated_normal(rng, (low - mean) * root, (high - mean) * root)
+    return min(max(mean + scale * z, low), high)
+
+
+@kernel(counts_references=False)
+def log_mills(x):
+    """Log of the Mills ratio (1 - Phi(x)) / phi(x) for x >= 0."""
+    if x < 20.0:
+        return log_ndtr(-x) + 0.5 * x * x + HALF_LOG_2PI
+    z = 1.0 / (x * x)
+    term, tail = 1.0, 0.0
+    for n in range(1, 10):
+        term *= -(2.0 * n - 1.0) * z
+        tail += term
+    return math.log1p(tail) - math.log(x)
+
+
+@kernel(counts_references=False)
+def log_rising_mass(slope, curvature, width):
+    """Log of the integral of exp(-slope s - curvature s^2 / 2) over [0, width].
+
+    For slope >= 0; the middle slope replaces the curvature on a very short interval,
+    with relative error below 1e-9.
+    """
+    if width == 0.0:
+        return -np.inf
+    root = math.sqrt(curvature)
+    if curvature == 0.0 or root * width < 1e-4:
+        middle = slope + (0.5 * curvature * width if curvature > 0.0 else 0.0)
+        drop = middle * width if middle > 0.0 else 0.0
+        if drop < 1e-9:
+            return math.log(width) - 0.5 * drop
+        return math.log(-math.expm1(-drop)) - math.log(middle)
+    x = slope / root
+    whole = log_mills(x)
+    if width == np.inf:
+        return whole - math.log(root)
+    drop = width * (slope + 0.5 * curvature * width)
+    lost = log_mills(x + root * width) - whole - drop
+    return whole + math.log(-math.expm1(lost)) - math.log(root)
+
+
+@kernel(counts_references=False)
+def log_mass(slope, curvature, width):
+    """Log of the integral of exp(-slope s - curvature s^2 / 2) over [0, width]."""
+    if slope >= 0.0:
+        return log_rising_mass(slope, curvature, width)
+    at_end = slope + curvature * width
+    if at_end <= 0.0:
+        rise = width * (slope + 0.5 * curvature * width)
+        return log_rising_mass(-at_end, curvature, width) - rise
+    lowest = -slope / curvature
+    left = log_rising_mass(0.0, curvature, lowest)
+    right = log_rising_mass(0.0, curvature, width - lowest)
+    top = max(left, right)
+    both = top + math.log(math.exp(left - top) + math.exp(right - top))
+    return both + 0.5 * slope * slope / curvature
+
+
+@kernel(counts_references=False)
+def sift_down(keys, values, start, count):
+    """Restore a heap, largest key first, whose entry at ``start`` may be too small."""
+    key, value, hole = keys[start], values[start], start
+    while 2 * hole + 1 < count:
+        child = 2 * hole + 1
+        if child + 1 < count and keys[child] < keys[child + 1]:
+            child += 1
+        if key >= keys[child]:
+            break
+        keys[hole], values[hole] = keys[child], values[child]
+        hole = child
+    keys[hole], values[hole] = key, value
+
+
+@kernel(counts_references=False)
+def sort_pairs(keys, rises, count):
+    """Sort the first ``count`` kinks and their rises in place, by heaps."""
+    for start in range(count // 2 - 1, -1, -1):
+        sift_down(keys, rises, start, count)
+    for last in range(count - 1, 0, -1):
+        keys[0], keys[last] = keys[last], keys[0]
+        rises[0], rises[last] = rises[last], rises[0]
+        sift_down(keys, rises, 0, last)
+
+
+@kernel(counts_references=False)
+def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
+    """Return a code and a draw on [low, high] that contains 0.
+
+    V' is slope + curvature t up to the first of ``count`` sorted kinks, all inside the
+    interval, and rises by ``rises`` at each. ``logs`` has room for count + 1 masses.
+    """
+    # V is measured from an end of each piece that is finite.
+    value, before, rate = 0.0, slope, slope
+    top = -np.inf
+    for i in range(count + 1):
+        left = kinks[i - 1] if i > 0 else low
+        right = kinks[i] if i < count else high
+        if i > 0:
+            rate += rises[i - 1]
+        if left == -np.inf and right == np.inf:
+            logs[i] = 0.0
+        elif left == -np.inf:
+            # Reflected: V rises from the first kink to the left, measured from there.
+            logs[i] = log_mass(-(rate + curvature * right), curvature, np.inf)
+        else:
+            width = right - left
+            at_left = rate + curvature * left
+            logs[i] = log_mass(at_left, curvature, width) - value
+            if right < np.inf:
+                value += width * (at_left + 0.5 * curvature * width)
+        top = max(top, logs[i])
+    if not abs(top) < np.inf:
+        return FUNCTION_FAILED, np.nan
+    total = 0.0
+    for i in range(count + 1):
+        total += math.exp(logs[i] - top)
+    level = total * rng.random()
+    piece, rate, reached = 0, before, math.exp(logs[0] - top)
+    while piece < count and reached <= level:
+        rate += rises[piece]
+        piece += 1
+        reached += math.exp(logs[piece] - top)
+    left = kinks[piece - 1] if piece > 0 else low
+    right = kinks[piece] if piece < count else high
+    t = draw_quadratic(rng, rate, curvature, left, right)
+    return (OK if t == t else DRAW_FAILED), t
