@@ -38,8 +38,8 @@ NEEDLESS = frozenset(
 SPECIAL = frozenset({"LIST_APPEND", "SET_ADD", "MAP_ADD", "BEFORE_WITH"})
 # Expressions that Numba joins into one loop if their values are arrays.
 JOINED = frozenset({"unary", "binop", "inplace_binop", "call"})
-# Functions of numbers, beside those of `operator`, that all kernels call.
-OF_NUMBERS = (bool, range, abs, len)
+# Functions that all kernels call, beside those that are written in C.
+OTHERS = (bool, range, abs, len)
 
 
 class KernelFlags(Flags):  # type: ignore[misc]
@@ -73,10 +73,10 @@ _signatures: dict[tuple[object, ...], Signature] = {}
 
 
 class KernelTyping:
-    """Numba's typing context, which resolves each function of numbers once.
+    """Numba's typing context, which resolves each operator on some types once.
 
-    Only functions whose code does not depend on the options are remembered. All else
-    is the context's own.
+    Only functions whose code does not depend on the options are remembered. All else is
+    the context's own.
     """
 
     def __init__(self, context: BaseContext) -> None:
@@ -97,8 +97,8 @@ class KernelTyping:
         if found is None:
             found = self._context.resolve_function_type(function, args, kws)
             kind = self._context._lookup_global(function) or function
-            keys = getattr(kind, "_impl_keys", {})
-            if found is not None and keys.get(found.args) is kind.typing_key:
+            is_function = found is not None and isinstance(kind, types.Function)
+            if is_function and kind._impl_keys.get(found.args) is kind.typing_key:
                 _signatures[key] = found
         return found
 
@@ -106,7 +106,7 @@ class KernelTyping:
 def _is_remembered(function: object) -> bool:
     if isinstance(function, types.Function):
         function = function.typing_key
-    return type(function) is BuiltinFunctionType or function in OF_NUMBERS
+    return type(function) is BuiltinFunctionType or function in OTHERS
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
