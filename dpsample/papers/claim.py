@@ -76,6 +76,8 @@ class Claim(Formula):
         """``holds``, ``fails``, ``not refuted`` or ``unproved``."""
         if self.true_epsilon is None:
             return "unproved"
+        # An upper bound may be too large and an attack too weak, so that each of them
+        # decides in one direction only.
         within = self.true_epsilon <= self.epsilon
         words = {
             "exact": ("holds", "fails"),
