@@ -32,7 +32,7 @@ Grid = Params | Sequence[Params]
 
 @dataclass(frozen=True)
 class Metric:
-    """One number that a cell measures, and what theory says about it.
+    """One number that a cell measures, and its references in theory.
 
     Attributes
     ----------

@@ -286,7 +286,7 @@ class PrintedLocalization(NamedTuple):
     clip: float  # C_i
     num_steps: float  # as published, not capped
     stddev: float  # sigma_i of the noise on the output
-    radius: float  # of a ball around the start that contains the minimizer
+    radius: float  # a ball around the start that has the minimizer
 
 
 def printed_phases(
@@ -402,6 +402,7 @@ def printed_event(
             ridge=phase.ridge,
             num_steps=int(min(phase.num_steps, max_steps)),
         )
-        # A record is in one phase only, so the largest gdp is that of all phases.
+        # A record is in one phase only, so the largest gdp holds for all phases
+        # together.
         gdp = max(gdp, sensitivity / phase.stddev)
     return GaussianEvent(gdp * (1.0 + 1e-12)) if math.isfinite(gdp) else None

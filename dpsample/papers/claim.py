@@ -137,6 +137,6 @@ def needed_factor(
             return None
     while excess(low) <= 0.0:
         low, high = low - 0.6, low
-    accuracy = 5e-4  # of the factor, relative
+    accuracy = 5e-4  # relative accuracy of the factor
     root = float(brentq(excess, low, high, xtol=0.4 * accuracy))
     return math.exp(root + 0.5 * accuracy)

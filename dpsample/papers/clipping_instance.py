@@ -51,7 +51,7 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
 
     Xu et al. (2026), Algorithm 2, from w_0 = 0 with C = 1, lambda = 0.01 and
     T = 2 log(n) / (eta lambda) steps, as their Algorithm 3 asks for. The data set is
-    25 000 records at each of four corners and one more record.
+    25,000 records at each of four corners and one more record.
 
     Parameters
     ----------
