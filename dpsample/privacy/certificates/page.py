@@ -24,7 +24,7 @@ from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.accounting.attack_risk import (
     QUESTIONS,
-    SHOWN,
+    REPORTED_RATES,
     AttackRisk,
     percent,
 )
@@ -289,7 +289,7 @@ def chart(
 def attack_section(risk: AttackRisk) -> list[Html]:
     """Return bounds on all attacks, in a table, in a chart and in sentences."""
     rows = []
-    for rate in SHOWN:
+    for rate in REPORTED_RATES:
         true_positive_rate = float(risk.true_positive_rate(rate))
         odds = f"{float(percent(true_positive_rate / rate, up=True)) / 100:.4g}"
         true_cases = f"{percent(true_positive_rate, up=True)}\u00a0%"
