@@ -99,6 +99,8 @@ class Clock:
         """Return the seconds left at the present pace; NaN before the first row."""
         if self._spent <= 0.0:
             return math.nan
+        # Work is in seconds of the tasks. Several of them may run at a time, so it is
+        # converted by the ratio of elapsed and spent seconds.
         work = self._known + self._unknown * self._spent / self.done
         return max(work, 0.0) * (now - self._begin) / self._spent
 
@@ -148,7 +150,7 @@ def run(
     with open_store(path, writing=True) as store:
         done = store.done()
         if done and not resume:
-            remedy = "Pass --resume to go on, or delete that file to start afresh."
+            remedy = "Pass --resume to go on, or delete that file to start again."
             check.fail("store", "empty", f"{path} with rows", remedy)
         reasons = declared_reasons(study, quick=quick)
         for cell in study.cells(quick=quick):  # before any replicate is computed
@@ -257,6 +259,7 @@ class Store:
         self, configuration: Configuration, declared: Reasons, backend: str
     ) -> None:
         """Note a run; a ValueError if the rows have another configuration."""
+        # All in one transaction, as another run may begin at the same time.
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         text = (
             json.dumps(configuration),
@@ -266,6 +269,7 @@ class Store:
         )
         with self._connection:
             self._start()
+            # Runs without a row do not bind a later run to their configuration.
             if not self.done():
                 self._connection.execute("delete from runs")
             for run in self.runs()[:1]:
@@ -274,7 +278,7 @@ class Store:
                         f"{name} of the run",
                         f"{run.configuration.get(name)!r}, as in {self.path}",
                         repr(configuration.get(name)),
-                        "Delete that file to start afresh, or choose another --output.",
+                        "Delete that file to start again, or choose another --output.",
                     )
             cursor = self._connection.execute(
                 "insert into runs (configuration, declared, backend, started)"
@@ -364,7 +368,7 @@ def open_store(path: Path, *, writing: bool = False) -> Iterator[Store]:
     except sqlite3.OperationalError as error:  # a full disk, another writer
         raise OSError(f"results cannot be kept in {path}: {error}") from error
     except sqlite3.DatabaseError as error:
-        remedy = "Move it away to start afresh."
+        remedy = "Move it away to start again."
         check.fail("results", f"readable in {path}", f"{error}", remedy)
 
 

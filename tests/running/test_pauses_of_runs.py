@@ -6,14 +6,14 @@ import pytest
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make
 from dpsample.core.streams import restore, save_state
-from dpsample.noise import law
+from dpsample.noise import noise
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.pieces import BLOCK
 from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
 from dpsample.running import chains, descent
 from dpsample.samplers.localized.exact_rejection import ExactRejection
 from dpsample.samplers.localized.localized import PreparedLocalized
-from dpsample.samplers.proximal import restricted
+from dpsample.samplers.proximal import lp_tilt
 from tests.core.test_pauses import Allowance, assert_same_bits
 from tests.running.test_descent import problem as records
 from tests.running.test_descent import recipe
@@ -133,8 +133,8 @@ def test_tries_of_a_separable_draw_may_be_cut_anywhere():  # S11
     first, second = np.random.default_rng(5), np.random.default_rng(5)
     num_cut = 0
     for _ in range(20):
-        restricted.draw_lp(first, *arguments, 10**6, whole)
-        while restricted.draw_lp(second, *arguments, 1, cut) == -1:
+        lp_tilt.draw_lp(first, *arguments, 10**6, whole)
+        while lp_tilt.draw_lp(second, *arguments, 1, cut) == -1:
             num_cut += 1
         np.testing.assert_array_equal(cut, whole)
     assert num_cut > 0
@@ -151,7 +151,7 @@ def test_rows_of_noise_do_not_depend_on_their_calls(r, monkeypatch):
         ]
 
     whole = drawn()
-    monkeypatch.setattr(law, "CALL_NUMBERS", 9)
+    monkeypatch.setattr(noise, "CALL_NUMBERS", 9)
     assert_same_bits(drawn(), whole)
 
 
