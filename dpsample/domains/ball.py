@@ -6,7 +6,9 @@ compile in a fraction of the time.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +19,14 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
 from dpsample.core.spec import frozen
-from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_norm
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    as_rows,
+    body_around,
+    box_facets,
+    mean_norm,
+)
 from dpsample.numerics.norms import (
     HUGE_SQUARE,
     TINY_SQUARE,
@@ -411,6 +420,40 @@ class Ball(Domain):
         if self.center is not None:
             center = check.array("center", self.center, shape=(None,))
             object.__setattr__(self, "center", frozen(center))
+
+    @property
+    def lp_exponent(self) -> float:
+        """Exponent of the norm."""
+        return self.p
+
+    @property
+    def ball_radius(self) -> float:
+        """Radius in the norm l_p."""
+        return self.radius
+
+    @property
+    def has_exact_test(self) -> bool:
+        """Whether the norm has no roots, or only one of a sum of squares."""
+        return self.p in (1.0, 2.0, math.inf)
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Compare the norm, or its square, with the radius."""
+        center = self.default_center(len(point)).tolist()
+        sizes = [abs(x - Decimal(c)) for x, c in zip(point, center, strict=True)]
+        radius = Decimal(self.radius)
+        if self.p == 2.0:
+            return sum(size * size for size in sizes) <= radius * radius
+        return (sum(sizes) if self.p == 1.0 else max(sizes)) <= radius
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Facets of the cube for p = inf, none for other p."""
+        return box_facets(self.body(dim)) if self.is_box else super().facets(dim)
+
+    def slacks(self, points: Array) -> Array:
+        """Radius less the distance from the center, in one column."""
+        offsets = points - self.default_center(points.shape[1])
+        norms = np.linalg.norm(offsets, ord=self.p, axis=1)
+        return np.asarray(self.radius - norms)[:, None]
 
     def check(self, dim: int) -> None:
         """Raise unless the center has ``dim`` coordinates."""

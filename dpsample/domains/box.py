@@ -1,7 +1,9 @@
 """Product of intervals ``lower <= theta <= upper``."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +14,14 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
 from dpsample.core.spec import frozen
-from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    as_rows,
+    body_around,
+    box_facets,
+    box_support,
+)
 from dpsample.numerics.norms import norm
 
 # Four roundings (difference, ratio, this factor, product) cannot undo it, and rounding
@@ -103,6 +112,32 @@ class Box(Domain):
                 float(np.broadcast_to(s, gap.shape)[where]) for s in self._sides
             )
             check.fail("upper", f"> lower = {low:.12g} at index {where}", high)
+
+    @property
+    def is_box(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def has_exact_test(self) -> bool:
+        """True."""
+        return True
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Compare each coordinate with its bounds."""
+        lower, upper = self._bounds(len(point))
+        bounds = zip(lower.tolist(), point, upper.tolist(), strict=True)
+        return all(Decimal(low) <= x <= Decimal(high) for low, x, high in bounds)
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Two inequalities for each coordinate."""
+        return box_facets(self.body(dim))
+
+    def slacks(self, points: Array) -> Array:
+        """Distances from the lower and from the upper bounds."""
+        lower, upper = self._bounds(points.shape[1])
+        sides = np.concatenate([points - lower, upper - points], axis=1)
+        return np.asarray(sides[:, np.isfinite(sides).all(axis=0)])
 
     @property
     def _sides(self) -> tuple[Array, Array]:

@@ -4,8 +4,9 @@ A piece writes into its last argument and returns nothing; an entry left NaN is 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -164,6 +165,15 @@ def body_around(center: Array, **fields: Any) -> Body:
     )._replace(**fields)
 
 
+def box_facets(body: Body) -> tuple[Array, Array]:
+    """Rows and bounds of the inequalities that the finite bounds of a body are."""
+    eye = np.eye(len(body.center))
+    rows = np.concatenate([eye, -eye])
+    bounds = np.concatenate([body.upper, -body.lower])
+    is_finite = np.isfinite(bounds)
+    return rows[is_finite], bounds[is_finite]
+
+
 class Domain(Spec):
     """Closed convex set of parameters.
 
@@ -173,6 +183,9 @@ class Domain(Spec):
         Word used in `to_dict`.
     contains_piece, project_piece, chord_piece : compiled functions
         Pieces with the signatures ``CONTAINS``, ``PROJECT`` and ``CHORD``.
+    is_whole_space, is_simplex, is_polytope : bool
+        Whether the domain is a `WholeSpace`, a `Simplex` or a `Polytope`, on which some
+        algorithms have a closed form.
 
     Examples
     --------
@@ -186,6 +199,9 @@ class Domain(Spec):
     contains_piece: ClassVar[Piece]
     gauge_needs_origin: ClassVar[bool] = True
     width_draws: ClassVar[int] = 10_000
+    is_whole_space: ClassVar[bool] = False
+    is_simplex: ClassVar[bool] = False
+    is_polytope: ClassVar[bool] = False
 
     @property
     def project_piece(self) -> Piece:
@@ -201,6 +217,61 @@ class Domain(Spec):
     def is_bounded(self) -> bool:
         """Whether the domain has a finite diameter."""
         return True
+
+    @property
+    def lp_exponent(self) -> float | None:
+        """Exponent p of a ball of the vector norm l_p, None for other domains."""
+        return None
+
+    @property
+    def schatten_exponent(self) -> float | None:
+        """Exponent p of a ball of a Schatten norm, None for other domains."""
+        return None
+
+    @property
+    def matrix_shape(self) -> tuple[int, int] | None:
+        """Rows and columns of points that are matrices, None for vectors."""
+        return None
+
+    @property
+    def ball_radius(self) -> float:
+        """Radius of a ball in its own norm, infinity for other domains."""
+        return math.inf
+
+    @property
+    def is_euclidean_ball(self) -> bool:
+        """Whether the domain is an l2 ball of vectors or a Frobenius ball."""
+        return 2.0 in (self.lp_exponent, self.schatten_exponent)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the domain is given by finite bounds of each coordinate."""
+        return self.lp_exponent == math.inf
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the domain is all points between the bounds of its body."""
+        return self.is_box
+
+    @property
+    def has_equalities(self) -> bool:
+        """Whether equalities are given, which samplers solve before they draw.
+
+        False for the `Simplex`, which has samplers of its own.
+        """
+        return False
+
+    @property
+    def has_exact_test(self) -> bool:
+        """Whether `contains_exactly` is known."""
+        return False
+
+    def norm_length(self, dim: int) -> int:
+        """Length of the vector whose l_p norm is the norm of a point.
+
+        It is the number of singular values for matrices, otherwise ``dim``.
+        """
+        return dim if self.matrix_shape is None else min(self.matrix_shape)
 
     def check(self, dim: int) -> None:
         """Raise unless the domain is a set of vectors of length ``dim``."""
@@ -224,6 +295,49 @@ class Domain(Spec):
         """Point c and orthonormal columns N: the affine hull is all c + N v."""
         self.check(dim)
         return np.zeros(dim), np.eye(dim)
+
+    def hull_normals(self, dim: int) -> tuple[Array, Array]:
+        """Point of the affine hull and its orthonormal normals, one in each row."""
+        rank = self.affine_dim(dim)
+        if rank == dim:
+            return np.zeros(dim), np.empty((0, dim))
+        origin, basis = self.hull(dim)
+        normals = np.linalg.svd(basis)[0][:, rank:].T
+        return np.array(origin), np.ascontiguousarray(normals)
+
+    def in_hull_coordinates(self, dim: int) -> "Domain":
+        """Return the domain of v, theta = c + N v with c and N as in `hull`."""
+        self.check(dim)
+        return self
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Rows a and bounds b of all inequalities <a, theta> <= b.
+
+        Empty unless such inequalities, with `hull`, describe the domain.
+        """
+        self.check(dim)
+        return np.zeros((0, dim)), np.zeros(0)
+
+    def slacks(self, points: Array) -> Array:
+        """Concave functions that are >= 0 on the domain and 0 on its boundary.
+
+        Distances from the facets or from a sphere, each up to a constant factor.
+
+        Parameters
+        ----------
+        points : ndarray, shape (num_points, d)
+            Points of the domain's affine hull.
+
+        Returns
+        -------
+        ndarray, shape (num_points, num_facets)
+            Without columns for the whole space.
+        """
+        raise NotImplementedError
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Whether a point is in the domain, to the digits of the decimal context."""
+        raise NotImplementedError
 
     def body(self, dim: int) -> Body:
         """Return the parameters of the pieces, in fresh arrays."""
@@ -411,6 +525,7 @@ class WholeSpace(Domain):
     """
 
     name: ClassVar[str] = "whole_space"
+    is_whole_space: ClassVar[bool] = True
     contains_piece: ClassVar[Piece] = staticmethod(whole_space_contains)
     project_piece: ClassVar[Piece] = staticmethod(whole_space_project)
     chord_piece: ClassVar[Piece] = staticmethod(whole_space_chord)
@@ -419,6 +534,20 @@ class WholeSpace(Domain):
     def is_bounded(self) -> bool:
         """Never."""
         return False
+
+    @property
+    def has_exact_test(self) -> bool:
+        """True."""
+        return True
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Return True."""
+        del point
+        return True
+
+    def slacks(self, points: Array) -> Array:
+        """Return no columns: the space has no boundary."""
+        return np.zeros((len(points), 0))
 
     def support(self, directions: Directions) -> Values:
         """Infinite, except in the direction zero."""

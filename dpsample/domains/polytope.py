@@ -7,7 +7,9 @@ are projected onto their null space, so that steps along them keep the equalitie
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
@@ -472,6 +474,7 @@ class Polytope(Domain):
     project_piece: ClassVar[Piece] = staticmethod(polytope_project)
     chord_piece: ClassVar[Piece] = staticmethod(polytope_chord)
     width_draws: ClassVar[int] = 1000
+    is_polytope: ClassVar[bool] = True
 
     A: Any
     b: Any
@@ -697,6 +700,45 @@ class Polytope(Domain):
         free = self.free
         slack = free.b - free.A @ free.default_center(free.A.shape[1])
         return min(1.0, float((slack / np.linalg.norm(free.A, axis=1)).max()))
+
+    @property
+    def has_equalities(self) -> bool:
+        """Whether equalities are given."""
+        return self.A_eq is not None
+
+    @property
+    def is_product(self) -> bool:
+        """Whether every row bounds one coordinate, and all have two bounds."""
+        return self.box is not None
+
+    @property
+    def has_exact_test(self) -> bool:
+        """Whether the polytope is given by inequalities alone."""
+        return self.A_eq is None
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Compare each row with its bound."""
+        rows = zip(self.A.tolist(), self.b.tolist(), strict=True)
+        return all(
+            sum(Decimal(a) * x for a, x in zip(row, point, strict=True))
+            <= Decimal(bound)
+            for row, bound in rows
+        )
+
+    def in_hull_coordinates(self, dim: int) -> Polytope:
+        """Return `free`."""
+        self.check(dim)
+        return self.free
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Return the inequalities, projected onto the null space of the equalities."""
+        body = self.body(dim)
+        return body.matrix[body.num_rows :], body.bounds[body.num_rows :]
+
+    def slacks(self, points: Array) -> Array:
+        """Distances from the facets, in units of the rows."""
+        rows, bounds = self.facets(points.shape[1])
+        return np.asarray(bounds - points @ rows.T)
 
     @property
     def box(self) -> tuple[Array, Array] | None:

@@ -202,6 +202,26 @@ class SchattenBall(Domain):
         object.__setattr__(self, "p", float(self.p))
         object.__setattr__(self, "shape", checked_shape(self.shape))
 
+    @property
+    def schatten_exponent(self) -> float:
+        """Exponent of the norm."""
+        return self.p
+
+    @property
+    def matrix_shape(self) -> tuple[int, int]:
+        """Rows and columns of a matrix."""
+        return self.shape
+
+    @property
+    def ball_radius(self) -> float:
+        """Radius in the Schatten norm."""
+        return self.radius
+
+    def slacks(self, points: Array) -> Array:
+        """Radius less the norm, in one column."""
+        norms = schatten(points, self.p, self.shape)
+        return np.asarray(self.radius - norms)[:, None]
+
     def check(self, dim: int) -> None:
         """Raise unless the matrices have ``dim`` entries."""
         super().check(dim)

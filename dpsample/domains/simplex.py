@@ -12,6 +12,7 @@ from dpsample.core.sparse import Directions
 from dpsample.domains.ball import soft_threshold
 from dpsample.domains.box import SAFE
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_largest
+from dpsample.domains.polytope import Polytope
 from dpsample.numerics.norms import norm
 
 TOLERANCE = 1e-9
@@ -93,6 +94,7 @@ class Simplex(Domain):
     project_piece: ClassVar[Piece] = staticmethod(simplex_project)
     chord_piece: ClassVar[Piece] = staticmethod(simplex_chord)
     gauge_needs_origin: ClassVar[bool] = False
+    is_simplex: ClassVar[bool] = True
 
     def default_center(self, dim: int) -> Array:
         """Uniform distribution."""
@@ -108,6 +110,24 @@ class Simplex(Domain):
         """Center, and all directions whose coordinates sum to zero."""
         center = self.default_center(dim)
         return center, np.linalg.svd(np.ones((1, dim)))[2][1:].T
+
+    def hull_normals(self, dim: int) -> tuple[Array, Array]:
+        """Return the only normal. A basis of the hull would have dim^2 numbers."""
+        return self.default_center(dim), np.full((1, dim), dim**-0.5)
+
+    def in_hull_coordinates(self, dim: int) -> Domain:
+        """Return the polytope of all v with c + N v >= 0."""
+        origin, basis = self.hull(dim)
+        return Polytope(-basis, origin)
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """No coordinate is negative."""
+        self.check(dim)
+        return -np.eye(dim), np.zeros(dim)
+
+    def slacks(self, points: Array) -> Array:
+        """Return the coordinates."""
+        return points
 
     def body(self, dim: int) -> Body:
         """Return the parameters of the pieces, in fresh arrays."""
