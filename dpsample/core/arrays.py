@@ -7,10 +7,13 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Values = np.float64 | Array  # one number for one vector, an array for several
+RecordArray = NDArray[np.void]  # of a dtype that `record_dtype` returns
 
 
-def record_dtype(**fields: type) -> np.dtype[np.void]:
+def record_dtype(**fields: type | tuple[type, int]) -> np.dtype[np.void]:
     """Return the dtype of an array of records with named fields of simple types.
+
+    A field ``name=(float, 3)`` is an array of three floats.
 
     A chain's numbers that kernels change are an array of one record. In kernels and in
     Python ``array[0].field`` reads and sets a field. Numba compiles it to one memory

@@ -1,9 +1,9 @@
 """Pauses and threads: kernels that run for long return to Python, and go on later.
 
-A kernel counts units of work, such as steps or tries, and asks `is_due` after each. If
-so it leaves what it needs in its state and returns `PAUSED`; the next call goes on with
-the same random numbers in the same order. When a pause comes is up to a timer, or to a
-test: it cannot change a draw.
+A kernel counts units of work, such as steps or proposals, and asks `is_due` after each
+of them. If a pause is due, the kernel writes the numbers that it needs to its `Control`
+and returns `PAUSED`. The next call goes on with the same random numbers in the same
+order. A timer, or a test, decides when a pause comes. It cannot change a draw.
 
 Tasks are sized to take a few hundredths of a second, which is as long as Ctrl-C and
 progress wait.
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import RecordArray, record_dtype
 from dpsample.core.jit import kernel
 
 Result = TypeVar("Result")
@@ -31,40 +31,47 @@ Result = TypeVar("Result")
 PAUSED = 100  # beside the codes of `samplers.errors`
 TICK_SECONDS = 0.022  # a call lasts one to two ticks, and the unit that it is in
 
-# Entries of a control: set by the timer; units until a pause that a test wants; the
-# part of a step that was left, 0 between steps; steps of the draw so far. Then numbers
-# that the part of a step keeps, and the counts before the draw.
-STOP, LEFT, STAGE, STEPS, KEPT = range(5)
-BEFORE = 16
-NUM_COUNTED = 8
+# State of a computation that may be paused, in an array of one such record.
+Control = record_dtype(
+    must_stop=bool,  # the timer asks for a pause
+    units_left=float,  # units of work until a test wants a pause
+    stage=int,  # the part of a step where the kernel was paused, 0 between two steps
+    steps_done=int,  # steps of the present draw
+    saved=(float, 12),  # numbers that the paused part of a step needs to go on
+    counts_before=(int, 8),  # the chain's counts before the present draw
+)
 
 
-def new_control() -> Array:
-    """Control of one chain, between two steps."""
-    control = np.zeros(BEFORE + NUM_COUNTED)
-    control[LEFT] = np.inf
+def new_control() -> RecordArray:
+    """Return the control of one chain, between two steps."""
+    control = np.zeros(1, Control)
+    control["units_left"] = np.inf
     return control
 
 
 @kernel(counts_references=False)
-def is_due(control: Array) -> bool:
-    """Count a unit of work; whether it is time to return to Python."""
-    control[LEFT] -= 1.0
-    return bool(control[STOP] != 0.0 or control[LEFT] <= 0.0)
+def is_due(control: Any) -> bool:
+    """Count a unit of work. Return whether it is time to return to Python.
+
+    ``control`` is the record, ``new_control()[0]``.
+    """
+    control.units_left -= 1.0
+    return bool(control.must_stop or control.units_left <= 0.0)
 
 
 @kernel(counts_references=False)
-def forget(control: Array) -> None:
-    """Give up the step that was left: it failed."""
-    for j in range(STAGE, BEFORE):
-        control[j] = 0.0
+def forget(control: Any) -> None:
+    """Give up the step that was paused, because it failed."""
+    control.stage = control.steps_done = 0
+    for j in range(control.saved.shape[0]):
+        control.saved[j] = 0.0
 
 
 class _Timer:
     """Thread that sets the stop of every call that has lasted for a tick."""
 
     def __init__(self) -> None:
-        self.calls: dict[int, Array] = {}
+        self.calls: dict[int, RecordArray] = {}
         self.numbers = itertools.count()
         # Of queues, for in the locks of an event Ctrl-C can stop both threads for good.
         self.is_asleep, self.alarm = False, SimpleQueue[None]()
@@ -81,7 +88,7 @@ class _Timer:
                 self.thread = thread
 
     def tick(self) -> None:
-        old: dict[int, Array] = {}
+        old: dict[int, RecordArray] = {}
         while True:
             if not self.calls:
                 self.is_asleep = True
@@ -91,7 +98,7 @@ class _Timer:
             time.sleep(TICK_SECONDS)
             now = self.calls.copy()
             for number in now.keys() & old.keys():
-                now[number][STOP] = 1.0
+                now[number]["must_stop"] = True
             old = now
 
 
@@ -188,13 +195,15 @@ def heard() -> None:
         on_pause()
 
 
-def call(control: Array, function: Callable[..., Result], *arguments: object) -> Result:
+def call(
+    control: RecordArray, function: Callable[..., Result], *arguments: object
+) -> Result:
     """Call a kernel that asks this control, once, under the timer."""
     timer = _timer
     if timer.thread is None:
         timer.start()
     number = next(timer.numbers)
-    control[STOP] = 0.0
+    control["must_stop"] = False
     timer.calls[number] = control
     try:
         if timer.is_asleep:  # it looks for calls once more after it said so
@@ -205,7 +214,7 @@ def call(control: Array, function: Callable[..., Result], *arguments: object) ->
         del timer.calls[number]
 
 
-def fill(control: Array, rows: Callable[[int], tuple[int, int]]) -> int:
+def fill(control: RecordArray, rows: Callable[[int], tuple[int, int]]) -> int:
     """Call ``rows(first)``, which returns a code and a number of rows, to the end.
 
     Returns the code, which is not `PAUSED`.

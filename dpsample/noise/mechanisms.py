@@ -20,7 +20,7 @@ from dpsample.privacy.curves.additive import (
     generalized_gaussian_gdp,
     generalized_gaussian_sigma,
     pure_scale,
-    up,
+    round_up,
 )
 from dpsample.privacy.exponent_choice import best_exponent
 
@@ -68,7 +68,7 @@ def gaussian_mechanism(
         Gaussian(stddev),
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l2", "stddev": stddev},
-        event=GaussianEvent(up(sensitivity / stddev)),
+        event=GaussianEvent(round_up(sensitivity / stddev)),
         norm=2.0,
         calibration=calibration,
     )

@@ -37,8 +37,8 @@ from dpsample.privacy import (
 )
 from dpsample.privacy.accounting.events import ApproximateEvent, Event, GaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
-from dpsample.privacy.curves.gaussian import bisected
+from dpsample.privacy.curves.additive import round_up
+from dpsample.privacy.curves.gaussian import bisect
 from dpsample.problem.facts import PublicFacts, smoothness
 
 Paper = Literal["bassily", "su"]
@@ -148,7 +148,7 @@ def shuffled_event(
     ``record_gdp`` is the record bound over the noise of one record. The mean over a
     batch has ``size`` independent noises, which compose; shuffling may prove more.
     """
-    gdp = up(SHIFTS[budget.relation] * record_gdp / math.sqrt(size))
+    gdp = round_up(SHIFTS[budget.relation] * record_gdp / math.sqrt(size))
     batch = GaussianEvent(gdp)
     delta, relation = budget.delta, budget.relation
     known = epsilon_of(batch, delta=delta, relation=relation)
@@ -172,13 +172,13 @@ def shuffled_event(
 
     if known > 50.0 or not is_proved(known):
         return batch
-    least = bisected(is_proved, safe=known, unsafe=0.0, width=1e-6)
+    least = bisect(is_proved, safe=known, unsafe=0.0, width=1e-6)
     shuffled = ApproximateEvent(epsilon=least, delta=delta)
     return shuffled if least < known else batch
 
 
 def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:
-    return up(math.sqrt(space.r - 1.0) * sensitivity / sigma)
+    return round_up(math.sqrt(space.r - 1.0) * sensitivity / sigma)
 
 
 def printed_tilt(

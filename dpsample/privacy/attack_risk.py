@@ -255,16 +255,18 @@ def percent(share: float, *, up: bool) -> str:
     if share <= 0.0:
         return "0"
     # A context of its own: the caller's may have fewer digits.
-    return f"{float(rounded(share, digits=3, up=up).scaleb(2, Context())):.3g}"
+    return f"{float(round_decimal(share, digits=3, up=up).scaleb(2, Context())):.3g}"
 
 
-def rounded(value: float, *, digits: int, up: bool) -> Decimal:
+def round_decimal(value: float, *, digits: int, up: bool) -> Decimal:
     """Return the decimal that ``value`` stands for if short, else one beside it.
 
     Examples
     --------
-    >>> rounded(0.1, digits=4, up=True), rounded(0.1 + 2e-17, digits=4, up=True)
-    (Decimal('0.1'), Decimal('0.1001'))
+    >>> round_decimal(0.1, digits=4, up=True)
+    Decimal('0.1')
+    >>> round_decimal(0.1 + 2e-17, digits=4, up=True)
+    Decimal('0.1001')
     """
     short = Decimal(f"{value:.{digits}g}")
     if float(short) == value:

@@ -10,8 +10,8 @@ from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.additive import gaussian_stddev
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
-    LEAST_DISTANCE,
-    LEAST_Z,
+    MIN_DISTANCE,
+    MIN_Z,
     ROUNDING,
     PerturbedObjective,
     minimizer_error,
@@ -73,7 +73,7 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
             objective.ridge,
             "Choose it so that log(1 + smoothness/(2 n ridge)) is epsilon / 4.",
         )
-    z = LEAST_Z[objective.relation]
+    z = MIN_Z[objective.relation]
     # z t + t^2/2 = left, without the cancellation of the quadratic formula.
     t = 2.0 * left / (z + math.sqrt(z * z + 2.0 * left))
     t = min(t, gdp_from_budget(left, 0.5 * budget.delta))
@@ -108,7 +108,7 @@ def composed_stddev(objective: PerturbedObjective, budget: Budget, gdp: float) -
     safe = 0.5 * unsafe
     while not is_safe(safe):
         unsafe, safe = safe, 0.5 * safe
-        if safe < LEAST_DISTANCE:
+        if safe < MIN_DISTANCE:
             remedy = "Spend less on the Gaussian part, or a larger epsilon."
             check.fail("budget", "large enough for the tilt", budget, remedy)
     while unsafe - safe > 1e-9 * safe:

@@ -76,7 +76,7 @@ def _is_unknown(loss: Loss) -> bool:
     return is_read or isinstance(loss, RecordGradient)
 
 
-def noise_cost(
+def gradient_noise_cost(
     facts: PublicFacts, budget: Budget, *, lipschitz: float, reach: float
 ) -> float:
     """Bound of what noise in gradients costs along so long a way: s sqrt(d) reach."""
@@ -103,7 +103,7 @@ def max_coefficients(facts: PublicFacts, budget: Budget) -> float:
         curvature = lipschitz**2 / (KINK_WIDTH * (facts.response_bound or 1.0))
     if curvature == 0.0:
         return math.inf
-    noise = noise_cost(facts, budget, lipschitz=lipschitz, reach=1.0)
+    noise = gradient_noise_cost(facts, budget, lipschitz=lipschitz, reach=1.0)
     scale = math.sqrt(facts.dim)  # the noise of the whole gradient has this size
     return scale * math.sqrt(2.0 * NOISE_SHARE * zero_loss * curvature) / noise
 

@@ -16,7 +16,7 @@ from dpsample.privacy.accounting.events import (
     GaussianEvent,
     PureEvent,
 )
-from dpsample.privacy.accounting.normal_form import ideal
+from dpsample.privacy.accounting.normal_form import ideal_form
 from dpsample.privacy.certificates import certificate as draws
 from dpsample.privacy.certificates import event_certificate as fits
 from dpsample.privacy.certificates.certificate import Certificate
@@ -181,7 +181,7 @@ def _has_formula(c: EventCertificate) -> bool:
     """Whether delta follows by a formula, the same on every machine up to rounding."""
     if c.event is None or not c.epsilon_proved <= LARGEST_EPSILON:
         return False
-    parts = ideal(c.event, c.budget.relation).parts
+    parts = ideal_form(c.event, c.budget.relation).parts
     simple = GaussianEvent | PureEvent | ApproximateEvent | ConcentratedEvent
     return len(parts) == 1 and isinstance(parts[0], simple)
 

@@ -11,10 +11,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
+from numba import typeof, types
 from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Kernel, i8, kernel, matrix, vector
 from dpsample.core.pauses import new_control
@@ -54,7 +54,7 @@ class Work(NamedTuple):
     slopes: Array  # (block,)
     vector: Array  # (dim,)
     out: Array  # (2,)
-    control: Array  # when to return to Python, see `core.pauses`
+    control: RecordArray  # when to return to Python, see `core.pauses`
 
 
 DATA = frame_type(
@@ -64,7 +64,7 @@ DATA = frame_type(
     ),
     Data,
 )
-WORK = frame_type((vector, vector, vector, vector, vector), Work)
+WORK = frame_type((vector, vector, vector, vector, typeof(new_control())), Work)
 
 
 def make_data(

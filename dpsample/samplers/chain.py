@@ -13,7 +13,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, call, entry, kernel
-from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
+from dpsample.core.pauses import PAUSED, forget, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
 from dpsample.targets import gibbs
@@ -142,7 +142,7 @@ def report(state, before, row):
 @kernel(counts_references=False)
 def begin(state, before, control):
     """Keep the counts before a draw, unless a pause has cut it."""
-    if control[STEPS] == 0.0 and control[STAGE] == 0.0:
+    if control.steps_done == 0 and control.stage == 0:
         for j in range(before.shape[0]):
             before[j] = state.counts[j]
 
@@ -160,12 +160,12 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     move = kernel(counts_references=False)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
-        control = state.work.control
-        before = control[BEFORE : BEFORE + state.counts.shape[0]]
+        control = state.work.control[0]
+        before = control.counts_before[: state.counts.shape[0]]
         for t in range(draws.shape[0]):
             begin(state, before, control)
             is_over = False
-            while control[STEPS] < num_steps:
+            while control.steps_done < num_steps:
                 if is_over:
                     return PAUSED, t
                 code = move(target, pieces, plan, state, rng)
@@ -174,9 +174,9 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
                 if code != OK:
                     forget(control)
                     return code, t
-                control[STEPS] += 1.0
+                control.steps_done += 1
                 is_over = is_due(control)
-            control[STEPS] = 0.0
+            control.steps_done = 0
             copy_into(state.position, draws[t])
             report(state, before, stats[t])
             if is_over and t + 1 < draws.shape[0]:

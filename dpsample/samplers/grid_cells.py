@@ -27,7 +27,7 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import errors, gaussian_fit
@@ -47,7 +47,8 @@ MAX_ERROR = 1e-3  # largest rounding error that an accept test may have
 MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
 TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
 CHECK_EVERY = 50
-SPLITTING = 1.0  # stage of a paused build, whose first cells are done
+SPLITTING = 1  # stage of a paused build, whose first cells are done
+NUM_TRIES, NEXT_CELL = 0, 0  # what a paused draw, or a paused build, saves
 # Other axes are tried if more than so many tolerances are expected to be rejected.
 ENOUGH = 1.5
 MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
@@ -141,12 +142,12 @@ def propose(plan, rng, z):
 def step(target, pieces, plan, state, rng):
     """One independent draw; a pause comes between two tries."""
     z, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    control = state.work.control
-    if control[STAGE] == 0.0:
-        control[KEPT] = 0.0
-    control[STAGE] = 0.0
-    while control[KEPT] < MAX_TRIES:
-        control[KEPT] += 1.0
+    control = state.work.control[0]
+    if control.stage == 0:
+        control.saved[NUM_TRIES] = 0.0
+    control.stage = 0
+    while control.saved[NUM_TRIES] < MAX_TRIES:
+        control.saved[NUM_TRIES] += 1.0
         cell = propose(plan, rng, z)
         displace(plan, plan.center, z, 1.0, proposal)
         energy = evaluate_proposal(target, pieces, state, proposal)
@@ -161,7 +162,7 @@ def step(target, pieces, plan, state, rng):
             state.counts[ACCEPTED] += 1
             return OK
         if is_due(control):
-            control[STAGE] = 1.0
+            control.stage = 1
             return PAUSED
     return errors.EXHAUSTED
 
@@ -271,11 +272,11 @@ def grow(target, pieces, frame, pile, count, tolerance):
     """
     rank = frame.factor.shape[1]
     z, tilt = np.empty(rank), np.empty(rank)
-    control = frame.work.control
-    first = count if control[STAGE] == SPLITTING else int(control[KEPT])
+    control = frame.work.control[0]
+    first = count if control.stage == SPLITTING else int(control.saved[NEXT_CELL])
     for j in range(first, count):
         if j > first and is_due(control):
-            control[KEPT] = j
+            control.saved[NEXT_CELL] = j
             return PAUSED, count, np.inf
         for i in range(rank):
             is_low, is_high = pile.lower[j, i] == -np.inf, pile.upper[j, i] == np.inf
@@ -285,7 +286,7 @@ def grow(target, pieces, frame, pile, count, tolerance):
         if code != OK:
             return code, count, np.inf
         rate_cell(target, pieces, frame, pile, j, z)
-    loss, is_over, control[STAGE] = np.inf, False, SPLITTING
+    loss, is_over, control.stage = np.inf, False, SPLITTING
     while True:
         if is_over:
             return PAUSED, count, np.inf

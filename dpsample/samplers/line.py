@@ -25,7 +25,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem import records
 from dpsample.regularizers import RegularizerParams
@@ -45,9 +45,9 @@ CAPACITY = 64
 HULL_SHAPE = (5, CAPACITY)
 MAX_TRIES = 10_000
 # What a paused draw keeps: evaluations so far, tangents, and the next reach outwards.
-TURN, COUNT, REACH = KEPT, KEPT + 1, KEPT + 2
+TURN, COUNT, REACH = range(3)
 NUM_KEPT = 3
-ON_LINE = 1.0  # its stage
+ON_LINE = 1  # its stage
 # Relative size of a violation that rounding errors of V can explain.
 ROUNDING = 1e-10
 
@@ -204,14 +204,15 @@ def compile_draw(
     def draw(arguments, rng, hull, low, high, guess, width, control):
         first, last = first_points(low, high, guess, width)
         begin, count, reach = 0, 0, max(last - first, 1e-300)
-        if control[STAGE] == ON_LINE:
-            begin, count = int(control[TURN]), int(control[COUNT])
-            reach = control[REACH]
-        control[STAGE] = 0.0
+        if control.stage == ON_LINE:
+            begin, count = int(control.saved[TURN]), int(control.saved[COUNT])
+            reach = control.saved[REACH]
+        control.stage = 0
         for turn in range(begin, MAX_TRIES):
             if turn > begin and is_due(control):
-                control[TURN], control[COUNT], control[REACH] = turn, count, reach
-                control[STAGE] = ON_LINE
+                control.saved[TURN], control.saved[COUNT] = turn, count
+                control.saved[REACH] = reach
+                control.stage = ON_LINE
                 return PAUSED, np.nan, np.nan, turn - begin
             bound = np.nan
             t = next_point(hull, count, turn, low, high, first, last, reach)

@@ -20,7 +20,7 @@ from dpsample.optimizers.loop.optimizer import (
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.registry import registry
-from dpsample.privacy.usefulness import noise_cost, warn_if_useless
+from dpsample.privacy.usefulness import gradient_noise_cost, warn_if_useless
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
@@ -174,7 +174,7 @@ def _risk_bound(
     reach = facts.radius
     if num_steps is not None and "step_size" in numbers:
         reach = min(reach, float(num_steps * numbers["step_size"] * length))
-    return noise_cost(facts, budget, lipschitz=length, reach=reach)
+    return gradient_noise_cost(facts, budget, lipschitz=length, reach=reach)
 
 
 def planned(

@@ -13,7 +13,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.core import pauses as pauses_module
-from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.core.pauses import PAUSED
 from dpsample.core.streams import streams
 from dpsample.running import chains
 from dpsample.samplers.chain import NUM_STATS
@@ -40,7 +40,7 @@ class Allowance:
         monkeypatch.setattr(pauses_module, "call", self)
 
     def __call__(self, control, function, *arguments):
-        control[LEFT] = self.units
+        control["units_left"] = self.units
         self.calls += 1
         found = self.call(control, function, *arguments)
         code = found[0] if isinstance(found, tuple) else found
@@ -114,7 +114,7 @@ def test_a_forgotten_stage_would_be_seen(monkeypatch):
     call = pauses_module.call
 
     def forgetful(control, function, *arguments):
-        control[pauses_module.STAGE] = 0.0
+        control["stage"] = 0
         return call(control, function, *arguments)
 
     monkeypatch.setattr(pauses_module, "call", forgetful)
@@ -283,7 +283,7 @@ def test_ctrl_c_at_any_moment_leaves_no_call_to_the_timer():
 
 def spin(control):
     """Return when the timer has asked for a pause; without it, never."""
-    while control[pauses_module.STOP] == 0.0:
+    while not control["must_stop"]:
         time.sleep(0.001)
 
 

@@ -18,7 +18,7 @@ from dpsample.privacy import (
     epsilon_of,
 )
 from dpsample.privacy.accounting import allocation
-from dpsample.privacy.accounting.allocation import epoch_law
+from dpsample.privacy.accounting.allocation import epoch_ratio
 from tests.support.statistics import spend
 from tests.support.tiers import slow, usual
 
@@ -83,7 +83,7 @@ def test_adaptive_lengths_never_exceed_the_pair_and_too_long_ones_do():
 def test_moments_of_the_ratio(noise, steps):
     """Mean 1, and a variance that splitting raises by little: both are closed forms."""
     interval = 0.005
-    law = epoch_law(noise_multiplier=noise, num_steps=steps, interval=interval)
+    law = epoch_ratio(noise_multiplier=noise, num_steps=steps, interval=interval)
     values = np.exp(interval * (law.first + np.arange(len(law.masses))))
     # Rounding errors are made up for by a bound of theirs, 6 m u t and more.
     most = 1.0 + 2e-8
@@ -116,9 +116,9 @@ def extended(one, other, interval):
 @pytest.mark.parametrize("noise", [0.2, 1.0, 30.0])
 def test_rounding_of_a_sum_is_within_its_bound(noise):
     interval = 0.02 / noise
-    one = allocation._log_normal(1.0 / noise, 50, interval)
-    other = allocation._sum(one, one, interval)
-    found = allocation._sum(one, other, interval)
+    one = allocation._split_log_normal(1.0 / noise, 50, interval)
+    other = allocation._add_ratios(one, one, interval)
+    found = allocation._add_ratios(one, other, interval)
     first, masses = extended(one, other, interval)
     inner = slice(1, -3)  # the ends hold what was cut off
     there = np.pad(masses, (0, len(found.masses)))[found.first - first :]
@@ -133,7 +133,7 @@ def test_rounding_of_a_sum_is_within_its_bound(noise):
 @pytest.mark.parametrize(("noise", "steps"), [(1.0, 100), (0.15, 5), (200.0, 33)])
 def test_mass_and_mean_are_never_below_one(noise, steps):
     interval = 0.02 / noise
-    law = epoch_law(noise_multiplier=noise, num_steps=steps, interval=interval)
+    law = epoch_ratio(noise_multiplier=noise, num_steps=steps, interval=interval)
     values = np.exp(interval * (law.first + np.arange(len(law.masses))))
     mass = math.fsum(law.masses) + law.at_zero
     mean = math.fsum(law.masses * values) + law.lost
@@ -250,9 +250,9 @@ def test_an_audit_refutes_half_the_noise_and_not_the_noise(noise, is_refuted):
 def test_ctrl_c_is_heard_among_the_sums_of_an_epoch(monkeypatch):
     heard = []
     given = {"noise_multiplier": 2.0, "num_steps": 6, "interval": 4e-3}
-    whole = epoch_law(**given)
+    whole = epoch_ratio(**given)
     monkeypatch.setattr(allocation, "CALL_PAIRS", 10**5, raising=False)
     with pauses.listening(lambda: heard.append(None)):
-        cut = epoch_law(**given)
+        cut = epoch_ratio(**given)
     assert len(heard) > 100
     np.testing.assert_array_equal(cut.masses, whole.masses)

@@ -26,7 +26,7 @@ from dpsample.privacy import (
     gaussian_epsilon,
 )
 from dpsample.privacy.accounting import loss_distributions
-from dpsample.privacy.accounting.loss_distributions import LossLaw
+from dpsample.privacy.accounting.loss_distributions import LossDistribution
 from tests.support.tiers import one_in, usual
 
 POISSON = PoissonGaussianEvent(sampling_rate=0.2, noise_multiplier=3.0, num_steps=20)
@@ -304,7 +304,7 @@ def mixture_curve(q, shift, other, e):
 def test_laws_are_above_the_exact_curve(rate, noise, relation):
     part = PoissonGaussianEvent(sampling_rate=rate, noise_multiplier=noise, num_steps=1)
     interval = 50.0 * loss_distributions._interval((part,), relation)
-    first, second = loss_distributions._laws(part, relation, interval)
+    first, second = loss_distributions._loss_distributions(part, relation, interval)
     shift = 1 / mpf(noise)
     other = -shift if relation == "replace_one" else 0
     with workdps(60):
@@ -337,7 +337,9 @@ def random_law(rng, size):
     masses = rng.dirichlet(np.full(size, 0.3)) * 10.0 ** -rng.uniform(0.0, 9.0, size)
     masses[rng.integers(size)] += 1.0 - masses.sum()
     infinite = float(rng.choice([0.0, 1e-12, 1e-3]))
-    return LossLaw(int(rng.integers(-9, 9)), masses * (1.0 - infinite), infinite)
+    return LossDistribution(
+        int(rng.integers(-9, 9)), masses * (1.0 - infinite), infinite
+    )
 
 
 def exact_powers(laws, times):
@@ -368,7 +370,9 @@ def test_convolutions_are_above_and_close_to_exact_ones(seed):
         first, masses, infinite = exact_powers(laws, times)
         end = max(interval * (first + len(masses)), interval)
         for e in (0.0, interval, *np.linspace(0.0, 1.1 * end, 25)):
-            exact = curve_of(LossLaw(first, masses, 0), interval, mpf(float(e)))
+            exact = curve_of(
+                LossDistribution(first, masses, 0), interval, mpf(float(e))
+            )
             exact = min(exact + infinite, 1)
             found = composition.delta(float(e))
             assert exact <= found <= exact * (1 + mpf("1e-6")) + mpf("1e-26")
@@ -380,7 +384,7 @@ def test_convolutions_that_lose_a_little_are_below_exact_ones():
     with workdps(60):
         first, masses, infinite = exact_powers((law,), [20])
         e = mpf((first + len(masses)) * 0.25)
-        exact = curve_of(LossLaw(first, masses, 0), 0.5, e) + infinite
+        exact = curve_of(LossDistribution(first, masses, 0), 0.5, e) + infinite
     found = [
         loss_distributions.Composition((x,), [20], 0.5).delta(float(e))
         for x in (law, short)
@@ -434,7 +438,7 @@ def test_many_steps_are_above_and_close_to_long_doubles(rate, noise, num_steps):
         sampling_rate=rate, noise_multiplier=noise, num_steps=num_steps
     )
     interval = loss_distributions._interval((event,), "zero_out")
-    law, _ = loss_distributions._laws(event, "zero_out", interval)
+    law, _ = loss_distributions._loss_distributions(event, "zero_out", interval)
     composition = loss_distributions.Composition((law,), [num_steps], interval)
     size = 2**20
     places = num_steps * law.first + np.arange(size)
@@ -451,7 +455,7 @@ def test_many_steps_are_above_and_close_to_long_doubles(rate, noise, num_steps):
 def test_windows_that_another_thread_adds_meanwhile_do_no_harm():
     parts = (PureEvent(0.2), PureEvent(0.3))
     interval = loss_distributions._interval(parts, "zero_out")
-    (order,) = loss_distributions._composed.__wrapped__(parts, "zero_out", interval)
+    (order,) = loss_distributions._compose.__wrapped__(parts, "zero_out", interval)
     alone = order.delta(0.1)
 
     class Interrupted:

@@ -19,7 +19,7 @@ from dpsample.privacy import (
 )
 from dpsample.privacy.accounting import loss_distributions
 from dpsample.privacy.curves.objective_perturbation import (
-    LEAST_Z,
+    MIN_Z,
     PerturbedObjective,
     tilt_and_gaussian_delta,
 )
@@ -52,7 +52,7 @@ def test_delta_is_twice_the_gaussian_curve_where_z_is_large_enough(relation):
     left = 1.0 - math.log(1.25)
     z = left / t - t / 2
     expected = 2 * (ndtr(-z) - math.exp(left) * ndtr(-z - t))
-    assert z >= LEAST_Z[relation]
+    assert z >= MIN_Z[relation]
     assert known.delta(1.0, stddev=8.0) == pytest.approx(expected, rel=1e-9)
 
 
@@ -273,8 +273,8 @@ def test_delta_is_never_below_the_gaussian_one_of_linear_losses(relation, stddev
             gaussian = (mpmath.erfc(z / root) - far) / 2
             assert linear.delta(float(e), stddev=stddev) >= gaussian
         # The curve's continuation, from its smallest epsilon on.
-        least = mpmath.mpf(LEAST_Z[relation]) * t + t * t / 2
-        z = mpmath.mpf(LEAST_Z[relation])
+        least = mpmath.mpf(MIN_Z[relation]) * t + t * t / 2
+        z = mpmath.mpf(MIN_Z[relation])
         far = mpmath.exp(least) * mpmath.erfc((z + t) / root)
         bound = mpmath.erfc(z / root) - far
         exact = 1 - mpmath.exp(-least) * (1 - bound)
@@ -316,7 +316,7 @@ def composed_exactly(epsilon, log_determinant, t, gdp, relation):
     with mpmath.workdps(25):
         given = (epsilon, log_determinant, t, gdp)
         epsilon, log_determinant, t, gdp = map(mpmath.mpf, given)
-        least = log_determinant + LEAST_Z[relation] * t + t * t / 2
+        least = log_determinant + MIN_Z[relation] * t + t * t / 2
 
         def curve(loss):
             at = max(loss, least)

@@ -201,7 +201,7 @@ def test_millions_of_steps_keep_few_losses_above_the_exact_curve(num_steps):
         found = delta_of(event, epsilon=epsilon, relation="zero_out")
         assert exact < found < 1.06 * exact
     interval = loss_distributions._interval((event,), "zero_out")
-    for order in loss_distributions._composed((event,), "zero_out", interval):
+    for order in loss_distributions._compose((event,), "zero_out", interval):
         sizes = [len(window.masses) for window in order._windows.values()]
         assert sizes and max(sizes) <= 2**23  # 64 MB
 

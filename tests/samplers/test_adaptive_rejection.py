@@ -31,16 +31,15 @@ def evaluate(numbers, t):
 
 
 draw = line.compile_draw(evaluate, cached=False)
-new_control_compiled = kernel(new_control, cached=False)
 
 
 @kernel(cached=False)
-def many(numbers, rng, low, high, guess, width, out):
-    hull, control = np.empty(line.HULL_SHAPE), new_control_compiled()
+def many(numbers, rng, low, high, guess, width, control, out):
+    hull = np.empty(line.HULL_SHAPE)
     total = 0
     for i in range(out.shape[0]):
         code, out[i], value, count = draw(
-            numbers, rng, hull, low, high, guess, width, control
+            numbers, rng, hull, low, high, guess, width, control[0]
         )
         if code != OK or value != evaluate_compiled(numbers, out[i])[0]:
             return -1
@@ -97,7 +96,9 @@ def energies(numbers, t):
 def test_draws_have_the_law_of_the_quadrature(name):
     numbers, interval, start = numbers_of(name)
     out = np.empty(NUM_DRAWS)
-    made = many(numbers, np.random.default_rng(1), *interval, *start, out)
+    made = many(
+        numbers, np.random.default_rng(1), *interval, *start, new_control(), out
+    )
     assert made > 0
     assert out.min() >= interval[0] and out.max() <= interval[1]
     points = grid_of(numbers, interval)
@@ -118,7 +119,9 @@ def test_draws_have_the_law_of_the_quadrature(name):
 def test_few_evaluations_from_a_good_guess():
     numbers, interval, start = numbers_of("Gaussian")
     out = np.empty(NUM_DRAWS)
-    made = many(numbers, np.random.default_rng(2), *interval, *start, out)
+    made = many(
+        numbers, np.random.default_rng(2), *interval, *start, new_control(), out
+    )
     assert made < 3.6 * NUM_DRAWS
 
 
@@ -171,18 +174,14 @@ def test_tangents_above_the_energy_are_refused():
 
 def test_energies_that_are_not_convex_or_not_numbers_are_refused():
     rng, hull = np.random.default_rng(3), np.empty(line.HULL_SHAPE)
+    interval = -2.0, 2.0, 0.0, 0.5
     bumpy = np.array([-2.0, 0.3, 0, 0, 0, 0, 1.0])
-    codes = {
-        draw(bumpy, rng, hull, -2.0, 2.0, 0.0, 0.5, new_control())[0] for _ in range(20)
-    }
+    codes = {draw(bumpy, rng, hull, *interval, new_control()[0])[0] for _ in range(20)}
     assert BOUND_VIOLATED in codes
     failed = np.array([np.nan, 0, 0, 0, 0, 0, 0])
-    assert (
-        draw(failed, rng, hull, -2.0, 2.0, 0.0, 0.5, new_control())[0]
-        == FUNCTION_FAILED
-    )
+    assert draw(failed, rng, hull, *interval, new_control()[0])[0] == FUNCTION_FAILED
     improper = np.zeros(7)
-    assert draw(improper, rng, hull, -INF, 2.0, 0.0, 0.5, new_control())[0] != OK
+    assert draw(improper, rng, hull, -INF, 2.0, 0.0, 0.5, new_control()[0])[0] != OK
 
 
 @pytest.mark.parametrize("name", ["kink", "steep", "useless guess"])
@@ -190,7 +189,7 @@ def test_compiled_equals_interpreted(name):
     numbers, interval, start = numbers_of(name)
     hull = np.empty(line.HULL_SHAPE)
     results = [
-        f(numbers, np.random.default_rng(5), hull, *interval, *start, new_control())
+        f(numbers, np.random.default_rng(5), hull, *interval, *start, new_control()[0])
         for f in (draw, interpreted(draw))
     ]
     np.testing.assert_allclose(*results, rtol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.core.pauses import PAUSED
 from dpsample.samplers.adaptive import billiard, exits, mass_matrix
 from dpsample.samplers.chain import ACCEPTED, PreparedChain
 from dpsample.samplers.errors import OK
@@ -52,14 +52,14 @@ TURNING_CELLS = tuple(name for name in DOMAINS if name not in OTHERS)
 @kernel
 def travel(target, pieces, plan, state, size, leaps, opening):
     """Leaps of a trajectory between half kicks, from the state's scratch memory."""
-    control = state.work.control
-    control[billiard.STEP] = size
-    control[billiard.KINETIC] = control[billiard.DONE] = 0.0
-    control[billiard.REMAINING] = control[billiard.BOUNCES] = 0.0
-    control[billiard.TOP] = state.energy[0]
+    saved = state.work.control[0].saved
+    saved[billiard.STEP] = size
+    saved[billiard.KINETIC] = saved[billiard.DONE] = 0.0
+    saved[billiard.REMAINING] = saved[billiard.BOUNCES] = 0.0
+    saved[billiard.TOP] = state.energy[0]
     if opening != 0.0:
         billiard.kick(plan, state, opening * size)
-    while control[billiard.DONE] < leaps:
+    while saved[billiard.DONE] < leaps:
         code = billiard.leap(target, pieces, plan, state)
         if code != OK:
             return code
@@ -133,11 +133,11 @@ def energy_of_flight(plan, state):
 
 def fly(target, plan, state, duration):
     """Flight under the plan's force; the number of bounces."""
-    control = state.work.control
-    control[billiard.REMAINING] = duration
+    saved = state.work.control["saved"][0]
+    saved[billiard.REMAINING] = duration
     pieces = billiard.step_pieces(target, plan)
     assert billiard.glide(target.numbers, pieces, plan, state) == (OK, 0)
-    return control[billiard.BOUNCES]
+    return saved[billiard.BOUNCES]
 
 
 def drift_of_energy(target, plan, seed, duration=12.0):
@@ -219,11 +219,11 @@ def rotated(target, plan, start, *, pauses=False):
     state, parts = billiard.init(target, plan, theta), 1
     pieces, control = billiard.step_pieces(target, plan), state.work.control
     state.scratch[0], state.scratch[1] = theta, velocity
-    control[billiard.REMAINING] = np.tan(0.5 * angle)
+    control["saved"][0][billiard.REMAINING] = np.tan(0.5 * angle)
     before = target.energy(theta) + 0.5 * velocity @ velocity
     while True:
         if pauses:
-            control[LEFT] = 1.0
+            control["units_left"] = 1.0
         code, _ = billiard.glide(target.numbers, pieces, plan, state)
         if code != PAUSED:
             break

@@ -139,8 +139,8 @@ def in_fixed_order(target, pieces, plan, state, rng):
 def reaches_its_end(target, pieces, plan, state, rng):
     """Launch a trajectory and leap to its end, unless it is refused on the way."""
     billiard.launch(target, pieces, plan, state, rng)
-    control = state.work.control
-    while control[billiard.DONE] < control[billiard.LEAPS]:
+    saved = state.work.control[0].saved
+    while saved[billiard.DONE] < saved[billiard.LEAPS]:
         if billiard.leap(target, pieces, plan, state) != OK:
             billiard.finish(plan, state, 0.0)
             return False
@@ -151,7 +151,7 @@ def without_last_kick(target, pieces, plan, state, rng):
     """Billiard HMC whose velocity lacks the last half kick."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    state.work.control[billiard.STEP] = 0.0
+    state.work.control[0].saved[billiard.STEP] = 0.0
     code, probability = billiard.land(target, pieces, plan, state, rng)
     billiard.finish(plan, state, probability)
     return code
@@ -161,12 +161,12 @@ def with_first_kinetic(target, pieces, plan, state, rng):
     """Billiard HMC whose test compares potential energies only."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    log_ratio = state.energy[0] - state.work.control[billiard.ENERGY]
+    log_ratio = state.energy[0] - state.work.control[0].saved[billiard.ENERGY]
     billiard.finish(plan, state, 0.0)
     return decide_with_gradient(
         state,
         state.scratch[0],
-        state.work.control[billiard.ENERGY],
+        state.work.control[0].saved[billiard.ENERGY],
         state.scratch[2],
         log_ratio,
         -rng.standard_exponential(),
@@ -176,13 +176,13 @@ def with_first_kinetic(target, pieces, plan, state, rng):
 def refused_from_below(target, pieces, plan, state, rng):
     """Billiard HMC that refuses hills above the start, whatever the end."""
     billiard.launch(target, pieces, plan, state, rng)
-    control = state.work.control
-    while control[billiard.DONE] < control[billiard.LEAPS]:
+    saved = state.work.control[0].saved
+    while saved[billiard.DONE] < saved[billiard.LEAPS]:
         is_lost = billiard.leap(target, pieces, plan, state) != OK
-        if is_lost or control[billiard.TOP] > state.energy[0] + plan.hill:
+        if is_lost or saved[billiard.TOP] > state.energy[0] + plan.hill:
             billiard.finish(plan, state, 0.0)
             return OK
-    control[billiard.TOP] = -np.inf
+    saved[billiard.TOP] = -np.inf
     code, probability = billiard.land(target, pieces, plan, state, rng)
     billiard.finish(plan, state, probability)
     return code

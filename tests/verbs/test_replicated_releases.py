@@ -75,7 +75,7 @@ def test_pauses_change_no_bit(monkeypatch):
 
     def pausing(control, function, *arguments):
         nonlocal count
-        control[pauses.LEFT] = 1.0
+        control["units_left"] = 1.0
         code = whole(control, function, *arguments)
         count += code == pauses.PAUSED
         return code

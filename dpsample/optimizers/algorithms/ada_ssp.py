@@ -60,7 +60,7 @@ from dpsample.optimizers.loop.optimizer import (
 from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import curvature_matrix
@@ -217,8 +217,8 @@ class AdaSSP(Optimizer):
         a, c = self.matrix_share, 1.0 - self.matrix_share
         unit *= math.sqrt(joint_square(a, c, budget.relation)) / gdp_of(budget)
         return {
-            "matrix_stddev": up(unit * row / math.sqrt(a)),
-            "vector_stddev": up(unit * response / math.sqrt(c)),
+            "matrix_stddev": round_up(unit * row / math.sqrt(a)),
+            "vector_stddev": round_up(unit * response / math.sqrt(c)),
         }
 
 

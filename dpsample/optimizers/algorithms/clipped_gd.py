@@ -34,7 +34,7 @@ from dpsample.optimizers.loop.perturbations import (
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 
 Placement = Literal["output", "steps"]
@@ -177,4 +177,4 @@ class ClippedGD(Optimizer):
                 "step_size", "small enough for a finite sensitivity", size, remedy
             )
         gdp = gdp_of(budget)
-        return up(moved / gdp), GaussianEvent(gdp)
+        return round_up(moved / gdp), GaussianEvent(gdp)

@@ -34,7 +34,7 @@ from dpsample.optimizers.printed import (
 )
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 
 
@@ -95,7 +95,7 @@ def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> Localizat
     stages = []
     for i in range(1, count.bit_length()):
         step = eta * 0.25**i
-        stddev = up(per_step * step * (1.0 + accuracy)) if per_step else 0.0
+        stddev = round_up(per_step * step * (1.0 + accuracy)) if per_step else 0.0
         # Both neighbors err by half of accuracy * (distance of their minimizers).
         error = 0.5 * accuracy * scales.shift * bound * step
         stages.append(Stage(first, count >> i, step, stddev, error))

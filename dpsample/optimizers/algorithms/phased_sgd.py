@@ -27,7 +27,7 @@ from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts, smoothness
 
 
@@ -156,7 +156,7 @@ class PhasedSGD(Optimizer):
             check.fail("num_records", "at least 2 for phases of half of them", n)
         shift = 0.0
         if budget is not None:
-            shift = up(SHIFTS[budget.relation] * lipschitz / gdp_of(budget))
+            shift = round_up(SHIFTS[budget.relation] * lipschitz / gdp_of(budget))
         sizes = tuple(n >> i for i in range(1, n.bit_length()))
         # l_2 distance from the start within which a minimizer is taken to be
         given = self.distance
@@ -184,5 +184,5 @@ class PhasedSGD(Optimizer):
                 "step_size", f"<= 2/beta = {check.shown(2.0 / beta)}", first, remedy
             )
         steps = tuple(first * 0.25**i for i in range(len(sizes)))
-        stddevs = tuple(up(shift * step) if shift else 0.0 for step in steps)
+        stddevs = tuple(round_up(shift * step) if shift else 0.0 for step in steps)
         return PhasedPlan(sizes, steps, stddevs, risk(first, distance))

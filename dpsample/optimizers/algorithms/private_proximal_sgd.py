@@ -31,7 +31,7 @@ from dpsample.optimizers.loop.perturbations import (
 )
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 
 LEAST_STEPS = 100
@@ -144,7 +144,7 @@ class PrivateProximalSGD(ProximalSGD):
         unit = self._unit_noise(budget, printed, facts, size, num_steps)
         estimator = self._estimator(facts, size, unit.stddev * size, printed)
         record_bound = estimator.record_bound(facts.dim)
-        stddev = 0.0 if budget is None else up(unit.stddev * record_bound)
+        stddev = 0.0 if budget is None else round_up(unit.stddev * record_bound)
         batches: Batches = Full() if size == facts.num_records else Poisson(rate=rate)
         loop = Loop(
             num_steps=num_steps,
@@ -187,7 +187,7 @@ class PrivateProximalSGD(ProximalSGD):
             z = self._printed_multiplier(facts.dim, printed)
             if rate == 1.0:
                 shift = SHIFTS[budget.relation] * math.sqrt(num_steps)
-                return CalibratedNoise(z / n, GaussianEvent(up(shift / z)))
+                return CalibratedNoise(z / n, GaussianEvent(round_up(shift / z)))
             event = PoissonGaussianEvent(
                 sampling_rate=rate, noise_multiplier=z, num_steps=num_steps
             )

@@ -25,7 +25,7 @@ from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.optimizers.loop.tilted import TiltScales, tilt_scales
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.objective_perturbation import (
     minimizer_error,
     minimizer_sensitivity,
@@ -111,7 +111,10 @@ class SVRG(Optimizer):
             moved = minimizer_sensitivity(
                 facts, strong_convexity=m, relation=budget.relation, gap=gap
             )
-            stddev, event = up(moved / gdp_of(budget)), GaussianEvent(gdp_of(budget))
+            stddev, event = (
+                round_up(moved / gdp_of(budget)),
+                GaussianEvent(gdp_of(budget)),
+            )
         inputs: dict[str, float | int | str] = {
             "lipschitz": scales.lipschitz,
             "smoothness": scales.smoothness,

@@ -12,7 +12,7 @@ together.
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.contributions import (
     add_softly,
@@ -25,7 +25,7 @@ from dpsample.problem.records import add_transposed, margins_of
 # How a run stands when a kernel returns, beside PAUSED.
 RUNNING, CERTIFIED, FAILED = range(3)
 # A paused estimate has this stage and keeps where its enumeration goes on.
-IN_ESTIMATE, CURSOR = 1.0, KEPT
+IN_ESTIMATE, CURSOR = 1, 0
 AT_END = -1.0  # cursor of a batch that goes on in another window
 
 MAX_GUESSES = 12
@@ -380,10 +380,10 @@ def estimate(data, loss, phase, t, theta, memory, rng):
     batch, the next call with the same arguments goes on.
     """
     batches, estimator = phase.batches, phase.estimator
-    control, cursor = memory.control, START
-    if control[STAGE] == IN_ESTIMATE:
-        cursor = int(control[CURSOR])
-        control[STAGE] = 0.0
+    control, cursor = memory.control[0], START
+    if control.stage == IN_ESTIMATE:
+        cursor = int(control.saved[CURSOR])
+        control.stage = 0
     else:
         memory.gradient[:] = 0.0
     while True:
@@ -407,10 +407,10 @@ def estimate(data, loss, phase, t, theta, memory, rng):
         if count < len(memory.rows):
             if batches.is_partial == 0:
                 break
-            control[STAGE], control[CURSOR] = IN_ESTIMATE, AT_END
+            control.stage, control.saved[CURSOR] = IN_ESTIMATE, AT_END
             return PAUSED
         if is_due(control):
-            control[STAGE], control[CURSOR] = IN_ESTIMATE, cursor
+            control.stage, control.saved[CURSOR] = IN_ESTIMATE, cursor
             return PAUSED
     estimator.finish(estimator.pieces.own, estimator.divisor, memory)
     return RUNNING

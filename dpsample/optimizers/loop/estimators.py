@@ -51,7 +51,7 @@ from dpsample.optimizers.loop.pieces import (
     RecordNumbers,
     compile_piece,
 )
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 
 # Largest |psi| of the soft truncation of Catoni and Giulini.
 PSI_BOUND = TOP
@@ -304,7 +304,7 @@ class BucketedMedian(Estimator):
             return math.inf
         ratio = self.num_buckets / self.num_central
         bound = 0.5 * self.width * ratio * math.sqrt(dim)
-        return up(bound) if bound < math.inf else math.inf
+        return round_up(bound) if bound < math.inf else math.inf
 
     @property
     def num_sums(self) -> int:
@@ -348,7 +348,7 @@ class CatoniMean(Estimator):
 
     def record_bound(self, dim: int) -> float:
         """l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""
-        return up(PSI_BOUND * self.scale * math.sqrt(dim))
+        return round_up(PSI_BOUND * self.scale * math.sqrt(dim))
 
     def numbers(self) -> TruncationNumbers:
         """Return the scale, and the table of the truncation."""

@@ -67,7 +67,7 @@ from dpsample.optimizers.loop.optimizer import Descent, Loop, Minimization
 from dpsample.optimizers.loop.perturbations import UNIT, sum_error
 from dpsample.optimizers.loop.solve import MOST
 from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts, smoothness
 
 LOSSES = (Linear, Logistic, CappedLogistic, SmoothedHinge, Huber, Squared)
@@ -115,7 +115,7 @@ def counted_stddev(
     if released.any():
         far = _reach(facts, phase, start) + float(np.linalg.norm(released))
         error += 2.0 * UNIT * far
-    return up(longer + 2.0 * error / phase.output_gdp)
+    return round_up(longer + 2.0 * error / phase.output_gdp)
 
 
 def counts(facts: PublicFacts, *phases: Descent) -> bool:

@@ -35,7 +35,7 @@ from dpsample.optimizers.loop.solve import MOST
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.last_iterate import last_iterate_gdp
 from dpsample.problem.facts import PublicFacts
 
@@ -129,9 +129,9 @@ def last_iterate_recipe(
         if share <= MOST_ERROR:
             kind, extra_bits = "last/full/rounded", EXTRA_BITS
             count = effective_steps(c, num_steps, diameter=far, error=share)
-        stddev = up(unit * math.sqrt(count) / gdp)
+        stddev = round_up(unit * math.sqrt(count) / gdp)
         early = replace(early, noise=GaussianNoise(stddev, extra_bits))
-        last = replace(last, output_stddev=up(step_size * stddev))
+        last = replace(last, output_stddev=round_up(step_size * stddev))
         event = GaussianEvent(gdp)
         inputs |= {"contraction": c, "effective_steps": count, "noise_stddev": stddev}
     phases = (early, last) if num_steps > 1 else (last,)

@@ -21,9 +21,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import PROJECT
 from dpsample.losses import Loss
 from dpsample.losses.record_gradient import RecordGradient, loop_pointers
@@ -82,7 +82,7 @@ def take_steps(data, loss, feasible, phase, memory, rng, start, stop):
         noise.perturb(noise.own, rng, memory.scratch, memory.gradient)
         step.advance(feasible, step.own, t, num_steps, memory, rng)
         average.average(feasible, average.own, t, num_steps, memory)
-        if is_due(memory.control):
+        if is_due(memory.control[0]):
             return t + 1
     return stop
 
@@ -260,7 +260,7 @@ class Windows:
             )
 
     def call(
-        self, control: Array, kernel: Callable[..., int], fixed: Any, *rest: Any
+        self, control: RecordArray, kernel: Callable[..., int], fixed: Any, *rest: Any
     ) -> int:
         """Call a kernel for one step, until it ends or a pause is due."""
         while True:
@@ -268,11 +268,13 @@ class Windows:
                 self.given = next(self.parts)
             data, pieces = self.given
             outcome = pauses.call(control, kernel, data, *fixed, pieces, *rest)
-            if control[STAGE] == IN_ESTIMATE and control[CURSOR] != AT_END:
+            is_in_estimate = control["stage"][0] == IN_ESTIMATE
+            saved = control["saved"][0]
+            if is_in_estimate and saved[CURSOR] != AT_END:
                 return outcome
             self.given = None
-            if control[STAGE] != IN_ESTIMATE:
+            if not is_in_estimate:
                 self.parts = self._parts()
                 return outcome
-            control[CURSOR] = 0.0
+            saved[CURSOR] = 0.0
             pauses.heard()

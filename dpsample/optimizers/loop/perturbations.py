@@ -57,7 +57,7 @@ from dpsample.privacy.accounting.events import (
     PoissonGaussianEvent,
 )
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 
 UNIT = 2.0**-53
 SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
@@ -276,7 +276,7 @@ def full_batch(
     gdp = gdp_of(budget)
     sensitivity = SHIFTS[budget.relation] * record_bound / num_records
     return CalibratedNoise(
-        up(sensitivity * math.sqrt(num_steps) / gdp), GaussianEvent(gdp)
+        round_up(sensitivity * math.sqrt(num_steps) / gdp), GaussianEvent(gdp)
     )
 
 
@@ -300,7 +300,7 @@ def poisson(
         num_steps=num_steps,
     )
     return CalibratedNoise(
-        up(multiplier * record_bound / (sampling_rate * num_records)), event
+        round_up(multiplier * record_bound / (sampling_rate * num_records)), event
     )
 
 
@@ -322,7 +322,7 @@ def allocated(
         noise_multiplier=multiplier, num_steps=num_batches, num_epochs=num_epochs
     )
     return CalibratedNoise(
-        up(multiplier * record_bound * num_batches / num_records), event
+        round_up(multiplier * record_bound * num_batches / num_records), event
     )
 
 
@@ -372,7 +372,7 @@ def epoch(
         one_pass.append(Epoch(slices, noise.stddev, noise.event, "disjoint"))
     if scheme != "disjoint":
         local = shuffle_local_noise(budget, num_records=count)
-        stddev = up(local.noise_multiplier * record_bound / math.sqrt(size))
+        stddev = round_up(local.noise_multiplier * record_bound / math.sqrt(size))
         event = ApproximateEvent(epsilon=budget.epsilon, delta=budget.delta)
         one_pass.append(Epoch(shuffled, stddev, event, "shuffle"))
     return min(one_pass, key=lambda candidate: candidate.stddev)

@@ -23,7 +23,7 @@ import numpy as np
 from numba import typeof, types
 from numba.core.typing.templates import Signature
 
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address, declare_kinds, frame_type
 from dpsample.core.jit import (
     PieceType,
@@ -92,7 +92,7 @@ class Memory(NamedTuple):
     buckets: Array  # (num_buckets, dim), zeros between two estimates
     sorted: Array  # (num_buckets,)
     out: Array  # (1,)
-    control: Array  # when to return to Python, see `core.pauses`
+    control: RecordArray  # when to return to Python, see `core.pauses`
 
 
 def new_memory(dim: int, num_buckets: int = 1) -> Memory:

@@ -47,7 +47,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.exact import exact_normal
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
@@ -72,7 +72,7 @@ ACCELERATED, SVRG, CONTRACTION = range(3)
 STEPS_PER_CONDITION = 100.0
 STEPS_PER_SMOOTHNESS = 10.0
 # A paused epoch has this stage and keeps its steps so far.
-IN_EPOCH, STEPS_DONE = 2.0, TURN + 1
+IN_EPOCH, STEPS_DONE = 2, TURN + 1
 
 
 @by_address
@@ -144,15 +144,15 @@ def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
     if top > m:
         bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
     w, v, y = memory.theta, memory.average, memory.middle
-    control, gradient = memory.control, memory.gradient
-    if control[STAGE] != 0.0:
-        start = int(control[TURN])
+    control, gradient = memory.control[0], memory.gradient
+    if control.stage != 0:
+        start = int(control.saved[TURN])
     elif start == 0 and method != CONTRACTION:
         into_both(feasible, objective.local_radius, memory, w)
         copy_into(w, v)
     for turn in range(start, stop):
-        control[TURN] = turn
-        if control[STAGE] != IN_EPOCH:
+        control.saved[TURN] = turn
+        if control.stage != IN_EPOCH:
             copy_into(w, y)
             if method == ACCELERATED:
                 for j in range(len(w)):
@@ -173,7 +173,7 @@ def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
             if method == SVRG:
                 copy_into(gradient, memory.aggregate)
                 copy_into(y, w)
-                control[STEPS_DONE] = 0.0
+                control.saved[STEPS_DONE] = 0.0
                 v[:] = 0.0
         if method == SVRG:
             outcome = epoch(data, loss, feasible, pieces, objective, memory, rng)
@@ -189,17 +189,17 @@ def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
 @kernel(counts_references=False)
 def epoch(data, loss, feasible, pieces, objective, memory, rng):
     """Replace memory.theta by the mean of one epoch; RUNNING, PAUSED or FAILED."""
-    control = memory.control
+    control = memory.control[0]
     w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
     total, direction = memory.average, memory.gradient
     num_steps = math.ceil(STEPS_PER_CONDITION * objective.smoothness / objective.ridge)
     size = 1.0 / (STEPS_PER_SMOOTHNESS * objective.smoothness)
-    is_over, control[STAGE] = False, 0.0
-    while control[STEPS_DONE] < num_steps:
+    is_over, control.stage = False, 0
+    while control.saved[STEPS_DONE] < num_steps:
         if is_over:
-            control[STAGE] = IN_EPOCH
+            control.stage = IN_EPOCH
             return PAUSED
-        control[STEPS_DONE] += 1.0
+        control.saved[STEPS_DONE] += 1.0
         is_over = is_due(control)
         i = any_record(rng, pieces.batches.first, pieces.batches.last)
         memory.rows[0] = memory.rows[1] = i

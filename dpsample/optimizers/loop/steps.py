@@ -47,7 +47,7 @@ from dpsample.optimizers.loop.pieces import (
     StepPieces,
     compile_piece,
 )
-from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 
 # Steps whose sizes or weights differ from step to step: they are listed, at 8 bytes.
@@ -440,7 +440,7 @@ class Geometry(NamedTuple):
             return NoNoise()
         if self.noise == "gaussian":
             return GaussianNoise(stddev)
-        sigma = up(math.sqrt(self.r - 1.0) * math.sqrt(copies) * stddev)
+        sigma = round_up(math.sqrt(self.r - 1.0) * math.sqrt(copies) * stddev)
         return GeneralizedGaussianNoise(r=self.r, sigma=sigma, copies=copies)
 
     def mean_square(self, copies: int = 1) -> float:

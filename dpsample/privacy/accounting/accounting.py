@@ -57,7 +57,7 @@ from dpsample.privacy.accounting.events import (
 from dpsample.privacy.accounting.normal_form import (
     MOST_RHO,
     blocks_of,
-    ideal,
+    ideal_form,
     idealize,
     normal_parts,
     reveal_samples,
@@ -65,7 +65,7 @@ from dpsample.privacy.accounting.normal_form import (
 )
 from dpsample.privacy.accounting.renyi import sampled_delta
 from dpsample.privacy.budget import Sum, exact_sum
-from dpsample.privacy.curves.gaussian import bisected, gaussian_delta
+from dpsample.privacy.curves.gaussian import bisect, gaussian_delta
 from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
 from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
 from dpsample.problem.facts import RELATIONS
@@ -195,7 +195,7 @@ def smallest_epsilon(curve: Callable[[float], float], delta: float) -> float:
         if safe == LARGEST_EPSILON:
             return math.inf
         safe = min(2.0 * safe, LARGEST_EPSILON)
-    return bisected(lambda x: curve(x) <= delta, safe=safe, unsafe=0.0, width=1e-13)
+    return bisect(lambda x: curve(x) <= delta, safe=safe, unsafe=0.0, width=1e-13)
 
 
 def _delta(
@@ -296,10 +296,10 @@ def _turning_point(parts: tuple[Event, ...], distance: float, relation: str) -> 
         return _delta(parts, loss, relation) + (1.0 + math.exp(loss)) * distance
 
     low, high = 0.0, min(max(-math.log(distance), 0.0), LARGEST_EPSILON)
-    return least_point(bound, low, high)
+    return minimizing_point(bound, low, high)
 
 
-def least_point(curve: Callable[[float], float], low: float, high: float) -> float:
+def minimizing_point(curve: Callable[[float], float], low: float, high: float) -> float:
     """Return the least point that golden sections find between two numbers.
 
     Each costs one value of the curve, because some take milliseconds.
@@ -364,7 +364,7 @@ def _worst_curve(
     best: BestOfEvent, relation: str, used: set[str] | None = None
 ) -> Callable[[float], float]:
     """Curve of one try: the worst candidate's delta."""
-    laws = {ideal(event, relation).parts for event in best.events}
+    laws = {ideal_form(event, relation).parts for event in best.events}
     return lambda loss: max(_delta(law, loss, relation, used) for law in laws)
 
 

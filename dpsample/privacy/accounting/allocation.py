@@ -65,7 +65,7 @@ FINE = 0.1  # standard deviations of a piece on which eight nodes are enough
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
-class RatioLaw(NamedTuple):
+class RatioDistribution(NamedTuple):
     """Law of a likelihood ratio: masses on e^(j h), j = first, ..., and at 0."""
 
     first: int
@@ -75,18 +75,22 @@ class RatioLaw(NamedTuple):
     short: float  # part of any mass that rounding may have taken
 
 
-def epoch_law(*, noise_multiplier: float, num_steps: int, interval: float) -> RatioLaw:
+def epoch_ratio(
+    *, noise_multiplier: float, num_steps: int, interval: float
+) -> RatioDistribution:
     """Law of M under N(0), on logarithms that are multiples of ``interval``."""
     num_steps = min(num_steps, MOST_STEPS)
-    one = total = _log_normal(1.0 / noise_multiplier, num_steps, interval)
+    one = total = _split_log_normal(1.0 / noise_multiplier, num_steps, interval)
     for digit in f"{num_steps:b}"[1:]:
-        total = _sum(total, total, interval)
+        total = _add_ratios(total, total, interval)
         if digit == "1":
-            total = _sum(total, one, interval)
-    return _above(total, interval)
+            total = _add_ratios(total, one, interval)
+    return _cover_rounding(total, interval)
 
 
-def _log_normal(spread: float, num_steps: int, interval: float) -> RatioLaw:
+def _split_log_normal(
+    spread: float, num_steps: int, interval: float
+) -> RatioDistribution:
     """Law of X_i/t; each cell's mass is split as its mean tells, its ends go to 0."""
     center = -0.5 * spread**2 - math.log(num_steps)
     low = math.floor((center - REACH * spread) / interval)
@@ -106,10 +110,12 @@ def _log_normal(spread: float, num_steps: int, interval: float) -> RatioLaw:
     masses = np.zeros(high - low + 1)
     masses[:-1] += heights @ (1.0 - shares)
     masses[1:] += heights @ shares
-    return RatioLaw(low, masses, ENDS, ENDS / num_steps, FIRST_ERROR)
+    return RatioDistribution(low, masses, ENDS, ENDS / num_steps, FIRST_ERROR)
 
 
-def _sum(one: RatioLaw, other: RatioLaw, interval: float) -> RatioLaw:
+def _add_ratios(
+    one: RatioDistribution, other: RatioDistribution, interval: float
+) -> RatioDistribution:
     """Law of a sum of independent ratios."""
     apart = one.first - other.first
     ends = apart - len(other.masses) + 1, apart + len(one.masses) - 1  # of x - y
@@ -135,10 +141,10 @@ def _sum(one: RatioLaw, other: RatioLaw, interval: float) -> RatioLaw:
         values = np.exp(interval * (law.first - last + np.arange(len(law.masses))))
         masses[-1] += chance * float(law.masses @ values) * (1.0 + SUMS_ERROR)
         at_zero += chance * float(law.masses.sum())
-    return _trimmed(RatioLaw(first, masses, at_zero, lost, short), interval)
+    return _trim(RatioDistribution(first, masses, at_zero, lost, short), interval)
 
 
-def _above(law: RatioLaw, interval: float) -> RatioLaw:
+def _cover_rounding(law: RatioDistribution, interval: float) -> RatioDistribution:
     """Law with masses that make up for all rounding errors, as the module says."""
     up = math.exp(law.short + FIRST_ERROR)  # the second of powers of e
     part = VALUE_ERROR / -math.expm1(-interval)
@@ -147,7 +153,7 @@ def _above(law: RatioLaw, interval: float) -> RatioLaw:
     masses[:-2] += part * kept
     masses[2:] += part * kept
     at_zero, lost = law.at_zero * up, law.lost * up
-    return RatioLaw(law.first - 1, masses, at_zero, lost, 0.0)
+    return RatioDistribution(law.first - 1, masses, at_zero, lost, 0.0)
 
 
 @kernel
@@ -170,7 +176,7 @@ def _add_sums(one, other, places, table, gaps, out):
             above[i] += share * (xs[i] * ys[i])
 
 
-def _trimmed(law: RatioLaw, interval: float) -> RatioLaw:
+def _trim(law: RatioDistribution, interval: float) -> RatioDistribution:
     """Cut both ends: the lower one is split by its mean, the upper one goes down."""
     first, masses, at_zero, lost, short = law
     values = np.exp(interval * (first + np.arange(len(masses))))
@@ -184,4 +190,4 @@ def _trimmed(law: RatioLaw, interval: float) -> RatioLaw:
     kept[-1] += masses[high:].sum() * (1.0 + SUMS_ERROR)
     at_zero += below - moved + SUMS_ERROR * below
     lost += float(means[high:][:1].sum()) * (1.0 + SUMS_ERROR)
-    return RatioLaw(first + low, kept, at_zero, lost, short)
+    return RatioDistribution(first + low, kept, at_zero, lost, short)

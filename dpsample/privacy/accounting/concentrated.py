@@ -14,7 +14,7 @@ from dpsample.privacy.accounting.renyi import (
     log_factor,
     rdp_delta,
     rdp_epsilon,
-    smallest,
+    search_minimum,
 )
 
 
@@ -127,7 +127,7 @@ def rho_from_budget(epsilon: float, delta: float) -> float:
     def minus_rho(t: float) -> float:
         return ((log_factor(t) - log_delta) / t - epsilon) / (1.0 + t)
 
-    rho = -smallest(minus_rho) * (1.0 - MARGIN)
+    rho = -search_minimum(minus_rho) * (1.0 - MARGIN)
     remedy = "Spend a larger epsilon or delta."
     check.normal(**{"rho of epsilon and delta": rho}, remedy=remedy)
     return rho

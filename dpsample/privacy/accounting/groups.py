@@ -10,7 +10,7 @@ from dpsample.privacy.accounting.accounting import (
     LARGEST_EPSILON,
     ROUND_UP,
     delta_of,
-    least_point,
+    minimizing_point,
     smallest_epsilon,
 )
 from dpsample.privacy.accounting.events import (
@@ -199,7 +199,7 @@ def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
     points = [point(last - LOG_STEP * j) for j in range(NUM_POINTS)]
     middle = math.log(min(points, key=lambda p: p.delta).epsilon)
     low, high = middle - LOG_STEP, middle + LOG_STEP
-    return (*points, point(least_point(lambda x: point(x).delta, low, high)))
+    return (*points, point(minimizing_point(lambda x: point(x).delta, low, high)))
 
 
 def _chained(delta: float, epsilon: float, size: int) -> float:

@@ -40,7 +40,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.privacy.accounting.allocation import REACH, epoch_law
+from dpsample.privacy.accounting.allocation import REACH, epoch_ratio
 from dpsample.privacy.accounting.events import (
     AllocatedGaussianEvent,
     ApproximateEvent,
@@ -93,7 +93,7 @@ NESTED = (ParallelEvent, NearEvent)  # parts that are made of parts
 SAMPLED = (PoissonGaussianEvent, AllocatedGaussianEvent)
 
 
-class LossLaw(NamedTuple):
+class LossDistribution(NamedTuple):
     """Masses at losses (first + j) h and at infinity; their curve is an upper bound."""
 
     first: int
@@ -114,7 +114,7 @@ class Window(NamedTuple):
 @np.errstate(under="ignore")  # masses that are far from the mean are 0
 def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
     """Upper bound of delta of the composition of ``parts`` of a normal form."""
-    orders = _composed(parts, relation, _interval(parts, relation))
+    orders = _compose(parts, relation, _interval(parts, relation))
     return max(order.delta(epsilon) for order in orders)
 
 
@@ -129,7 +129,9 @@ def is_within_reach(parts: tuple[Event, ...], relation: str) -> bool:
     inner = [b for part in parts if isinstance(part, NESTED) for b in blocks_of(part)]
     if not all(is_within_reach(block, relation) for block in inner):
         return False
-    laws = [law for part in parts for law in _laws(part, relation, interval)]
+    laws = [
+        law for part in parts for law in _loss_distributions(part, relation, interval)
+    ]
     return all(float(law.masses.sum()) > LEAST_FINITE for law in laws)
 
 
@@ -149,13 +151,13 @@ def _steps(part: Event) -> int:
 
 
 @functools.lru_cache(maxsize=8)
-def _composed(
+def _compose(
     parts: tuple[Event, ...], relation: str, interval: float
 ) -> tuple[Composition, ...]:
     """Compose the first orders of all pairs, and the second ones if they differ."""
-    pairs, times = list[tuple[LossLaw, LossLaw]](), list[int]()
+    pairs, times = list[tuple[LossDistribution, LossDistribution]](), list[int]()
     for part, count in Counter(parts).items():
-        pairs.append(_laws(part, relation, interval))
+        pairs.append(_loss_distributions(part, relation, interval))
         times.append(count * (1 if isinstance(part, NESTED) else _steps(part)))
     first, second = zip(*pairs, strict=True)
     orders = [first] if all(a is b for a, b in pairs) else [first, second]
@@ -166,7 +168,7 @@ class Composition:
     """Powers of laws on one grid, convolved."""
 
     def __init__(
-        self, laws: tuple[LossLaw, ...], times: list[int], interval: float
+        self, laws: tuple[LossDistribution, ...], times: list[int], interval: float
     ) -> None:
         self._laws, self._times, self._interval = laws, times, interval
         self._lowest = sum(t * law.first for law, t in zip(laws, times, strict=True))
@@ -311,27 +313,29 @@ def _power(values: Any, times: int) -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def _laws(part: Event, relation: str, interval: float) -> tuple[LossLaw, LossLaw]:
+def _loss_distributions(
+    part: Event, relation: str, interval: float
+) -> tuple[LossDistribution, LossDistribution]:
     """Return the laws of both orders of one step of a part; one if they are equal."""
     if isinstance(part, AllocatedGaussianEvent):
         noise = part.noise_multiplier
         if interval < min(1.0, REACH / noise):
-            return _laws_of_epoch(part, interval)
+            return _distributions_of_epoch(part, interval)
         # Another part's grid is too coarse: as if the allocation were told.
         part = GaussianEvent(1.0 / noise)
     longest = math.floor(LONGEST_LOSS / interval)
     half = min(math.ceil(min(_step_range(part, relation) / interval, 1e9)), longest)
     losses = interval * np.arange(half + 1.0)
     first, second = _curves(part, losses * (1.0 - 4.0 * UNIT), relation)
-    one = connected(first, second, interval)
-    return one, one if first is second else connected(second, first, interval)
+    one = connect_dots(first, second, interval)
+    return one, one if first is second else connect_dots(second, first, interval)
 
 
-def _laws_of_epoch(
+def _distributions_of_epoch(
     part: AllocatedGaussianEvent, interval: float
-) -> tuple[LossLaw, LossLaw]:
+) -> tuple[LossDistribution, LossDistribution]:
     """Both orders of the pair of `dpsample.privacy.accounting.allocation`."""
-    law = epoch_law(
+    law = epoch_ratio(
         noise_multiplier=part.noise_multiplier,
         num_steps=part.num_steps,
         interval=interval,
@@ -340,12 +344,12 @@ def _laws_of_epoch(
     up = 1.0 + CURVE_ERROR
     tilted = law.masses * np.exp(interval * np.arange(law.first, last + 1))
     return (
-        LossLaw(law.first, tilted * up, law.lost * up),
-        LossLaw(-last, law.masses[::-1] * up, law.at_zero * up),
+        LossDistribution(law.first, tilted * up, law.lost * up),
+        LossDistribution(-last, law.masses[::-1] * up, law.at_zero * up),
     )
 
 
-def connected(upper: Array, lower: Array, interval: float) -> LossLaw:
+def connect_dots(upper: Array, lower: Array, interval: float) -> LossDistribution:
     """Law of a pair from its deltas, and the exchanged pair's, at losses 0, h, 2h, ...
 
     Negative losses follow: delta(-l) = 1 - e^-l (1 - lower(l)).
@@ -359,7 +363,7 @@ def connected(upper: Array, lower: Array, interval: float) -> LossLaw:
     masses = np.empty(len(curve))
     _connect(curve, -math.expm1(-interval), masses)
     lost = 1.0 + (4.0 * len(curve) + 16.0) * UNIT
-    return LossLaw(1 - len(lower), masses * lost, float(curve[-1]) * lost)
+    return LossDistribution(1 - len(lower), masses * lost, float(curve[-1]) * lost)
 
 
 def _until(values: Array, least: float) -> Array:
@@ -464,7 +468,7 @@ def _curve_of_block(block: tuple[Event, ...], losses: Array, relation: str) -> A
     """Upper bound of delta at losses >= 0 of parts in sequence, in both orders."""
     if len(block) == 1 and not isinstance(block[0], SAMPLED):
         return _curve(block[0], losses, relation)
-    orders = _composed(block, relation, _interval(block, relation))
+    orders = _compose(block, relation, _interval(block, relation))
     highest: Array = np.max([order.curve(losses) for order in orders], axis=0)
     return highest
 

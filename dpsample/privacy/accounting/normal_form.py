@@ -34,7 +34,7 @@ FARTHEST = 1.0 - 2.0**-53
 MOST_RATE = 1.0 - 2.0**-52
 
 
-class Ideal(NamedTuple):
+class IdealForm(NamedTuple):
     """Parts of the ideal law, composed in sequence, and the distance to that law.
 
     No part is a `ComposedEvent` or a `NearEvent`; there is at most one `GaussianEvent`
@@ -45,7 +45,7 @@ class Ideal(NamedTuple):
     total_variation: float
 
 
-def ideal(event: Event, relation: str) -> Ideal:
+def ideal_form(event: Event, relation: str) -> IdealForm:
     """Return the ideal law of ``event`` under ``relation`` and the distance to it."""
     return idealize(normal_parts(event, relation))
 
@@ -53,11 +53,12 @@ def ideal(event: Event, relation: str) -> Ideal:
 def normal_parts(event: Event, relation: str) -> tuple[Event, ...]:
     """Parts of ``event`` in sequence under ``relation``.
 
-    They are as in `Ideal`, except that laws near to others remain: as a `NearEvent` of
-    one `ComposedEvent` of ideal parts. Blocks of a `ParallelEvent` are `ComposedEvent`.
+    They are as in `IdealForm`, except that approximations of ideal mechanisms remain:
+    each is a `NearEvent` of one `ComposedEvent` of ideal parts. Blocks of a
+    `ParallelEvent` are `ComposedEvent`.
     """
     if isinstance(event, NearEvent):
-        inner = ideal(event.event, relation)
+        inner = ideal_form(event.event, relation)
         return _near(inner.parts, inner.total_variation + event.total_variation)
     if isinstance(event, ComposedEvent):
         inners = [normal_parts(item, relation) for item in event.events]
@@ -75,27 +76,27 @@ def _near(parts: tuple[Event, ...], distance: float) -> tuple[Event, ...]:
     return (NearEvent(whole, min(distance, FARTHEST)),)
 
 
-def idealize(parts: tuple[Event, ...]) -> Ideal:
+def idealize(parts: tuple[Event, ...]) -> IdealForm:
     """Replace laws near to others by those; return the distance to them all.
 
     Distances add up in sequence, by induction over the answers; of disjoint blocks only
     one differs between neighbors, so that the largest distance counts.
     """
     if not any(map(has_near, parts)):
-        return Ideal(parts, 0.0)
+        return IdealForm(parts, 0.0)
     inners = [_ideal_part(part) for part in parts]
     distance = math.fsum(inner.total_variation for inner in inners)
-    return Ideal(_merged([p for inner in inners for p in inner.parts]), distance)
+    return IdealForm(_merged([p for inner in inners for p in inner.parts]), distance)
 
 
-def _ideal_part(part: Event) -> Ideal:
+def _ideal_part(part: Event) -> IdealForm:
     if isinstance(part, NearEvent):
-        return Ideal(_merged(list(*blocks_of(part))), part.total_variation)
+        return IdealForm(_merged(list(*blocks_of(part))), part.total_variation)
     if isinstance(part, ParallelEvent):
         blocks = [idealize(block) for block in blocks_of(part)]
         distance = max(block.total_variation for block in blocks)
-        return Ideal(_worst([block.parts for block in blocks]), distance)
-    return Ideal((part,), 0.0)
+        return IdealForm(_worst([block.parts for block in blocks]), distance)
+    return IdealForm((part,), 0.0)
 
 
 def blocks_of(part: Event) -> list[tuple[Event, ...]]:

@@ -97,7 +97,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
         exponent = t * (divergence - epsilon) + log_factor(t)
         return exponent + max(lost - MARGIN, 0.0)
 
-    return delta_up(smallest(log_delta) + MARGIN)
+    return delta_up(search_minimum(log_delta) + MARGIN)
 
 
 @check.plain
@@ -139,7 +139,7 @@ def rdp_epsilon(delta: float, curve: Curve) -> float:
         t = order - 1.0
         return divergence + (log_factor(t) - log_delta) / t
 
-    return max(smallest(epsilon), 0.0) * (1.0 + MARGIN)
+    return max(search_minimum(epsilon), 0.0) * (1.0 + MARGIN)
 
 
 def _known(curve: Curve, t: float) -> tuple[float, float]:
@@ -172,7 +172,7 @@ def log_factor(t: float) -> float:
     return -t * math.log1p(1.0 / t) - math.log1p(t)
 
 
-def smallest(bound: Callable[[float], float]) -> float:
+def search_minimum(bound: Callable[[float], float]) -> float:
     """Return the smallest value that ``bound(order - 1)`` takes in a thorough search.
 
     A grid finds the valley, whatever the shape; golden sections find its floor.

@@ -31,7 +31,7 @@ from dpsample.privacy.budget import Budget, Sum
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.sealed import load_json, parse, round_up
-from dpsample.privacy.curves.gaussian import bisected, gaussian_epsilon, gdp_from_budget
+from dpsample.privacy.curves.gaussian import bisect, gaussian_epsilon, gdp_from_budget
 from dpsample.problem.facts import RELATIONS
 
 Item = Certificate | EventCertificate | Event
@@ -485,7 +485,7 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         return Remaining(unsafe, budget.epsilon)
     if unsafe <= safe or not is_safe(safe):
         return Remaining(0.0, 0.0)
-    safe = bisected(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
+    safe = bisect(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
     # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
     return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
 
@@ -506,7 +506,7 @@ def _largest_pure(event: Event, budget: Budget) -> Remaining:
         return Remaining(0.0, 0.0)
     unsafe = budget.epsilon
     return Remaining(
-        0.0, bisected(is_safe, safe=LEAST_GDP, unsafe=unsafe, width=TOLERANCE)
+        0.0, bisect(is_safe, safe=LEAST_GDP, unsafe=unsafe, width=TOLERANCE)
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
-from dpsample.privacy.attack_risk import QUESTIONS, AttackRisk, percent, rounded
+from dpsample.privacy.attack_risk import QUESTIONS, AttackRisk, percent, round_decimal
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.privacy.certificates.registry import Kind, registry
 from dpsample.problem.facts import PublicFacts
@@ -59,7 +59,7 @@ def round_up(value: float) -> str:
     short = f"{value:.12g}"
     if float(short) == value:
         return short
-    return f"{float(rounded(value, digits=4, up=True)):.4g}"
+    return f"{float(round_decimal(value, digits=4, up=True)):.4g}"
 
 
 def plain(value: Any) -> object:
@@ -202,7 +202,7 @@ class Sealed(ABC):
         level = level_of(risk)
         if risk is not None and level in PROTECTION:
             right = percent(1.0 - risk.bayes_risk(), up=True)
-            factor = f"{float(rounded(evidence_of(risk), digits=3, up=True)):g}"
+            factor = f"{float(round_decimal(evidence_of(risk), digits=3, up=True)):g}"
             warnings.append(
                 f"{PROTECTION[level]}: an attacker who asks "
                 f"{QUESTIONS[risk.relation]}, both equally likely, may be right in up "

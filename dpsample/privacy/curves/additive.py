@@ -68,7 +68,7 @@ def gaussian_stddev(
     if calibration == "paper":
         log_term = 2.0 * math.log(1.25 / budget.delta)
         return float(sensitivity * math.sqrt(log_term) / budget.epsilon)
-    return up(sensitivity / gdp_from_budget(budget.epsilon, budget.delta))
+    return round_up(sensitivity / gdp_from_budget(budget.epsilon, budget.delta))
 
 
 def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> float:
@@ -111,7 +111,7 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     if math.isinf(r):
         check.fail("r", "finite", r, remedy)
     ratio = conversion(dim, dual(p), r)
-    return up(math.sqrt(r - 1.0) * sensitivity * ratio)
+    return round_up(math.sqrt(r - 1.0) * sensitivity * ratio)
 
 
 @check.plain
@@ -151,7 +151,7 @@ def generalized_gaussian_gdp(
     """
     check.positive(sigma=sigma)
     size = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
-    return up(size / sigma)
+    return round_up(size / sigma)
 
 
 @check.plain
@@ -210,7 +210,7 @@ def generalized_gaussian_sigma(
         kappa = printed_kappa(dim=dim, p=p)
         log_term = 2.0 * kappa * math.log(1.0 / budget.delta)
         return float(sensitivity * math.sqrt(log_term) / budget.epsilon)
-    return up(size / gdp_from_budget(budget.epsilon, budget.delta))
+    return round_up(size / gdp_from_budget(budget.epsilon, budget.delta))
 
 
 @check.plain
@@ -248,10 +248,10 @@ def pure_scale(budget: Budget, sensitivity: float) -> float:
     2.0
     """
     _check_inputs(budget, sensitivity, "exact")
-    return up(sensitivity / budget.epsilon)
+    return round_up(sensitivity / budget.epsilon)
 
 
-def up(value: float) -> float:
+def round_up(value: float) -> float:
     """Round a positive product up by more than its rounding errors."""
     remedy = "The budget, the sensitivity or the scale is beyond floating point."
     check.normal(**{"scale of the noise or gdp": value}, remedy=remedy)

@@ -112,7 +112,7 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
     safe = max(float(gdp), 1.0)
     while not is_safe(safe):
         safe *= 2.0
-    return bisected(is_safe, safe=safe, unsafe=0.0)
+    return bisect(is_safe, safe=safe, unsafe=0.0)
 
 
 @check.plain
@@ -171,7 +171,7 @@ def _largest_gdp(epsilon: float, delta: float) -> float:
             )
     while is_safe(unsafe):
         safe, unsafe = unsafe, 2.0 * unsafe
-    return bisected(is_safe, safe=safe, unsafe=unsafe)
+    return bisect(is_safe, safe=safe, unsafe=unsafe)
 
 
 def _log_delta(epsilon: float, gdp: float) -> float:
@@ -220,7 +220,7 @@ def _quadrature() -> tuple[Array, Array]:
     return 0.5 * (nodes + 1.0), 0.5 * weights
 
 
-def bisected(
+def bisect(
     is_safe: Callable[[float], bool], *, safe: float, unsafe: float, width: float = 0.0
 ) -> float:
     """Float >= 0 on the safe side of the border between ``safe`` and ``unsafe``.

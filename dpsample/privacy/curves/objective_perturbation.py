@@ -52,7 +52,7 @@ from dpsample.problem.facts import RELATIONS, PublicFacts, smoothness
 # Relative rounding error of the few operations below, with room.
 ROUND_UP = 1.0 + 1e-15
 # z must be at least this for the tail comparison to hold.
-LEAST_Z = {"replace_one": 1.0, "zero_out": 0.0}
+MIN_Z = {"replace_one": 1.0, "zero_out": 0.0}
 ROUNDING = 1e-14
 LEAST_MOMENT = 1e-290  # below it moments are their first terms
 LONGEST = 1e60  # shift in standard deviations: its square is far from overflow
@@ -403,12 +403,12 @@ class PerturbedObjective:
     def least_epsilon(self, t: float) -> float:
         """Smallest epsilon of the theorem: there z has its least value."""
         check.non_negative(t=t)
-        return self.log_determinant + LEAST_Z[self.relation] * t + 0.5 * t * t
+        return self.log_determinant + MIN_Z[self.relation] * t + 0.5 * t * t
 
 
 # Of sums and differences of special functions below; a distance makes up for the
 # digits that differences lose where it is small.
-CURVE_ROUNDING, LEAST_DISTANCE = 1e-9, 1e-4
+CURVE_ROUNDING, MIN_DISTANCE = 1e-9, 1e-4
 LEAST_GDP = 1e-7  # a larger one only adds to delta
 # Standard normal nodes, from where nothing matters to where no probability is left.
 NODES = (-10.0, 36.0, 4097)
@@ -424,10 +424,10 @@ def tilt_curve(
     """
     from scipy.special import erfcx
 
-    t, root = max(distance, LEAST_DISTANCE), math.sqrt(2.0)
-    least = log_determinant + LEAST_Z[relation] * t + 0.5 * t * t
+    t, root = max(distance, MIN_DISTANCE), math.sqrt(2.0)
+    least = log_determinant + MIN_Z[relation] * t + 0.5 * t * t
     z = (np.maximum(epsilon, least) - log_determinant) / t - 0.5 * t
-    z = np.maximum(z, LEAST_Z[relation])  # which a huge determinant rounds away
+    z = np.maximum(z, MIN_Z[relation])  # which a huge determinant rounds away
     mills = erfcx(z / root) - erfcx((z + t) / root)
     bound = np.exp(-0.5 * np.square(np.minimum(z, 100.0))) * mills
     bound *= 1.0 + CURVE_ROUNDING

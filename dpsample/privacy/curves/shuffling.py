@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.privacy.budget import Budget, check_not_pure
-from dpsample.privacy.curves.gaussian import bisected, gdp_from_budget
+from dpsample.privacy.curves.gaussian import bisect, gdp_from_budget
 
 # More than sums over blocks lose, and half of it. Binomial tails are accurate to about
 # 1e-12, of many coin flips to a part that grows with the root of their number.
@@ -226,7 +226,7 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
 
     if is_safe(0.0):
         return 0.0
-    return bisected(is_safe, safe=float(local_epsilon), unsafe=0.0, width=1e-11)
+    return bisect(is_safe, safe=float(local_epsilon), unsafe=0.0, width=1e-11)
 
 
 def _blocks(others: int, rate: float) -> Array:
@@ -452,7 +452,7 @@ def shuffle_local_noise(
         return shuffle_delta(epsilon=epsilon, **shared) <= half
 
     safe = upper if is_safe(upper) else 0.0
-    safe = bisected(is_safe, safe=safe, unsafe=upper, width=1e-11)
+    safe = bisect(is_safe, safe=safe, unsafe=upper, width=1e-11)
     local_delta = min(
         half / delta_factor(epsilon, safe, num_records) / NOISE_ROUND_UP, 0.5
     )

@@ -284,7 +284,7 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     curves = [p.curve(losses) for p in pairs]
     composed = [
         loss_distributions.Composition(
-            (loss_distributions.connected(upper, lower, interval),),
+            (loss_distributions.connect_dots(upper, lower, interval),),
             [num_steps],
             interval,
         )

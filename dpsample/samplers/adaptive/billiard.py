@@ -52,7 +52,7 @@ from dpsample.core.jit import (
     pointer,
     vector,
 )
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Simplex
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.records import WORK
@@ -103,11 +103,11 @@ NUM_ROWS = 5  # of scratch memory: point, velocity, slope there, and two vectors
 REFUSED = -1  # of a trajectory, beside the codes of `errors`
 
 # Numbers of a trajectory, in the control while it is under way.
-STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(KEPT, KEPT + 7)
-BOUNCES, EARLIER = range(KEPT + 7, KEPT + 9)  # all, and those before this leap
-IS_TURNED = KEPT + 9  # whether the flight is in the metric's principal axes
-IS_UNKICKED = KEPT + 10  # whether this trajectory has no kicks
-IS_FLYING = KEPT + 11  # whether a flight is under way
+STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(7)
+BOUNCES, EARLIER = range(7, 9)  # all, and those before this leap
+IS_TURNED = 9  # whether the flight is in the metric's principal axes
+IS_UNKICKED = 10  # whether this trajectory has no kicks
+IS_FLYING = 11  # whether a flight is under way
 # Entries of a report: of the last transition, and summed over all since it was cleared.
 (
     LAST_ACCEPTANCE,
@@ -303,11 +303,13 @@ def flatten(plan, theta):
 @kernel(counts_references=False)
 def launch(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
-    control = state.work.control
+    control = state.work.control[0]
     copy_into(state.position, state.scratch[0])
     flatten(plan, state.scratch[0])
     copy_into(state.memory, state.scratch[2])
-    control[KINETIC] = velocity(plan.mass, rng, state.own.scratch, state.scratch[1])
+    control.saved[KINETIC] = velocity(
+        plan.mass, rng, state.own.scratch, state.scratch[1]
+    )
     size = plan.step
     if state.own.tuning[IS_TUNED] == 1.0:
         size = math.exp(state.own.tuning[LOG_STEP])
@@ -315,10 +317,10 @@ def launch(target, pieces, plan, state, rng):
     is_rescue = rng.random() < (RARELY if plan.has_kicks == 1 else KICKED)
     length = plan.length * (LEAST_LENGTH + LENGTH_RANGE * rng.random())
     size *= scale
-    control[IS_UNKICKED] = 0.0
+    control.saved[IS_UNKICKED] = 0.0
     if plan.has_kicks == 0:
         size = length = min(length, LONGEST_TURN)
-        control[IS_UNKICKED] = 0.0 if is_rescue else 1.0
+        control.saved[IS_UNKICKED] = 0.0 if is_rescue else 1.0
     if is_rescue:
         size *= RESCUE
     if plan.has_kicks == 0 and is_rescue:
@@ -327,14 +329,14 @@ def launch(target, pieces, plan, state, rng):
         evaluate_gradient(
             target, pieces.target, state, state.position, state.scratch[2]
         )
-    control[STEP] = size
+    control.saved[STEP] = size
     # Rounded up, a long step would mostly be made twice, which leads back.
     leaps = math.floor(length / size + 0.5)
-    control[LEAPS] = min(max(leaps, 1.0), float(plan.max_leaps))
-    control[DONE] = control[REMAINING] = control[BOUNCES] = 0.0
+    control.saved[LEAPS] = min(max(leaps, 1.0), float(plan.max_leaps))
+    control.saved[DONE] = control.saved[REMAINING] = control.saved[BOUNCES] = 0.0
     state.own.held[:] = np.nan
-    control[ENERGY] = control[TOP] = state.energy[0]
-    control[STAGE] = 1.0
+    control.saved[ENERGY] = control.saved[TOP] = state.energy[0]
+    control.stage = 1
     state.counts[PROPOSALS] += 1
 
 
@@ -373,15 +375,15 @@ def turn_rows(rows, axes, is_back, out):
 @kernel(counts_references=False)
 def turn_axes(target, plan, state):
     """Turn the flight about the ball's center, into the axes or back."""
-    control, center = state.work.control, target.body.center
+    control, center = state.work.control[0], target.body.center
     both, turned = state.scratch[3:5], state.scratch[0:2]  # point and velocity
     for j in range(center.shape[0]):
         both[0, j], both[1, j] = turned[0, j] - center[j], turned[1, j]
-    is_back = control[IS_TURNED] == 1.0
+    is_back = control.saved[IS_TURNED] == 1.0
     turn_rows(both, plan.axes, is_back, turned)
     if not is_back:
         copy_into(plan.turned_pull, state.own.pull)
-    control[IS_TURNED] = 0.0 if is_back else 1.0
+    control.saved[IS_TURNED] = 0.0 if is_back else 1.0
     for j in range(center.shape[0]):
         turned[0, j] += center[j]
 
@@ -390,7 +392,7 @@ def turn_axes(target, plan, state):
 def begin_between_walls(target, plan, state):
     """Set the pull."""
     copy_into(plan.pull, state.own.pull)
-    state.work.control[IS_TURNED] = 0.0
+    state.work.control[0].saved[IS_TURNED] = 0.0
 
 
 @kernel(counts_references=False)
@@ -430,7 +432,7 @@ def times_normal(plan, state, out):
     """Fill out with Sigma normal, from the last product if few entries are new."""
     own, covariance = state.own, plan.mass.covariance
     dim, num_new = out.shape[0], 0
-    if state.work.control[IS_TURNED] == 1.0:
+    if state.work.control[0].saved[IS_TURNED] == 1.0:
         for j in range(dim):
             out[j] = plan.spectrum[j] * own.normal[j]
         return
@@ -471,8 +473,8 @@ def reflect_at_wall(target, plan, state, face):
             along += own.normal[j] * moving[j]
             square += own.normal[j] * turn[j]
     turn_velocity(plan, state, 2.0 * along / square)
-    control = state.work.control
-    is_bouncing = control[BOUNCES] - control[EARLIER] == FEW_BOUNCES
+    control = state.work.control[0]
+    is_bouncing = control.saved[BOUNCES] - control.saved[EARLIER] == FEW_BOUNCES
     if is_bouncing and plan.axes.shape[0] > 0:
         turn_axes(target, plan, state)
 
@@ -480,7 +482,7 @@ def reflect_at_wall(target, plan, state, face):
 @kernel(counts_references=False)
 def end_between_walls(target, plan, state):
     """Turn back into the axes of the coefficients."""
-    if state.work.control[IS_TURNED] == 1.0:
+    if state.work.control[0].saved[IS_TURNED] == 1.0:
         turn_axes(target, plan, state)
 
 
@@ -542,16 +544,16 @@ def compile_flight(
     """
 
     def fly(target, plan, state):
-        control = state.work.control
-        if control[IS_FLYING] == 0.0:
+        control = state.work.control[0]
+        if control.saved[IS_FLYING] == 0.0:
             begin(target, plan, state)
-            control[IS_FLYING] = 1.0
+            control.saved[IS_FLYING] = 1.0
         while True:
-            remaining = control[REMAINING]
+            remaining = control.saved[REMAINING]
             time, face = meet(target, plan, state, remaining)
             if time >= remaining:
                 move(plan, state, remaining)
-                control[REMAINING], code = 0.0, OK
+                control.saved[REMAINING], code = 0.0, OK
                 break
             if not time >= 0.0:
                 code = REFUSED
@@ -559,18 +561,18 @@ def compile_flight(
             move(plan, state, SHORT_OF * time)
             remaining -= SHORT_OF * time
             if plan.is_harmonic == 1:  # the tangent of a difference
-                remaining /= 1.0 + control[REMAINING] * (SHORT_OF * time)
-            control[REMAINING] = remaining
+                remaining /= 1.0 + control.saved[REMAINING] * (SHORT_OF * time)
+            control.saved[REMAINING] = remaining
             if face != exits.OPEN:
-                control[BOUNCES] += 1.0
+                control.saved[BOUNCES] += 1.0
                 reflect(target, plan, state, face)
-            if control[BOUNCES] - control[EARLIER] > plan.max_bounces:
+            if control.saved[BOUNCES] - control.saved[EARLIER] > plan.max_bounces:
                 code = REFUSED
                 break
             if is_due(control):
                 return PAUSED
         end(target, plan, state)
-        control[IS_FLYING] = 0.0
+        control.saved[IS_FLYING] = 0.0
         return code
 
     return kernel(counts_references=False)(fly)
@@ -601,23 +603,30 @@ def step_pieces(target: Gibbs, plan: BilliardPlan) -> BilliardPieces:
 @kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or FUNCTION_FAILED."""
-    control, theta = state.work.control, state.scratch[0]
-    if control[REMAINING] == 0.0:
-        if control[IS_UNKICKED] == 0.0:
-            kick(plan, state, control[STEP] * (0.5 if control[DONE] == 0.0 else 1.0))
-        control[REMAINING], control[EARLIER] = control[STEP], control[BOUNCES]
+    control, theta = state.work.control[0], state.scratch[0]
+    if control.saved[REMAINING] == 0.0:
+        if control.saved[IS_UNKICKED] == 0.0:
+            kick(
+                plan,
+                state,
+                control.saved[STEP] * (0.5 if control.saved[DONE] == 0.0 else 1.0),
+            )
+        control.saved[REMAINING], control.saved[EARLIER] = (
+            control.saved[STEP],
+            control.saved[BOUNCES],
+        )
         if plan.is_harmonic == 1:
-            control[REMAINING] = math.tan(0.5 * control[STEP])
+            control.saved[REMAINING] = math.tan(0.5 * control.saved[STEP])
     if plan.is_free == 1:
-        angle = control[STEP]
+        angle = control.saved[STEP]
         cosine, sine = math.cos(angle), math.sin(angle)
         rotate(plan.pull, theta, state.scratch[1], cosine, sine)
-        control[REMAINING] = 0.0
+        control.saved[REMAINING] = 0.0
     else:
         code = pieces.fly(target, plan, state)
         if code != OK:
             return code
-    if control[IS_UNKICKED] == 0.0:
+    if control.saved[IS_UNKICKED] == 0.0:
         energy = evaluate_gradient(
             target, pieces.target, state, theta, state.scratch[2]
         )
@@ -625,10 +634,10 @@ def leap(target, pieces, plan, state):
         state.counts[VALUES] += 1
         state.counts[RECORDS] += target.data.num_records
         energy = gibbs.energy(target, pieces.target, theta, state.work)
-    control[ENERGY], control[TOP] = energy, max(control[TOP], energy)
-    control[DONE] += 1.0
+    control.saved[ENERGY], control.saved[TOP] = energy, max(control.saved[TOP], energy)
+    control.saved[DONE] += 1.0
     # From here it ends below the hill and is refused, or so high that the test fails.
-    if energy - state.energy[0] < plan.hill + HOPELESS + control[KINETIC]:
+    if energy - state.energy[0] < plan.hill + HOPELESS + control.saved[KINETIC]:
         return OK
     is_failed = np.isnan(energy)
     if is_failed and gibbs.inside(target, pieces.target, theta, state.work) != 0.0:
@@ -639,18 +648,18 @@ def leap(target, pieces, plan, state):
 @kernel(counts_references=False)
 def land(target, pieces, plan, state, rng):
     """Last half kick and accept test; return a code and the probability."""
-    control, theta = state.work.control, state.scratch[0]
-    energy = control[ENERGY]
+    control, theta = state.work.control[0], state.scratch[0]
+    energy = control.saved[ENERGY]
     # Refuse on grounds that the way back shares, or it would be no reversible refusal.
-    if control[TOP] > max(state.energy[0], energy) + plan.hill:
+    if control.saved[TOP] > max(state.energy[0], energy) + plan.hill:
         return OK, 0.0
     status = gibbs.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
-    if control[IS_UNKICKED] == 0.0:
-        kick(plan, state, 0.5 * control[STEP])
+    if control.saved[IS_UNKICKED] == 0.0:
+        kick(plan, state, 0.5 * control.saved[STEP])
     final = kinetic(plan.mass, state.scratch[1], state.own.scratch)
-    log_ratio = (state.energy[0] - energy) + (control[KINETIC] - final)
+    log_ratio = (state.energy[0] - energy) + (control.saved[KINETIC] - final)
     if not log_ratio > -np.inf:
         return OK, 0.0
     threshold = -rng.standard_exponential()
@@ -676,16 +685,19 @@ def tune(tuning, probability, longest):
 @kernel(counts_references=False)
 def finish(plan, state, probability):
     """End of a transition: report it, and tune the step if that is asked for."""
-    control, report = state.work.control, state.own.report
+    control, report = state.work.control[0], state.own.report
     report[LAST_ACCEPTANCE] = probability
-    report[LAST_LEAPS], report[LAST_BOUNCES] = control[DONE], control[BOUNCES]
+    report[LAST_LEAPS], report[LAST_BOUNCES] = (
+        control.saved[DONE],
+        control.saved[BOUNCES],
+    )
     for k in range(3):
         report[ALL_ACCEPTANCE + k] += report[LAST_ACCEPTANCE + k]
     for j in range(state.memory.shape[0]):
         state.own.slopes[j] += state.memory[j]
     if state.own.tuning[IS_TUNED] == 1.0:
         tune(state.own.tuning, probability, plan.longest_step)
-    control[STAGE] = 0.0
+    control.stage = 0
 
 
 def step(target, pieces, plan, state, rng):
@@ -693,10 +705,10 @@ def step(target, pieces, plan, state, rng):
 
     A plan without kicks does not read it.
     """
-    control = state.work.control
-    if control[STAGE] == 0.0:
+    control = state.work.control[0]
+    if control.stage == 0:
         launch(target, pieces, plan, state, rng)
-    while control[DONE] < control[LEAPS]:
+    while control.saved[DONE] < control.saved[LEAPS]:
         code = leap(target, pieces, plan, state)
         if code == REFUSED:
             finish(plan, state, 0.0)
@@ -751,13 +763,13 @@ def new_tuning(step: float, *, rate: float) -> Array:
 @kernel
 def glide(target, pieces, plan, state):
     """Fly without kicks; return a code as a flight, for `pauses.fill`."""
-    control = state.work.control
-    if control[STAGE] == 0.0:
-        control[BOUNCES] = control[EARLIER] = 0.0
-        control[STAGE] = 1.0
+    control = state.work.control[0]
+    if control.stage == 0:
+        control.saved[BOUNCES] = control.saved[EARLIER] = 0.0
+        control.stage = 1
     code = pieces.fly(target, plan, state)
     if code != PAUSED:
-        control[STAGE] = 0.0
+        control.stage = 0
     return code, 0
 
 
@@ -777,7 +789,7 @@ def flight(
     free = without_force(plan)._replace(max_bounces=DISPERSED, exit=piece)
     state = init(target, plan, position)
     state.scratch[0], state.scratch[1] = position, velocity
-    state.work.control[REMAINING] = duration
+    state.work.control[0].saved[REMAINING] = duration
 
     pieces = step_pieces(target, free)
 

@@ -29,7 +29,7 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.mixing import (
     lag_share,
     rank_shares,
@@ -88,9 +88,9 @@ ALIKE = 1.1  # split R-hat of chains that agree
 
 # Stages of a paused sweep, and what it keeps: record and sum of losses so far, or
 # coordinate, level above the energy, interval, chord, end to be tested, and tries.
-SYNCHRONIZING, ON_LINE = 1.0, 2.0
-TURN, SUM = KEPT, KEPT + 1
-RISE, LEFT, RIGHT, LOW, HIGH, PHASE, TRIES = range(KEPT + 1, KEPT + 8)
+SYNCHRONIZING, ON_LINE = 1, 2
+TURN, SUM = 0, 1
+RISE, LEFT, RIGHT, LOW, HIGH, PHASE, TRIES = range(1, 8)
 LEFT_END, RIGHT_END, INSIDE = range(3)
 
 AGE, TOTAL, MARGINS = range(3)  # of a chain's memory
@@ -167,12 +167,12 @@ def regularizer_at(target, pieces, plan, state, along, t):
 @kernel(counts_references=False)
 def synchronize(target, pieces, plan, state):
     """Compute margins, sum over the records and energy anew; may pause."""
-    data, control, work = target.data, state.work.control, state.work
+    data, control, work = target.data, state.work.control[0], state.work
     margins = state.memory[MARGINS:]
     start, losses = 0, 0.0
-    if control[STAGE] == SYNCHRONIZING:
-        start, losses = int(control[TURN]), control[SUM]
-        control[STAGE] = 0.0
+    if control.stage == SYNCHRONIZING:
+        start, losses = int(control.saved[TURN]), control.saved[SUM]
+        control.stage = 0
     while start < data.num_records:
         stop = min(start + data.block, data.num_records)
         part, values = margins[start:stop], work.margins[: stop - start]
@@ -186,7 +186,11 @@ def synchronize(target, pieces, plan, state):
         losses += work.out[0]
         start = stop
         if start < data.num_records and is_due(control):
-            control[STAGE], control[TURN], control[SUM] = SYNCHRONIZING, start, losses
+            control.stage, control.saved[TURN], control.saved[SUM] = (
+                SYNCHRONIZING,
+                start,
+                losses,
+            )
             return PAUSED
     penalty = target.mu * gibbs.regularizer(target, pieces, state.position, work)
     state.energy[0] = target.k * (losses / data.num_records + penalty)
@@ -208,7 +212,7 @@ def first_interval(plan, theta, i, rise):
 @kernel(counts_references=False)
 def slide(target, pieces, plan, state, i, rng):
     """Slice draw along direction i; may pause after an evaluation."""
-    control, ends, theta = state.work.control, state.own[0], state.position
+    control, ends, theta = state.work.control[0], state.own[0], state.position
     direction = state.scratch[1]
     for j in range(theta.shape[0]):
         direction[j] = plan.directions[i, j]
@@ -217,11 +221,15 @@ def slide(target, pieces, plan, state, i, rng):
         along = line.quadratic_along(target.regularizer, theta, direction)
     strength = target.k * target.mu
     penalty = regularizer_at(target, pieces, plan, state, along, 0.0)
-    if control[STAGE] == ON_LINE:
-        rise, left, right = control[RISE], control[LEFT], control[RIGHT]
-        low, high = control[LOW], control[HIGH]
-        phase, tries = int(control[PHASE]), int(control[TRIES])
-        control[STAGE] = 0.0
+    if control.stage == ON_LINE:
+        rise, left, right = (
+            control.saved[RISE],
+            control.saved[LEFT],
+            control.saved[RIGHT],
+        )
+        low, high = control.saved[LOW], control.saved[HIGH]
+        phase, tries = int(control.saved[PHASE]), int(control.saved[TRIES])
+        control.stage = 0
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
@@ -265,10 +273,14 @@ def slide(target, pieces, plan, state, i, rng):
         if tries == MAX_TRIES:
             return EXHAUSTED
         if is_due(control):
-            control[STAGE], control[TURN] = ON_LINE, i
-            control[RISE], control[LEFT], control[RIGHT] = rise, left, right
-            control[LOW], control[HIGH] = low, high
-            control[PHASE], control[TRIES] = phase, tries
+            control.stage, control.saved[TURN] = ON_LINE, i
+            control.saved[RISE], control.saved[LEFT], control.saved[RIGHT] = (
+                rise,
+                left,
+                right,
+            )
+            control.saved[LOW], control.saved[HIGH] = low, high
+            control.saved[PHASE], control.saved[TRIES] = phase, tries
             return PAUSED
     state.counts[VALUES] += tries
     state.counts[RECORDS] += tries * target.data.num_records
@@ -291,10 +303,10 @@ def slide(target, pieces, plan, state, i, rng):
 
 def step(target, pieces, plan, state, rng):
     """One slice draw along each direction; a pause may come after each evaluation."""
-    control = state.work.control
+    control = state.work.control[0]
     begin = 0
-    if control[STAGE] == ON_LINE:
-        begin = int(control[TURN])
+    if control.stage == ON_LINE:
+        begin = int(control.saved[TURN])
     else:
         if not 0.0 <= state.memory[AGE] < RESYNCHRONIZE:
             code = synchronize(target, pieces, plan, state)

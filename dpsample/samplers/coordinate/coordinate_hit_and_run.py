@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, STAGE, STEPS, forget, is_due
+from dpsample.core.pauses import PAUSED, forget, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers import chain, line
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
@@ -40,7 +40,7 @@ RESYNCHRONIZE = 1000.0
 # What a paused sweep keeps, beside a paused draw on a line: the turn, the last facets'
 # coordinate and the move there, and the coordinates and the chord of the line.
 SWEEP = TURN + NUM_KEPT
-BETWEEN = ON_LINE + 1.0  # stage of a sweep that is paused between two moves
+BETWEEN = ON_LINE + 1  # stage of a sweep that is paused between two moves
 
 
 @kernel(counts_references=False)
@@ -137,13 +137,13 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
     starts, rows, values = room.starts, room.rows, room.values
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
     num_moves = num_steps * (dim - 1 if kind == slacks.PAIRS else dim)
-    control = state.work.control
+    control = state.work.control[0]
     for row in range(draws.shape[0]):
         is_over = False
-        while control[STEPS] < num_steps:
+        while control.steps_done < num_steps:
             if is_over:
                 return PAUSED, row
-            control[STEPS] += 1.0
+            control.steps_done += 1
             is_over = is_due(control)
             if not 0.0 <= memory[0] < RESYNCHRONIZE:
                 synchronize(target, plan, state)
@@ -186,7 +186,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                     gaps[0] += slacks.ball_change(offset, after, radius, p)
             if kind == slacks.FACETS:
                 slacks.slide(gaps, columns[last], t, up[last], down[last])
-        control[STEPS] = 0.0
+        control.steps_done = 0
         copy_into(theta, draws[row])
         state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
         state.counts[chain.PROPOSALS] += num_moves
@@ -201,39 +201,43 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
 @kernel(counts_references=False)
 def keep(control, turn, last, t, i, j, low, high):
     """Keep where a sweep is paused."""
-    control[SWEEP], control[SWEEP + 1], control[SWEEP + 2] = turn, last, t
-    control[SWEEP + 3], control[SWEEP + 4] = i, j
-    control[SWEEP + 5], control[SWEEP + 6] = low, high
+    control.saved[SWEEP], control.saved[SWEEP + 1], control.saved[SWEEP + 2] = (
+        turn,
+        last,
+        t,
+    )
+    control.saved[SWEEP + 3], control.saved[SWEEP + 4] = i, j
+    control.saved[SWEEP + 5], control.saved[SWEEP + 6] = low, high
 
 
 def step(target, pieces, plan, state, rng):
     """One sweep over the coordinates, or as many random pairs but one."""
-    control = state.work.control
-    stage = control[STAGE]
-    if stage == 0.0 and not 0.0 <= state.memory[0] < RESYNCHRONIZE:
+    control = state.work.control[0]
+    stage = control.stage
+    if stage == 0 and not 0.0 <= state.memory[0] < RESYNCHRONIZE:
         synchronize(target, plan, state)
     room, theta = plan.room, state.position
     room_left, margins, slopes = caches(plan, state)
     dim, rates = theta.shape[0], margins
     num_moves = dim - 1 if room.kind == slacks.PAIRS else dim
     i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
-    if stage == 0.0:
+    if stage == 0:
         state.memory[0] += 1.0
         state.counts[chain.PROPOSALS] += num_moves
         state.counts[chain.ACCEPTED] += num_moves
     else:
-        begin, last = int(control[SWEEP]), int(control[SWEEP + 1])
-        t = control[SWEEP + 2]
+        begin, last = int(control.saved[SWEEP]), int(control.saved[SWEEP + 1])
+        t = control.saved[SWEEP + 2]
     for turn in range(begin, num_moves):
         if turn > begin and is_due(control):
             keep(control, turn, last, t, i, j, low, high)
-            control[STAGE] = BETWEEN
+            control.stage = BETWEEN
             return PAUSED
         is_left = stage == ON_LINE and turn == begin
         i = turn
         if is_left:
-            i, j = int(control[SWEEP + 3]), int(control[SWEEP + 4])
-            low, high = control[SWEEP + 5], control[SWEEP + 6]
+            i, j = int(control.saved[SWEEP + 3]), int(control.saved[SWEEP + 4])
+            low, high = control.saved[SWEEP + 5], control.saved[SWEEP + 6]
         elif room.kind == slacks.PAIRS:
             i, j = two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
@@ -259,7 +263,7 @@ def step(target, pieces, plan, state, rng):
             if t != t:
                 return DRAW_FAILED
         else:
-            control[STAGE] = ON_LINE if is_left else 0.0
+            control.stage = ON_LINE if is_left else 0
             code, t, rates = coordinate_moves.general_move(
                 target, pieces, plan, state, margins, i, j, low, high, rng
             )
@@ -280,7 +284,7 @@ def step(target, pieces, plan, state, rng):
             )
         elif applied != t:
             follow(slopes, plan.hessian, i, applied - t)
-    control[STAGE] = 0.0
+    control.stage = 0
     if room.kind == slacks.FACETS:
         slacks.move(room, room_left, last, t)
     if plan.conditional == QUADRATIC:

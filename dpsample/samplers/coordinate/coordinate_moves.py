@@ -269,7 +269,7 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     penalty, is_quadratic = (0.0, slope, curvature), plan.is_quadratic
     path = line.line_of(target, state, here, rates, responses, is_quadratic, penalty)
     guess, width = guess_of(plan, theta, i, j)
-    hull, control = state.own.hull, state.work.control
+    hull, control = state.own.hull, state.work.control[0]
     code, t, _, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, low, high, guess, WIDTH * width, control
     )

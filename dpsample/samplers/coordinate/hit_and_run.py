@@ -17,7 +17,6 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
-from dpsample.core.pauses import STAGE
 from dpsample.numerics.vectors import multiply
 from dpsample.samplers import chain, line, sampler
 from dpsample.samplers.chain import (
@@ -82,8 +81,8 @@ def synchronize(target, state):
 
 def step(target, pieces, plan, state, rng):
     """Draw a direction and the point on its chord; a pause comes on the chord."""
-    control = state.work.control
-    is_new = control[STAGE] == 0.0
+    control = state.work.control[0]
+    is_new = control.stage == 0
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)

@@ -261,7 +261,7 @@ def turns_in_ball(center, radius, gradient, hessian, shifted, y, move, state, co
         for j in range(dim):
             shifted[j, j] = hessian[j, j] + state[0]
         state[1] += 1.0
-        if pauses.is_due(control):
+        if pauses.is_due(control[0]):
             return pauses.PAUSED
     if state[0] > 0.0:
         for j in range(dim):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.core import jit, pauses
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, kernel, pointer
 from dpsample.core.streams import start
@@ -100,7 +100,7 @@ class TryRoom(NamedTuple):
     point: Array  # (dim,)
     out: Array  # (2,)
     progress: Array  # see below
-    control: Array  # when to return to Python, see `core.pauses`
+    control: RecordArray  # when to return to Python, see `core.pauses`
     proposed: Array  # (size, m)
     costs: Array  # (size,)
 
@@ -186,7 +186,7 @@ def keep(frame, pieces, rng, tries):
         progress[KEPT] = 0.0
     begin, kept = int(progress[NEXT]), int(progress[KEPT])
     for i in range(begin, count):
-        if i > begin and pauses.is_due(tries.control):
+        if i > begin and pauses.is_due(tries.control[0]):
             progress[NEXT], progress[KEPT] = i, kept
             return pauses.PAUSED
         if not tries.budgets[i] >= 0.0:
@@ -328,7 +328,7 @@ def ask(frame, loss_value, chunk, is_checked, tries):
             return code
         progress[RECORDS] += alive * (end - start)
         progress[RECORD] = end
-        if pauses.is_due(tries.control) and end < num_records:
+        if pauses.is_due(tries.control[0]) and end < num_records:
             return pauses.PAUSED
     progress[RECORD] = 0.0
     return OK
@@ -463,7 +463,7 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, tries):
                     for j in range(theta.shape[0]):
                         theta[j] = frame.point[j] + tries.moves[i, j]
                     return OK
-        if pauses.is_due(tries.control):
+        if pauses.is_due(tries.control[0]):
             return pauses.PAUSED
 
 

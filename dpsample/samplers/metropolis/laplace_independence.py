@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import chain, gaussian_fit, sampler
@@ -50,8 +50,8 @@ LOG_WEIGHT, CURSOR, HELD, TRAILING = range(4)
 MAX_TRIES = 20  # per proposal that a batch is worth
 # What a paused refill keeps: proposals made, held and outside after the last one held,
 # or, while they are weighed, the next record. Its stages.
-NUM_MADE, NUM_HELD, NUM_OUTSIDE, NEXT_RECORD = range(KEPT, KEPT + 4)
-PROPOSING, WEIGHING = 1.0, 2.0
+NUM_MADE, NUM_HELD, NUM_OUTSIDE, NEXT_RECORD = range(4)
+PROPOSING, WEIGHING = 1, 2
 MIN_SHARE = 0.01
 REFUSAL = (
     "Hardly any proposal of the Gaussian fit lies in the domain. "
@@ -68,7 +68,7 @@ class BatchWork(NamedTuple):
     transposed: Array  # (dim, num_points), or empty for dense features
     same: Array  # (num_points,): one response for all points
     work: Work  # of the records' own passes
-    control: Array  # that of ``work``
+    control: RecordArray  # that of ``work``
 
 
 def make_batch_work(target: Gibbs, num_points: int) -> BatchWork:
@@ -94,7 +94,7 @@ def add_dense(data, loss_value, points, work, totals, begin):
     count = points.shape[0]
     width = max(1, work.margins.shape[0] // count)
     for start in range(begin, data.num_records, width):
-        if start > begin and is_due(work.control):
+        if start > begin and is_due(work.control[0]):
             return start
         stop = min(start + width, data.num_records)
         margins = work.margins[: count * (stop - start)].reshape(count, stop - start)
@@ -138,7 +138,7 @@ def add_sparse(data, loss_value, points, work, totals, begin):
         for b in range(count):
             rows[j, b] = points[b, j]
     for i in range(begin, data.num_records):
-        if i > begin and is_due(work.control):
+        if i > begin and is_due(work.control[0]):
             return i
         margins[:] = data.offset[i] if data.offset.shape[0] > 0 else 0.0
         j, end = data.starts[i], data.starts[i + 1]
@@ -229,26 +229,28 @@ def refill(target, pieces, plan, state, rng):
 
     Paused, it goes on with the next proposal or records when it is called again.
     """
-    control, header = state.work.control, state.own.header
-    if control[STAGE] == 0.0:
-        control[NUM_MADE] = control[NUM_HELD] = control[NUM_OUTSIDE] = 0.0
-        control[NEXT_RECORD] = 0.0
-    if control[STAGE] != WEIGHING:
+    control, header = state.work.control[0], state.own.header
+    if control.stage == 0:
+        control.saved[NUM_MADE] = control.saved[NUM_HELD] = control.saved[
+            NUM_OUTSIDE
+        ] = 0.0
+        control.saved[NEXT_RECORD] = 0.0
+    if control.stage != WEIGHING:
         code = fill_batch(target, pieces, plan, state, rng)
         if code != OK:
             return code
-        held = int(control[NUM_HELD])
+        held = int(control.saved[NUM_HELD])
         header[CURSOR], header[HELD] = 0.0, held
-        header[TRAILING] = control[NUM_OUTSIDE]
+        header[TRAILING] = control.saved[NUM_OUTSIDE]
         if held == 0:
             return OK
     held = int(header[HELD])
-    control[STAGE] = 0.0
+    control.stage = 0
     points, out = state.own.proposals[:held], state.own.energies[:held]
-    begin = int(control[NEXT_RECORD])
+    begin = int(control.saved[NEXT_RECORD])
     start = energies(target, pieces, points, state.work, out, begin)
     if start < target.data.num_records:
-        control[STAGE], control[NEXT_RECORD] = WEIGHING, start
+        control.stage, control.saved[NEXT_RECORD] = WEIGHING, start
         return PAUSED
     state.counts[chain.VALUES] += held
     state.counts[chain.RECORDS] += held * target.data.num_records
@@ -262,13 +264,13 @@ def refill(target, pieces, plan, state, rng):
 @kernel(counts_references=False)
 def fill_batch(target, pieces, plan, state, rng):
     """Draw proposals until a batch lies in the domain; a code."""
-    control = state.work.control
-    held, wait = int(control[NUM_HELD]), int(control[NUM_OUTSIDE])
-    control[STAGE], is_over = 0.0, False
-    for made in range(int(control[NUM_MADE]), MAX_TRIES * plan.batch):
+    control = state.work.control[0]
+    held, wait = int(control.saved[NUM_HELD]), int(control.saved[NUM_OUTSIDE])
+    control.stage, is_over = 0, False
+    for made in range(int(control.saved[NUM_MADE]), MAX_TRIES * plan.batch):
         if is_over:
-            control[NUM_MADE], control[NUM_HELD] = made, held
-            control[NUM_OUTSIDE], control[STAGE] = wait, PROPOSING
+            control.saved[NUM_MADE], control.saved[NUM_HELD] = made, held
+            control.saved[NUM_OUTSIDE], control.stage = wait, PROPOSING
             return PAUSED
         is_over = is_due(control)
         proposal = state.own.proposals[held]
@@ -284,15 +286,15 @@ def fill_batch(target, pieces, plan, state, rng):
         held, wait = held + 1, 0
         if held == plan.batch:
             break
-    control[NUM_HELD], control[NUM_OUTSIDE] = held, wait
+    control.saved[NUM_HELD], control.saved[NUM_OUTSIDE] = held, wait
     return OK
 
 
 def step(target, pieces, plan, state, rng):
     """One proposal and its accept test."""
-    header, stage = state.own.header, state.work.control[STAGE]
+    header, stage = state.own.header, state.work.control[0].stage
     is_empty = header[CURSOR] == header[HELD] and header[TRAILING] == 0.0
-    if is_empty or stage != 0.0:
+    if is_empty or stage != 0:
         code = refill(target, pieces, plan, state, rng)
         if code != OK:
             return code

@@ -29,7 +29,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into, multiply, multiply_rows
 from dpsample.samplers import chain
@@ -63,9 +63,9 @@ INSIDE = chain.NUM_COUNTS
 COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
 NUM_COUNTS = len(COUNT_NAMES)
 # What a paused conditional draw keeps in its control: tries, and U at w.
-TRIES, U_AT_W = KEPT, KEPT + 1
+TRIES, U_AT_W = range(2)
 # Its stages: between two tries, and among the tests of a proposal.
-TRYING, TESTING = 1.0, 2.0
+TRYING, TESTING = range(1, 3)
 NO_CAP = 2**62  # of the tries
 MOST_TRIES = 10**7  # of one step of a study: more say that the step is hopeless
 # Rounding of a gap, as `gap_and_slack` bounds it, from which its upper bound helps.
@@ -295,24 +295,28 @@ def compile_conditional(
     tangent_at, test = uncounted(touch), uncounted(judge)
 
     def conditional(target, pieces, plan, state, rng):
-        control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
-        is_over, stage = False, control[STAGE]
-        if stage == 0.0:
+        control, mean, proposal = (
+            state.work.control[0],
+            state.scratch[4],
+            state.scratch[5],
+        )
+        is_over, stage = False, control.stage
+        if stage == 0:
             y, w, gradient = state.scratch[1], state.scratch[2], state.scratch[3]
             gibbs.project(target, pieces, y, w)
-            control[U_AT_W] = tangent_at(target, pieces, plan, state, w, gradient)
-            if not np.isfinite(control[U_AT_W]):
+            control.saved[U_AT_W] = tangent_at(target, pieces, plan, state, w, gradient)
+            if not np.isfinite(control.saved[U_AT_W]):
                 return FUNCTION_FAILED
             aim(plan.metric, y, w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
                 return code
-            control[TRIES] = 0.0
+            control.saved[TRIES] = 0.0
             is_over = is_due(control)
-        control[STAGE] = 0.0
-        while control[TRIES] < plan.max_tries or stage == TESTING:
+        control.stage = 0
+        while control.saved[TRIES] < plan.max_tries or stage == TESTING:
             if is_over:
-                control[STAGE] = TRYING
+                control.stage = TRYING
                 return PAUSED
             if stage != TESTING:
                 metric, draw = plan.metric, plan.draw
@@ -322,7 +326,7 @@ def compile_conditional(
                 is_over = is_due(control)
                 if status == UNFINISHED:
                     continue
-                control[TRIES] += 1.0
+                control.saved[TRIES] += 1.0
                 state.counts[chain.PROPOSALS] += 1
                 if np.isnan(status):
                     return FUNCTION_FAILED
@@ -334,7 +338,7 @@ def compile_conditional(
             verdict = test(target, pieces, plan, state, rng, stage == TESTING)
             stage = TRYING
             if verdict == PAUSED:
-                control[STAGE] = TESTING
+                control.stage = TESTING
                 return PAUSED
             if verdict < 0:
                 return -verdict
@@ -362,7 +366,7 @@ def weigh(target, pieces, metric, state, threshold, u_x):
     proposal, difference = state.scratch[5], state.scratch[6]
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
-    u_w = state.work.control[U_AT_W]
+    u_w = state.work.control[0].saved[U_AT_W]
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, state.scratch[7])
     if not np.isfinite(gap):
         return -FUNCTION_FAILED
@@ -413,7 +417,7 @@ def displace_y(metric, state, rng):
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         displace_y(plan.metric, state, rng)
     return conditional(target, pieces, plan, state, rng)
 

@@ -28,7 +28,6 @@ import numpy as np
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import STAGE
 from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Data, add_transposed, margins_of
@@ -330,7 +329,7 @@ conditional = alternation.compile_conditional(touch, judge)
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         alternation.displace_y(plan.metric, state, rng)
     return conditional(target, pieces, plan, state, rng)
 

@@ -19,7 +19,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem import records
 from dpsample.samplers import record_terms
@@ -153,18 +153,18 @@ def accept(target, pieces, plan, bounds, state, rng):
         return -BOUND_VIOLATED
     if rng.standard_exponential() < gap:
         return 0
-    state.work.control[LARGEST] = ceiling(bounds, math.sqrt(square))
+    state.work.control[0].saved[LARGEST] = ceiling(bounds, math.sqrt(square))
     # Arrivals of a Poisson process before time B: the first failed test is the last.
-    state.work.control[TIME] = rng.standard_exponential()
+    state.work.control[0].saved[TIME] = rng.standard_exponential()
     return test(target, pieces, state, rng)
 
 
 @kernel(counts_references=False)
 def test(target, pieces, state, rng):
     """Test random records at the proposal: as `accept`, or `PAUSED`."""
-    control, proposal = state.work.control, state.scratch[5]
-    largest = control[LARGEST]
-    while control[TIME] < largest:
+    control, proposal = state.work.control[0], state.scratch[5]
+    largest = control.saved[LARGEST]
+    while control.saved[TIME] < largest:
         i = records.any_record(rng, 0, target.data.num_records)
         gap, slack = record_gap(target, pieces, state, proposal, i)
         state.counts[RECORDS] += 1
@@ -172,7 +172,7 @@ def test(target, pieces, state, rng):
             return -FUNCTION_FAILED if np.isnan(gap) else -BOUND_VIOLATED
         if largest * rng.random() < gap:
             return 0
-        control[TIME] += rng.standard_exponential()
+        control.saved[TIME] += rng.standard_exponential()
         if is_due(control):
             return PAUSED
     return 1
@@ -197,7 +197,7 @@ conditional = alternation.compile_conditional(touch, judge)
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         alternation.displace_y(plan.metric, state, rng)
     return conditional(target, pieces, plan, state, rng)
 

@@ -28,7 +28,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import any_record
@@ -61,11 +61,11 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 ROUNDING = 1e-12
 MAX_TRIES = 1_000_000
 X, Z = 5, 6  # rows of the scratch memory
-TRIES = KEPT + 1  # of the step; where a paused step is: about to draw x, or z
-DRAW_X, DRAW_Z = 1.0, 2.0
+TRIES = 1  # of the step; where a paused step is: about to draw x, or z
+DRAW_X, DRAW_Z = 1, 2
 NUM_TRIALS, TOTAL, SQUARES = range(3)  # entries of the memory: the overshoot meter
 INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
-INNER_TRIES = KEPT  # where a paused draw keeps how many it has made; 0 between draws
+INNER_TRIES = 0  # where a paused draw keeps how many it has made; 0 between draws
 # Rows of the scratch memory; the exact draws use the last two, callers 5 and 6.
 NUM_ROWS = 10
 NOISE, POINT, SLOPE, MEAN = range(4)
@@ -153,27 +153,27 @@ class SeriesPlan(NamedTuple):
 def step(target, pieces, plan, state, rng):
     """Draw y, then x given y; paused, it goes on with its next try."""
     y, x, z = state.scratch[NOISE], state.scratch[X], state.scratch[Z]
-    control, code = state.work.control, OK
-    if control[STAGE] == 0.0:
+    control, code = state.work.control[0], OK
+    if control.stage == 0:
         for j in range(y.shape[0]):
             move = math.sqrt(plan.inner.step) * rng.standard_normal()
             y[j] = state.position[j] + move
         code = aim_inner(target, pieces, plan.inner, state, y)
-        control[TRIES] = 0.0
-    stage = max(control[STAGE], DRAW_X)
-    control[STAGE] = 0.0
-    while control[TRIES] < MAX_TRIES:
+        control.saved[TRIES] = 0.0
+    stage = max(control.stage, DRAW_X)
+    control.stage = 0
+    while control.saved[TRIES] < MAX_TRIES:
         if code == OK and stage == DRAW_X:
             code = draw_inner(target, pieces, plan.inner, state, x, rng)
             stage = DRAW_Z if code == OK else DRAW_X
         if code == OK:
             code = draw_inner(target, pieces, plan.inner, state, z, rng)
         if code == PAUSED:
-            control[STAGE] = stage
+            control.stage = stage
         if code != OK:
             return code
         stage = DRAW_X
-        control[TRIES] += 1.0
+        control.saved[TRIES] += 1.0
         code, rho = estimate(target, pieces, plan, state, x, z, rng)
         if code != OK:
             return code
@@ -188,7 +188,7 @@ def step(target, pieces, plan, state, rng):
             state.energy[0] = np.nan
             return OK
         if is_due(control):
-            control[STAGE] = DRAW_X
+            control.stage = DRAW_X
             return PAUSED
     return EXHAUSTED
 
@@ -464,9 +464,9 @@ def regularizer_gap(target, pieces, inner, state, x):
 @kernel(counts_references=False)
 def draw_inner(target, pieces, inner, state, out, rng):
     """Exact draw of g, after `aim_inner`; a code. Paused, it goes on when called."""
-    mean, control = state.scratch[MEAN], state.work.control
+    mean, control = state.scratch[MEAN], state.work.control[0]
     is_over = False
-    while control[INNER_TRIES] < MAX_TRIES:
+    while control.saved[INNER_TRIES] < MAX_TRIES:
         if is_over:
             return PAUSED
         status = alternation.propose(
@@ -475,7 +475,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
         is_over = is_due(control)
         if status == alternation.UNFINISHED:
             continue
-        control[INNER_TRIES] += 1.0
+        control.saved[INNER_TRIES] += 1.0
         state.counts[INNER] += 1
         if np.isnan(status):
             return FUNCTION_FAILED
@@ -484,7 +484,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
         if status == 0.0:
             continue
         if inner.is_tangent == 0:
-            control[INNER_TRIES] = 0.0
+            control.saved[INNER_TRIES] = 0.0
             return OK
         gap, slack = regularizer_gap(target, pieces, inner, state, out)
         if np.isnan(gap):
@@ -492,7 +492,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
         if gap < -slack:
             return BOUND_VIOLATED
         if rng.standard_exponential() >= gap:
-            control[INNER_TRIES] = 0.0
+            control.saved[INNER_TRIES] = 0.0
             return OK
-    control[INNER_TRIES] = 0.0
+    control.saved[INNER_TRIES] = 0.0
     return EXHAUSTED

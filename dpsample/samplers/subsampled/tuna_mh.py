@@ -21,7 +21,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
@@ -42,7 +42,7 @@ from dpsample.targets.gibbs import Gibbs
 
 ROUNDING = 1e-12
 # What a step keeps that is paused among its records: how many are left, and their sum.
-NUM_LEFT, TOTAL = KEPT, KEPT + 1
+NUM_LEFT, TOTAL = range(2)
 
 
 @by_address
@@ -100,13 +100,13 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
     size = plan.bound * norm_along(proposal, proposal, 0.0, position, plan.p)
     if not size < np.inf:
         return FUNCTION_FAILED, np.nan
-    control = state.work.control
-    if control[STAGE] == 0.0:
-        control[NUM_LEFT] = num_drawn(rng, poisson_rate(plan, size))
-        control[TOTAL] = 0.0
-    control[STAGE] = 0.0
-    while control[NUM_LEFT] > 0.0:
-        control[NUM_LEFT] -= 1.0
+    control = state.work.control[0]
+    if control.stage == 0:
+        control.saved[NUM_LEFT] = num_drawn(rng, poisson_rate(plan, size))
+        control.saved[TOTAL] = 0.0
+    control.stage = 0
+    while control.saved[NUM_LEFT] > 0.0:
+        control.saved[NUM_LEFT] -= 1.0
         i = any_record(rng, 0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
         state.counts[RECORDS] += 2
@@ -116,17 +116,17 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
             return BOUND_VIOLATED, np.nan
         change = min(max(change, -size), size)
         if rng.random() < counted(plan, size, change):
-            control[TOTAL] += log_weight(plan, size, change)
+            control.saved[TOTAL] += log_weight(plan, size, change)
         if is_due(control):
-            control[STAGE] = 1.0
+            control.stage = 1
             return PAUSED, np.nan
-    return OK, control[TOTAL]
+    return OK, control.saved[TOTAL]
 
 
 def step(target, pieces, plan, state, rng):
     """One proposal and its accept test."""
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    if state.work.control[STAGE] == 0.0:
+    if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[PROPOSALS] += 1
