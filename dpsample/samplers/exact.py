@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Domain, SchattenBall, WholeSpace
+from dpsample.domains import Ball, Box, Domain, SchattenBall
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import curvature_matrix
@@ -189,7 +189,7 @@ def quadratic(target: Gibbs) -> Quadratic | None:
     facts, exponent = target.problem.facts, target.numbers.regularizer.exponent
     if exponent != 2.0 and target.mu > 0.0:
         return None
-    if facts.loss.name == "squared" and facts.domain.name == "whole_space":
+    if facts.loss.name == "squared" and facts.domain.is_whole_space:
         return _correlated(target)
     return _isotropic(target) if facts.loss.name == "linear" else None
 
@@ -244,7 +244,7 @@ def _kind(
     domain: Domain, dim: int, *, is_weighted: bool, is_tilted: bool = True
 ) -> int | None:
     """Which draw is exact on the domain."""
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         return WHOLE
     is_interval = isinstance(domain, Ball) and (domain.p == np.inf or dim == 1)
     if isinstance(domain, Box) or is_interval:

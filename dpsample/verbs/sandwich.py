@@ -51,7 +51,7 @@ import numpy as np
 from dpsample import losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, WholeSpace
+from dpsample.domains import Ball, Box
 from dpsample.noise.elementary import add_symmetric_gaussian, denoised
 from dpsample.noise.law import add_gaussian, grid_step
 from dpsample.optimizers import AdaSSP, NoisyGD
@@ -245,7 +245,7 @@ def check_facts(sandwich: Sandwich, facts: PublicFacts) -> None:
     if not isinstance(facts.loss, SMOOTH + KINKED):
         condition = "a built-in loss that is curved or has a kink"
         check.fail("loss", condition, facts.loss)
-    if not isinstance(facts.domain, Ball | Box | WholeSpace):
+    if not (facts.domain.is_whole_space or isinstance(facts.domain, Ball | Box)):
         remedy = "On others minimizers lie on the boundary, where they are not normal."
         check.fail("domain", "a Ball, a Box or the WholeSpace", facts.domain, remedy)
     if facts.dim > MOST_DIM:

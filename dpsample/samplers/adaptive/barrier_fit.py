@@ -64,7 +64,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         return _wide_fit(target)
     if isinstance(domain, Ball) and domain.p == 1.0 and target.dim > 1:
         return _lifted_fit(target)
-    if domain.name == "whole_space":
+    if domain.is_whole_space:
         gaussian = fit(target)
         return BarrierFit(gaussian.center, dense(gaussian.factor))
     barrier = _barrier(domain, target.dim)

@@ -214,7 +214,7 @@ def new_plan(
     """
     domain, body = target.problem.domain, target.numbers.body
     matrix, piece = body.matrix, exits.find_exit_function(domain)
-    is_free = domain.name == "whole_space"
+    is_free = domain.is_whole_space
     held = np.array(force, dtype=np.float64)
     if is_free or pivot is not None:
         held[:] = 0.0

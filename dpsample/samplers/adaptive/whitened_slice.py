@@ -381,14 +381,14 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
         weight=weight * half,
         is_quadratic=int(is_quadratic),
-        is_free=int(domain.name == "whole_space"),
+        is_free=int(domain.is_whole_space),
         chord=gibbs.chord_of(target),
     )
 
 
 def learns(target: Gibbs) -> bool:
     """Whether windows of sweeps find the axes: without walls, a dense metric."""
-    return target.problem.domain.name == "whole_space" and target.dim <= MAX_DENSE
+    return target.problem.domain.is_whole_space and target.dim <= MAX_DENSE
 
 
 def has_kinks(target: Gibbs) -> bool:

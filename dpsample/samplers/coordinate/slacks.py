@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
+from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
@@ -206,7 +206,7 @@ def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
         values=np.empty(0),
         limits=np.empty(0),
     )
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         return room._replace(kind=FREE)
     if isinstance(domain, Simplex):
         return room._replace(kind=PAIRS)

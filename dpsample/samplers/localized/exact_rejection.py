@@ -69,7 +69,7 @@ from scipy import linalg
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope, WholeSpace
+from dpsample.domains import Ball, Box, Polytope
 from dpsample.losses import Loss
 from dpsample.numerics.exact import (
     TOTAL_VARIATION,
@@ -115,7 +115,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     bend = target.k * smoothness_or_inf(facts) + ridge
     if not (_is_known(target) and math.isfinite(bend)):
         return math.inf
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         tail, shells = 2.0 * TAIL * gamma, 0.0
         reach = math.sqrt(dim) + math.sqrt(-2.0 * math.log(TAIL * gamma)) + 2.0
         reach /= math.sqrt(ridge)
@@ -146,9 +146,17 @@ def _is_known(target: Gibbs) -> bool:
     """Whether every piece has its values to any number of digits."""
     domain, (least, most) = target.problem.domain, target.curvature
     is_quadratic = isinstance(target.regularizer, SquaredNorm) and least == most
-    is_body = isinstance(domain, WholeSpace | Box) or (
-        (isinstance(domain, Ball) and domain.p in (1.0, 2.0, math.inf))
-        or (isinstance(domain, Polytope) and domain.A_eq is None and domain.is_bounded)
+    is_body = (
+        domain.is_whole_space
+        or isinstance(domain, Box)
+        or (
+            (isinstance(domain, Ball) and domain.p in (1.0, 2.0, math.inf))
+            or (
+                isinstance(domain, Polytope)
+                and domain.A_eq is None
+                and domain.is_bounded
+            )
+        )
     )
     return is_quadratic and is_body and target.problem.loss.has_digits
 

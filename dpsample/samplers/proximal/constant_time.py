@@ -60,7 +60,7 @@ from functools import lru_cache
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball, WholeSpace
+from dpsample.domains import Ball
 from dpsample.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpsample.privacy.certificates.terms import MechanismTerms
 from dpsample.regularizers import SquaredNorm
@@ -128,7 +128,7 @@ def refusal(terms: MechanismTerms) -> str:
         names = ", ".join(each.name for each in LOSSES)
         return f"the {facts.loss.name} loss has no formula without branches: {names}"
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
-    if not (is_ball or isinstance(domain, WholeSpace)):
+    if not (is_ball or domain.is_whole_space):
         return f"no fixed number of random words draws on the {domain.name}: l2 balls"
     if not (isinstance(terms.regularizer, SquaredNorm) and terms.p == 2.0):
         return "the metric is that of a squared l2 norm: p = 2"

@@ -34,7 +34,7 @@ from numba import types
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.core.spec import lazy_property
-from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
+from dpsample.domains import BODY, Ball, Box, Domain, Polytope
 from dpsample.domains.domain import Body
 from dpsample.domains.polytope import find_active, inner
 from dpsample.numerics.vectors import (
@@ -524,7 +524,7 @@ def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
             f"The {domain.name} has no interior: {draws} draws need a full-dimensional "
             f"domain. {remedy}"
         )
-    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
+    if not (domain.is_bounded or domain.is_whole_space):
         raise NoCertificate(
             f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
             "whole space. Add inequalities that hold anyway."
@@ -564,7 +564,7 @@ def _is_separable(target: Gibbs) -> bool:
         domain.default_center(dim), target.numbers.regularizer.center
     )
     is_ball = isinstance(domain, Ball) and centered
-    is_kept = isinstance(domain, WholeSpace) or is_box(domain) or is_ball
+    is_kept = domain.is_whole_space or is_box(domain) or is_ball
     return isinstance(target.regularizer, SquaredNorm) and is_kept
 
 
@@ -580,7 +580,7 @@ def _gaussian_metrics(
 ) -> list[ProximalMetric]:
     dim = len(low)
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
-    halfspace = 0 if isinstance(domain, WholeSpace) else (2 if is_ball else 1)
+    halfspace = 0 if domain.is_whole_space else (2 if is_ball else 1)
     reach = 0.0
     if halfspace == 1:
         reach = domain.max_norm(2.0, domain.default_center(dim), dim)

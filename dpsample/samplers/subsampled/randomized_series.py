@@ -29,7 +29,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.domains import Ball, Box, Domain, WholeSpace
+from dpsample.domains import Ball, Box, Domain
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import any_record
 from dpsample.regularizers import SquaredNorm
@@ -369,8 +369,10 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     params = target.numbers.regularizer
     is_quadratic = lower == upper or weight == 0.0
     centered = np.array_equal(domain.default_center(dim), params.center)
-    is_product = isinstance(domain, WholeSpace | Box) or (
-        isinstance(domain, Ball) and (centered or np.isinf(domain.p))
+    is_product = (
+        domain.is_whole_space
+        or isinstance(domain, Box)
+        or (isinstance(domain, Ball) and (centered or np.isinf(domain.p)))
     )
     if isinstance(regularizer, SquaredNorm) and is_product and not is_quadratic:
         option = ProximalMetric(
@@ -405,7 +407,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
 
 def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Exact draw of a round Gaussian on the domain, or on a halfspace around it."""
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         return metric.gaussian, 0
     if isinstance(domain, Ball) and domain.p == 2.0:
         return metric.gaussian_ball, 0
