@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from dpsample.core import check
-from dpsample.domains import SchattenBall, Simplex
+from dpsample.domains import Simplex
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.terms import (
@@ -224,8 +224,8 @@ def _regularizer(inputs: CalibrationInputs) -> Regularizer:
     """Return the r of the norm table (Corollaries 2 to 5), or the entropy."""
     domain, is_printed = inputs.facts.domain, inputs.calibration == "paper"
     variant = "printed" if is_printed and inputs.p == 1.0 else "optimized"
-    if isinstance(domain, SchattenBall):
-        return SchattenSquared(inputs.p, shape=domain.shape, variant=variant)
+    if domain.matrix_shape is not None:
+        return SchattenSquared(inputs.p, shape=domain.matrix_shape, variant=variant)
     if isinstance(domain, Simplex) and inputs.p == 1.0 and not is_printed:
         return Entropy()
     return SquaredNorm(inputs.p, variant=variant)

@@ -13,7 +13,7 @@ from dpsample import domains, losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Json, frozen
-from dpsample.domains import Domain, SchattenBall
+from dpsample.domains import Domain
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
 from dpsample.numerics import norms
@@ -82,7 +82,7 @@ class PublicFacts:
     @property
     def is_matrix(self) -> bool:
         """Whether norms are Schatten norms."""
-        return isinstance(self.domain, SchattenBall)
+        return self.domain.matrix_shape is not None
 
     @cached_property
     def full_row_bound(self) -> float:
@@ -117,8 +117,9 @@ class PublicFacts:
     def _radius(self) -> float:
         """Largest norm on the domain, in the norm dual to that of the rows."""
         dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
-        if isinstance(self.domain, SchattenBall):
-            return self.domain.max_schatten(dual, zero, self.dim)
+        shape = self.domain.matrix_shape
+        if shape is not None:
+            return self.domain.max_schatten(dual, zero, self.dim, shape=shape)
         return self.domain.max_norm(dual, zero, self.dim)
 
     def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
@@ -150,9 +151,7 @@ class PublicFacts:
         """Largest ratio of a row's norm dual to l_p and its declared norm."""
         check.at_least(1.0, p=p)
         if p not in self._constants:
-            size = self.dim
-            if isinstance(self.domain, SchattenBall):
-                size = min(self.domain.shape)
+            size = self.domain.norm_length(self.dim)
             ratio = norms.conversion(size, self.row_norm, norms.dual(p))
             self._constants[p] = float(ratio)
         return self._constants[p]

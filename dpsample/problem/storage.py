@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
-from dpsample.domains import SchattenBall
 from dpsample.losses import Custom, RecordGradient
 from dpsample.numerics import norms
 from dpsample.problem.facts import PublicFacts
@@ -156,10 +155,9 @@ class RecordRules:
         """
         if not isinstance(rows, np.ndarray) or rows.shape[1] > 4000:
             return False
-        facts, width = self.facts, rows.shape[1]
-        if isinstance(facts.domain, SchattenBall):
-            width = min(facts.domain.shape)
-        factor = width ** max(1.0 / facts.row_norm - 0.5, 0.0)
+        facts = self.facts
+        length = facts.domain.norm_length(rows.shape[1])
+        factor = length ** max(1.0 / facts.row_norm - 0.5, 0.0)
         limit = (facts.row_bound / factor * (1.0 + 0.5 * ROUNDING)) ** 2
         with np.errstate(over="ignore"):
             squares = np.einsum("ij,ij->i", rows, rows)
@@ -185,9 +183,10 @@ class RecordRules:
 
 def row_norms(features: Rows, facts: PublicFacts) -> Array:
     """Norm of each row, in the declared norm."""
-    if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
+    shape = facts.domain.matrix_shape
+    if shape is not None and facts.row_norm != 2.0:
         dense = features if isinstance(features, np.ndarray) else features.toarray()
-        return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
+        return np.asarray(norms.schatten(dense, facts.row_norm, shape))
     return np.asarray(norms.norm(features, facts.row_norm))
 
 
