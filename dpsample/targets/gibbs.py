@@ -29,12 +29,8 @@ from dpsample.domains import (
     CHORD,
     CONTAINS,
     PROJECT,
-    Ball,
     Body,
-    Box,
     Domain,
-    Polytope,
-    Simplex,
 )
 from dpsample.losses import Loss
 from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
@@ -226,20 +222,9 @@ class DomainGeometry(NamedTuple):
     @classmethod
     def from_domain(cls, domain: Domain, dim: int) -> "DomainGeometry":
         """Geometry of a domain."""
-        body, eye = domain.body(dim), np.eye(dim)
-        rows, bounds = np.zeros((0, dim)), np.zeros(0)
-        if isinstance(domain, Polytope):  # equalities are the first rows
-            rows, bounds = body.matrix[body.num_rows :], body.bounds[body.num_rows :]
-        elif isinstance(domain, Simplex):
-            rows, bounds = -eye, np.zeros(dim)
-        elif isinstance(domain, Box) or (
-            isinstance(domain, Ball) and domain.p == np.inf
-        ):
-            rows = np.concatenate([eye, -eye])
-            bounds = np.concatenate([body.upper, -body.lower])
-            rows, bounds = rows[np.isfinite(bounds)], bounds[np.isfinite(bounds)]
-        is_round = isinstance(domain, Ball) and domain.p == 2.0
-        return cls(body, domain.hull(dim)[1], rows, bounds, is_round)
+        is_round = domain.lp_exponent == 2.0
+        basis = domain.hull(dim)[1]
+        return cls(domain.body(dim), basis, *domain.facets(dim), is_round)
 
 
 def spans_all(basis: Array) -> bool:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsample.core.arrays import Array, Bools
-from dpsample.domains import Domain, Polytope, Simplex
 from dpsample.losses.custom import Custom
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.numerics.norms import conversion
@@ -64,12 +63,7 @@ class ReducedTarget:
 
 def has_equalities(target: Gibbs) -> bool:
     """Whether the domain is a polytope with equalities."""
-    return are_stated(target.problem.domain)
-
-
-def are_stated(domain: Domain) -> bool:
-    """Whether equalities are stated: a simplex, which has one, has its own draws."""
-    return isinstance(domain, Polytope) and domain.A_eq is not None
+    return target.problem.domain.has_equalities
 
 
 def reduction_obstacle(target: Gibbs) -> str:
@@ -96,10 +90,6 @@ def reduce(target: Gibbs) -> ReducedTarget:
     """Target in free coordinates of a simplex or a polytope with equalities."""
     problem, dim = target.problem, target.dim
     origin, basis = problem.domain.hull(dim)
-    domain = problem.domain
-    if isinstance(domain, Simplex):
-        domain = Polytope(-basis, origin)
-    assert isinstance(domain, Polytope)
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
     params = target.regularizer_params
@@ -116,7 +106,7 @@ def reduce(target: Gibbs) -> ReducedTarget:
         rows,
         data.response,
         loss=loss,
-        domain=domain.free,
+        domain=problem.domain.in_hull_coordinates(dim),
         row_bound=max(size * WIDENED, SMALLEST),
         response_bound=problem.response_bound,
         offset=offset,
