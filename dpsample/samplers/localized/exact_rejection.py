@@ -158,7 +158,12 @@ def _is_known(target: Gibbs) -> bool:
             )
         )
     )
-    return is_quadratic and is_body and target.problem.loss.has_digits
+    return (
+        is_quadratic
+        and is_body
+        and domain.has_exact_test
+        and target.problem.loss.has_digits
+    )
 
 
 class Tries(NamedTuple):
@@ -412,27 +417,8 @@ class ExactRejection:
 
     def contains(self, point: list[Decimal]) -> bool:
         """Whether the domain contains a point, exactly."""
-        domain = self.prepared.target.problem.domain
-        body = domain.body(len(point))
         with self.decimals():
-            if isinstance(domain, Polytope):
-                rows = zip(body.matrix.tolist(), body.bounds.tolist(), strict=True)
-                return all(
-                    sum(Decimal(a) * x for a, x in zip(row, point, strict=True))
-                    <= Decimal(bound)
-                    for row, bound in rows
-                )
-            if isinstance(domain, Box):
-                ends = zip(body.lower.tolist(), point, body.upper.tolist(), strict=True)
-                return all(Decimal(a) <= x <= Decimal(b) for a, x, b in ends)
-            if not isinstance(domain, Ball):
-                return True
-            center = zip(point, body.center.tolist(), strict=True)
-            sizes = [abs(x - Decimal(c)) for x, c in center]
-            radius = Decimal(domain.radius)
-            if domain.p == 2.0:
-                return sum(size * size for size in sizes) <= radius * radius
-            return (sum(sizes) if domain.p == 1.0 else max(sizes)) <= radius
+            return self.prepared.target.problem.domain.contains_exactly(point)
 
 
 def _is_sharp(
