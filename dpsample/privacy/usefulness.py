@@ -22,7 +22,6 @@ from dataclasses import replace
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball
 from dpsample.losses import (
     CalibratedLogistic,
     CappedLogistic,
@@ -139,9 +138,9 @@ def reservations(
 
 def _smaller(facts: PublicFacts, share: float) -> str:
     """Advice on the domain: the bound grows with it, at least in proportion."""
-    if not isinstance(facts.domain, Ball):
+    if facts.domain.lp_exponent is None:
         return "a smaller domain"
-    return f"a radius below {share * facts.domain.radius:.2g}"
+    return f"a radius below {share * facts.domain.ball_radius:.2g}"
 
 
 def warn_if_useless(facts: PublicFacts, budget: Budget, risk_bound: float) -> None:

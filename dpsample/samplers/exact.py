@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Domain, SchattenBall
+from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import curvature_matrix
@@ -246,10 +246,10 @@ def _kind(
     """Which draw is exact on the domain."""
     if domain.is_whole_space:
         return WHOLE
-    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or dim == 1)
-    if isinstance(domain, Box) or is_interval:
+    is_interval = domain.lp_exponent is not None and dim == 1
+    if domain.is_box or is_interval:
         return IN_BOX if is_weighted else TILTED_BOX
-    if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
+    if domain.is_euclidean_ball:
         if is_weighted:
             return IN_BALL
         return TILTED_BALL if is_tilted else UNIFORM_BALL

@@ -62,7 +62,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     domain = target.problem.domain
     if target.dim > MAX_DENSE:
         return _wide_fit(target)
-    if isinstance(domain, Ball) and domain.p == 1.0 and target.dim > 1:
+    if domain.lp_exponent == 1.0 and target.dim > 1:
         return _lifted_fit(target)
     if domain.is_whole_space:
         gaussian = fit(target)
@@ -90,7 +90,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
             break
     assert covariance is not None
     normal = None
-    if isinstance(domain, Ball) and domain.p == 2.0:
+    if domain.lp_exponent == 2.0:
         covariance, normal = _rounded(domain, point, covariance)
     factor = times_basis(basis, np.linalg.cholesky(covariance))
     return BarrierFit(point, dense(factor), normal)

@@ -507,16 +507,16 @@ def has_exits(domain: Domain) -> bool:
 
 def find_exit_function(domain: Domain) -> Piece:
     """Piece of a domain; a polytope needs none, its faces come by their slacks."""
-    if isinstance(domain, Ball):
+    if domain.lp_exponent is not None:
         norms: dict[float, Piece]
         norms = {1.0: l1_exit, 2.0: euclidean_exit, np.inf: box_exit}
-        return norms.get(domain.p, convex_exit)
-    if isinstance(domain, SchattenBall):
-        is_round = domain.p == 2.0 or min(domain.shape) == 1
+        return norms.get(domain.lp_exponent, convex_exit)
+    if domain.matrix_shape is not None:
+        is_round = domain.is_euclidean_ball or min(domain.matrix_shape) == 1
         return euclidean_exit if is_round else convex_exit
-    if isinstance(domain, Box | Simplex):
-        return box_exit if isinstance(domain, Box) else simplex_exit
-    return no_exit
+    if domain.is_simplex:
+        return simplex_exit
+    return box_exit if domain.is_box else no_exit
 
 
 def find_rotation_exit(domain: Domain) -> Piece | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex
+from dpsample.domains import Ball, Polytope, SchattenBall
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
@@ -208,9 +208,9 @@ def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
     )
     if domain.is_whole_space:
         return room._replace(kind=FREE)
-    if isinstance(domain, Simplex):
+    if domain.is_simplex:
         return room._replace(kind=PAIRS)
-    if isinstance(domain, Box):
+    if domain.is_box and domain.lp_exponent is None:
         body = domain.body(dim)
         return room._replace(kind=BOX, lower=body.lower, upper=body.upper)
     if isinstance(domain, Polytope):

@@ -33,7 +33,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, SchattenBall, Simplex
+from dpsample.domains import Simplex
 from dpsample.numerics.norms import distance
 from dpsample.samplers import chain
 from dpsample.samplers.chain import (
@@ -311,9 +311,9 @@ def geometry_of(target: Gibbs, wanted: str) -> int | None:
     if wanted == "entropy":
         return None
     if wanted != "power":
-        if isinstance(domain, Box) or (isinstance(domain, Ball) and domain.p == np.inf):
+        if domain.is_box:
             return BOX
-        if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
+        if domain.is_euclidean_ball:
             return BALL
     return None if wanted == "barrier" else POWER
 

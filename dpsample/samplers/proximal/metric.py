@@ -34,7 +34,7 @@ from numba import types
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.core.spec import lazy_property
-from dpsample.domains import BODY, Ball, Box, Domain, Polytope
+from dpsample.domains import BODY, Domain, Polytope
 from dpsample.domains.domain import Body
 from dpsample.domains.polytope import find_active, inner
 from dpsample.numerics.vectors import (
@@ -563,7 +563,7 @@ def _is_separable(target: Gibbs) -> bool:
     centered = np.array_equal(
         domain.default_center(dim), target.numbers.regularizer.center
     )
-    is_ball = isinstance(domain, Ball) and centered
+    is_ball = domain.lp_exponent is not None and centered
     is_kept = domain.is_whole_space or is_box(domain) or is_ball
     return isinstance(target.regularizer, SquaredNorm) and is_kept
 
@@ -572,14 +572,14 @@ def is_box(domain: Domain) -> bool:
     """Whether the sides of the domain's body are all of it."""
     if isinstance(domain, Polytope):
         return domain.box is not None
-    return isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p))
+    return domain.is_box
 
 
 def _gaussian_metrics(
     domain: Domain, low: Array, high: Array | None
 ) -> list[ProximalMetric]:
     dim = len(low)
-    is_ball = isinstance(domain, Ball) and domain.p == 2.0
+    is_ball = domain.lp_exponent == 2.0
     halfspace = 0 if domain.is_whole_space else (2 if is_ball else 1)
     reach = 0.0
     if halfspace == 1:

@@ -374,7 +374,8 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
         or isinstance(domain, Box)
         or (isinstance(domain, Ball) and (centered or np.isinf(domain.p)))
     )
-    if isinstance(regularizer, SquaredNorm) and is_product and not is_quadratic:
+    is_kept = is_product or is_centered_ball
+    if isinstance(regularizer, SquaredNorm) and is_kept and not is_quadratic:
         option = ProximalMetric(
             name="separable",
             precision=np.eye(dim),
@@ -409,9 +410,9 @@ def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Exact draw of a round Gaussian on the domain, or on a halfspace around it."""
     if domain.is_whole_space:
         return metric.gaussian, 0
-    if isinstance(domain, Ball) and domain.p == 2.0:
+    if domain.lp_exponent == 2.0:
         return metric.gaussian_ball, 0
-    if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
+    if domain.is_box:
         return metric.gaussian_box, 0
     return metric.gaussian, 1
 
