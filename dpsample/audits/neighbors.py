@@ -12,7 +12,6 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.public import dir_of
-from dpsample.domains import Simplex
 from dpsample.numerics import norms
 from dpsample.problem.facts import RELATIONS, PublicFacts
 from dpsample.problem.problem import Problem
@@ -71,7 +70,7 @@ def worst_case(
     check.one_of(RELATIONS, relation=relation)
     check.at_least(1.0, p=p)
     direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
-    if isinstance(facts.domain, Simplex) and width(facts) > 1:
+    if facts.domain.is_simplex and width(facts) > 1:
         direction = "difference"
     if relation == "zero_out":
         return zeroed(facts, direction=direction)

@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import Any
 
 from dpsample.core import check
-from dpsample.domains import Simplex
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.terms import (
@@ -226,7 +225,7 @@ def _regularizer(inputs: CalibrationInputs) -> Regularizer:
     variant = "printed" if is_printed and inputs.p == 1.0 else "optimized"
     if domain.matrix_shape is not None:
         return SchattenSquared(inputs.p, shape=domain.matrix_shape, variant=variant)
-    if isinstance(domain, Simplex) and inputs.p == 1.0 and not is_printed:
+    if domain.is_simplex and inputs.p == 1.0 and not is_printed:
         return Entropy()
     return SquaredNorm(inputs.p, variant=variant)
 

@@ -167,8 +167,8 @@ def _barrier(domain: Domain, dim: int) -> Barrier | None:
     if isinstance(domain, Polytope):
         return _flat_barrier(body.matrix, body.bounds)
     if isinstance(domain, Box | Simplex):
-        lower = np.zeros(dim) if isinstance(domain, Simplex) else body.lower
-        upper = np.full(dim, np.inf) if isinstance(domain, Simplex) else body.upper
+        lower = np.zeros(dim) if domain.is_simplex else body.lower
+        upper = np.full(dim, np.inf) if domain.is_simplex else body.upper
         return _box_barrier(lower, upper)
     if not isinstance(domain, Ball):
         return None

@@ -53,7 +53,6 @@ from dpsample.core.jit import (
     vector,
 )
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.domains import Simplex
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.records import WORK
 from dpsample.samplers.adaptive import exits
@@ -260,7 +259,7 @@ def new_plan(
 def _normals(target: Gibbs) -> dict[str, Array]:
     """Point of the domain's affine hull, and rows that are normal to it."""
     domain, dim = target.problem.domain, target.dim
-    if isinstance(domain, Simplex):  # whose hull has too many columns at times
+    if domain.is_simplex:  # whose hull has too many columns at times
         return {
             "origin": np.full(dim, 1.0 / dim),
             "normals": np.full((1, dim), dim**-0.5),

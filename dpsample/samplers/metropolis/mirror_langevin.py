@@ -33,7 +33,6 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.domains import Simplex
 from dpsample.numerics.norms import distance
 from dpsample.samplers import chain
 from dpsample.samplers.chain import (
@@ -306,7 +305,7 @@ def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
 def geometry_of(target: Gibbs, wanted: str) -> int | None:
     """Map for the domain, or None if there is none of the wanted kind."""
     domain = target.problem.domain
-    if isinstance(domain, Simplex):
+    if domain.is_simplex:
         return SIMPLEX if wanted in ("auto", "entropy") else None
     if wanted == "entropy":
         return None
