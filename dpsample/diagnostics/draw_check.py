@@ -162,7 +162,7 @@ def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Fi
     is_on = (gaps <= limit * medians).any(axis=1)
     if is_on.any():
         return [_on_the_boundary(float(is_on.mean()))]
-    inner = slacks(domain, domain.interior_point(target.dim)[None])[0]
+    inner = domain.slacks(domain.interior_point(target.dim)[None])[0]
     sides = int(np.sum(medians < NEAR * inner))
     return [_along_the_boundary(sides)] if sides else []
 

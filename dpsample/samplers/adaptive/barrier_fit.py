@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall, Simplex
+from dpsample.domains import Ball, Domain
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
     RETREAT,
@@ -105,21 +105,19 @@ def _held_fit(target: Gibbs) -> BarrierFit:
     units of the radius, with s the dimension or the smaller side of the matrices.
     """
     gaussian, domain, dim = fit(target), target.problem.domain, target.dim
-    assert isinstance(domain, Ball | SchattenBall)
-    slope, p = target.gradient(gaussian.center), domain.p
+    slope, p = target.gradient(gaussian.center), _exponent(domain)
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
     inwards = domain.interior_point(dim) - mode
     climb = float(slope @ inwards)
     if RETREAT * climb > rise:  # the fit, off the boundary, is too far up
         center = mode + rise / climb * inwards
-    side = min(domain.shape) if isinstance(domain, SchattenBall) else dim
-    within = (dim + 2.0) * side ** (2.0 / p - 1.0)
+    within = (dim + 2.0) * domain.norm_length(dim) ** (2.0 / p - 1.0)
     pressure = float(0.5 * (domain.support(slope) + domain.support(-slope)))
     pressure = min(pressure, STEEPEST)
-    offset = (center - domain.default_center(dim)) / domain.radius
+    offset = (center - domain.default_center(dim)) / domain.ball_radius
     wall = _round_wall(domain, offset, pressure) + within * np.eye(dim)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
-    factor = np.linalg.cholesky(_inverse(precision + wall / domain.radius**2))
+    factor = np.linalg.cholesky(_inverse(precision + wall / domain.ball_radius**2))
     along = slope @ factor
     size = float(np.linalg.norm(along))
     if size > 0.0:  # a precision more, which a sum would lose beside a steep slope
@@ -129,7 +127,14 @@ def _held_fit(target: Gibbs) -> BarrierFit:
     return BarrierFit(center, dense(factor))
 
 
-def _round_wall(domain: Ball | SchattenBall, offset: Array, pressure: float) -> Array:
+def _exponent(domain: Domain) -> float:
+    """Exponent of the norm of a ball, of vectors or of matrices."""
+    exponent = domain.lp_exponent or domain.schatten_exponent
+    assert exponent is not None
+    return exponent
+
+
+def _round_wall(domain: Domain, offset: Array, pressure: float) -> Array:
     """Precision of exp(-<g, x>) on the wall of a ball at an offset, both of its radius.
 
     The pressure lambda is half the range of <g, x>. The norm is about 1 + |x_j|^p / p
@@ -140,8 +145,8 @@ def _round_wall(domain: Ball | SchattenBall, offset: Array, pressure: float) -> 
     and near 0 the law exp(-lambda |X|^p / p), of variance l^(2/p - 1) lambda^(-2/p)
     for a longer side l. From p = 2 on lambda is a rough value for all of them.
     """
-    p, dim = domain.p, len(offset)
-    if isinstance(domain, Ball):
+    p, dim, shape = _exponent(domain), len(offset), domain.matrix_shape
+    if shape is None:
         place = np.clip(np.abs(offset), 1e-100, 1.0)
         away = np.minimum(pressure * ((p - 1.0) * place ** (p - 2.0)), pressure**2)
         share = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
@@ -149,14 +154,13 @@ def _round_wall(domain: Ball | SchattenBall, offset: Array, pressure: float) -> 
         return np.diag(np.minimum(near, away) if p < 2.0 else np.maximum(near, away))
     if p >= 2.0:
         return pressure * np.eye(dim)
-    left, place, right = np.linalg.svd(offset.reshape(domain.shape))
+    left, place, right = np.linalg.svd(offset.reshape(shape))
     rows, columns = (
-        np.clip(np.pad(place, (0, side - len(place))), 1e-100, 1.0)
-        for side in domain.shape
+        np.clip(np.pad(place, (0, side - len(place))), 1e-100, 1.0) for side in shape
     )
     steep = np.add.outer(rows ** (p - 1.0), columns ** (p - 1.0))
     away = pressure * (steep / np.add.outer(rows, columns))
-    near = max(domain.shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
+    near = max(shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
     axes = np.kron(left, right.T)
     return np.asarray((axes * np.minimum(near, away).ravel()) @ axes.T)
 
@@ -164,19 +168,17 @@ def _round_wall(domain: Ball | SchattenBall, offset: Array, pressure: float) -> 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
     """Barrier of flat sides or of a Euclidean ball; None for other shapes."""
     body = domain.body(dim)
-    if isinstance(domain, Polytope):
+    if domain.is_polytope:
         return _flat_barrier(body.matrix, body.bounds)
-    if isinstance(domain, Box | Simplex):
-        lower = np.zeros(dim) if domain.is_simplex else body.lower
-        upper = np.full(dim, np.inf) if domain.is_simplex else body.upper
-        return _box_barrier(lower, upper)
-    if not isinstance(domain, Ball):
-        return None
-    if domain.p == np.inf:
+    if domain.is_simplex:
+        return _box_barrier(np.zeros(dim), np.full(dim, np.inf))
+    if domain.is_box:
         return _box_barrier(body.lower, body.upper)
-    if domain.p == 1.0 and dim == 1:
+    if domain.lp_exponent == 1.0 and dim == 1:
         return _box_barrier(body.center - body.radius, body.center + body.radius)
-    return _round_barrier(body.center, body.radius) if domain.p == 2.0 else None
+    return (
+        _round_barrier(body.center, body.radius) if domain.lp_exponent == 2.0 else None
+    )
 
 
 def _box_barrier(lower: Array, upper: Array) -> Barrier:

@@ -231,6 +231,7 @@ def new_plan(
     turning = None if pivot is None else exits.find_rotation_exit(domain)
     if turning is not None:
         piece = turning
+    origin, normals = domain.hull_normals(target.dim)
     return BilliardPlan(
         step=float(step),
         longest_step=float(longest),
@@ -252,24 +253,9 @@ def new_plan(
         turns=turns,
         gram=np.ascontiguousarray(turns @ matrix.T),
         bends=-(matrix @ pull),
-        **_normals(target),
+        origin=origin,
+        normals=normals,
     )
-
-
-def _normals(target: Gibbs) -> dict[str, Array]:
-    """Point of the domain's affine hull, and rows that are normal to it."""
-    domain, dim = target.problem.domain, target.dim
-    if domain.is_simplex:  # whose hull has too many columns at times
-        return {
-            "origin": np.full(dim, 1.0 / dim),
-            "normals": np.full((1, dim), dim**-0.5),
-        }
-    rank = domain.affine_dim(dim)
-    if rank == dim:
-        return {"origin": np.zeros(dim), "normals": np.empty((0, dim))}
-    origin, basis = domain.hull(dim)
-    normals = np.linalg.svd(basis)[0][:, rank:].T
-    return {"origin": np.array(origin), "normals": np.ascontiguousarray(normals)}
 
 
 def without_force(plan: BilliardPlan) -> BilliardPlan:

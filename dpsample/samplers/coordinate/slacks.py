@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Polytope, SchattenBall
+from dpsample.domains import Polytope
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
@@ -213,19 +213,19 @@ def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
     if domain.is_box and domain.lp_exponent is None:
         body = domain.body(dim)
         return room._replace(kind=BOX, lower=body.lower, upper=body.upper)
-    if isinstance(domain, Polytope):
+    if domain.is_polytope:
         return _with_facets(room, target, center, stddevs)
-    if isinstance(domain, Ball) or (
-        isinstance(domain, SchattenBall) and domain.p == 2.0
-    ):
+    if domain.lp_exponent is not None or domain.is_euclidean_ball:
         middle = domain.default_center(dim)
-        is_far = 2.0**-50 * np.abs(middle).max() > MARGIN * domain.radius
+        is_far = 2.0**-50 * np.abs(middle).max() > MARGIN * domain.ball_radius
         if is_far or not _may_shrink(target, [(middle, MARGIN)]):
             return room
-        radius = domain.radius * (1.0 - MARGIN)
-        if np.isinf(domain.p):
+        radius = domain.ball_radius * (1.0 - MARGIN)
+        if domain.is_box:
             return room._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
-        return room._replace(kind=BALL, center=middle, radius=radius, p=domain.p)
+        return room._replace(
+            kind=BALL, center=middle, radius=radius, p=domain.lp_exponent or 2.0
+        )
     return room
 
 

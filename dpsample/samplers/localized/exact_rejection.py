@@ -69,7 +69,6 @@ from scipy import linalg
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope
 from dpsample.losses import Loss
 from dpsample.numerics.exact import (
     TOTAL_VARIATION,
@@ -146,24 +145,8 @@ def _is_known(target: Gibbs) -> bool:
     """Whether every piece has its values to any number of digits."""
     domain, (least, most) = target.problem.domain, target.curvature
     is_quadratic = isinstance(target.regularizer, SquaredNorm) and least == most
-    is_body = (
-        domain.is_whole_space
-        or isinstance(domain, Box)
-        or (
-            (isinstance(domain, Ball) and domain.p in (1.0, 2.0, math.inf))
-            or (
-                isinstance(domain, Polytope)
-                and domain.A_eq is None
-                and domain.is_bounded
-            )
-        )
-    )
-    return (
-        is_quadratic
-        and is_body
-        and domain.has_exact_test
-        and target.problem.loss.has_digits
-    )
+    is_body = domain.has_exact_test and (domain.is_whole_space or domain.is_bounded)
+    return is_quadratic and is_body and target.problem.loss.has_digits
 
 
 class Tries(NamedTuple):

@@ -34,7 +34,7 @@ from numba import types
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.core.spec import lazy_property
-from dpsample.domains import BODY, Domain, Polytope
+from dpsample.domains import BODY, Domain
 from dpsample.domains.domain import Body
 from dpsample.domains.polytope import find_active, inner
 from dpsample.numerics.vectors import (
@@ -564,15 +564,8 @@ def _is_separable(target: Gibbs) -> bool:
         domain.default_center(dim), target.numbers.regularizer.center
     )
     is_ball = domain.lp_exponent is not None and centered
-    is_kept = domain.is_whole_space or is_box(domain) or is_ball
+    is_kept = domain.is_whole_space or domain.is_product or is_ball
     return isinstance(target.regularizer, SquaredNorm) and is_kept
-
-
-def is_box(domain: Domain) -> bool:
-    """Whether the sides of the domain's body are all of it."""
-    if isinstance(domain, Polytope):
-        return domain.box is not None
-    return domain.is_box
 
 
 def _gaussian_metrics(
@@ -589,7 +582,7 @@ def _gaussian_metrics(
         precision=low,
         upper=high,
         draw=pointer(gaussian, DRAW),
-        has_corners=isinstance(domain, Polytope) and not is_box(domain),
+        has_corners=domain.is_polytope and not domain.is_product,
         halfspace=halfspace,
         reach=reach,
         draw_cost=2.0 * dim * dim + 20.0 * dim,
@@ -604,7 +597,7 @@ def _gaussian_metrics(
             draw_cost=20.0 * dim + 500.0,
         )
         return [full, inner]
-    if is_box(domain):
+    if domain.is_product:
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
         inner = ProximalMetric(

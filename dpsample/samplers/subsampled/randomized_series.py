@@ -29,7 +29,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.domains import Ball, Box, Domain
+from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import any_record
 from dpsample.regularizers import SquaredNorm
@@ -369,12 +369,8 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     params = target.numbers.regularizer
     is_quadratic = lower == upper or weight == 0.0
     centered = np.array_equal(domain.default_center(dim), params.center)
-    is_product = (
-        domain.is_whole_space
-        or isinstance(domain, Box)
-        or (isinstance(domain, Ball) and (centered or np.isinf(domain.p)))
-    )
-    is_kept = is_product or is_centered_ball
+    is_product = domain.is_whole_space or domain.is_box
+    is_kept = is_product or (centered and domain.lp_exponent is not None)
     if isinstance(regularizer, SquaredNorm) and is_kept and not is_quadratic:
         option = ProximalMetric(
             name="separable",
