@@ -19,6 +19,7 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.laws import POWER, threshold
 from dpsample.losses import Linear
 from dpsample.problem.problem import Problem
@@ -26,7 +27,6 @@ from dpsample.problem.storage import MemoryStorage
 from dpsample.running.progress import with_line
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
-from dpsample.samplers.couplings.meeting import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, as_rows, energies
 
