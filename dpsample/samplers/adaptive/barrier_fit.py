@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Domain
+from dpsample.domains import Domain
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
     RETREAT,
@@ -246,7 +246,9 @@ def _inverse(precision: Array) -> Array:
     return inverse
 
 
-def _rounded(ball: Ball, point: Array, covariance: Array) -> tuple[Array, Array | None]:
+def _rounded(
+    ball: Domain, point: Array, covariance: Array
+) -> tuple[Array, Array | None]:
     """Give the normal of an active sphere the variance of a tangent direction.
 
     Normals tilt over the mass: in a metric that is thin along one of them, the bounce
@@ -262,7 +264,7 @@ def _rounded(ball: Ball, point: Array, covariance: Array) -> tuple[Array, Array 
     tangent = across @ covariance @ across
     mean = float(np.trace(tangent)) / (len(point) - 1)
     thickness = float(normal @ covariance @ normal)
-    is_active = ball.radius - distance < ACTIVE * np.sqrt(thickness)
+    is_active = ball.ball_radius - distance < ACTIVE * np.sqrt(thickness)
     if not is_active or thickness >= mean:
         return covariance, None
     return tangent + mean * np.outer(normal, normal), normal
