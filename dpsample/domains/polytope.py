@@ -1,7 +1,16 @@
-"""Polytopes given by inequalities and equalities, and their compiled pieces.
+"""Polytopes given by inequalities and equalities, and their compiled functions.
 
-A body's first ``num_rows`` rows are equalities, orthonormal; the rows of inequalities
-are projected onto their null space, so that steps along them keep the equalities.
+The compiled functions read a `Body`: its first ``num_rows`` rows are the equalities
+<a_i, theta> = b_i, made orthonormal, and the others are the inequalities <a_i, theta>
+<= b_i, each of which bounds one facet. Rows of inequalities are projected onto the null
+space of the equalities, so that steps along them keep the equalities.
+
+Inequalities hold exactly, as double arithmetic computes them. So projections and ends
+of chords are moved inside by a few rounding errors. Equalities hold up to a tolerance.
+
+A polytope with equalities is also described in free coordinates v, theta = c + N v,
+where c is the shortest point of the equalities and N an orthonormal basis of their null
+space. There it has full dimension (`Polytope.free`).
 """
 
 from __future__ import annotations
@@ -26,16 +35,41 @@ from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_supp
 from dpsample.numerics.norms import norm
 from dpsample.numerics.vectors import copy_into
 
+# Spacing of doubles at 1.
 EPSILON = 2.0**-52
-# Relative sizes below which a violation, and the part of a row outside the span of the
-# active rows, are taken for rounding.
+# A violation is a rounding error if it is smaller than this, relative to the terms of
+# the inner product.
 NEGLIGIBLE = 1e-13
+# A row depends on the active rows if the part outside their span is smaller than this,
+# relative to the row.
 INDEPENDENT = 1e-10
+# Singular values and rows of this relative size count as 0.
+DEPENDENT = 1e-10
+# Tolerance of equalities, in units of the center's largest coordinate or of 1.
+TOLERANCE = 1e-9
+# A direction leaves the equalities if its component along one of them is larger than
+# this share of its length. Smaller components are rounding errors.
+ZERO_DRIFT = 1e-12
+# Rows have sizes from 10^-60 to 10^60, so that products of their squares are numbers.
+LARGEST_POWER = 60
+# Facets are at most 10^200 away from the origin.
+FARTHEST_POWER = 200
+# From this number of equalities on, a QR decomposition finds their null space.
+MANY = 50
+# Rows with a smaller share of nonzero entries are multiplied as sparse ones.
+SPARSE = 0.02
+# Linear programs keep the given coordinates if the rows have at most this share of the
+# nonzero entries that they would have in free coordinates.
+FAR_SPARSER = 0.1
+# Number of rows that an error message lists.
+MAX_LISTED = 40
+# Number of directions up to which `support` solves a linear program for each.
+MAX_PROGRAMS = 200
 
 
 @kernel(counts_references=False)
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
-    """Return ``max_i <a_i, theta + t direction> - b_i``."""
+    """Return ``max_i <a_i, theta + t direction> - b_i`` over the inequalities."""
     worst = -np.inf
     for i in range(body.num_rows, len(body.bounds)):
         total = 0.0
@@ -68,6 +102,8 @@ def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
         if abs(drift) > ZERO_DRIFT * size:
             first, last = 0.0, 0.0
         elif drift != 0.0:
+            # A long chord could leave the equality by its rounding errors. Half of the
+            # tolerance remains for the errors of the point itself.
             reach = 0.5 * body.tolerance / abs(drift)
             rest = (body.bounds[i] - inner(body.matrix[i], theta)) / drift
             first, last = max(first, rest - reach), min(last, rest + reach)
@@ -83,13 +119,15 @@ def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
             last = min(last, slack / rate)
         elif rate < 0.0:
             first = max(first, slack / rate)
-    out[0] = settle_in_polytope(body, theta, direction, min(first, 0.0))
-    out[1] = settle_in_polytope(body, theta, direction, max(last, 0.0))
+    out[0] = pull_end_inside_polytope(body, theta, direction, min(first, 0.0))
+    out[1] = pull_end_inside_polytope(body, theta, direction, max(last, 0.0))
 
 
 @kernel(counts_references=False)
-def settle_in_polytope(body: Body, theta: Array, direction: Array, t: float) -> float:
-    """Move t towards 0 until its point passes `polytope_contains`."""
+def pull_end_inside_polytope(
+    body: Body, theta: Array, direction: Array, t: float
+) -> float:
+    """Return a t towards 0 whose point satisfies all inequalities."""
     inside = t
     pull = EPSILON
     while np.isfinite(inside) and largest_excess(body, theta, direction, inside) > 0.0:
@@ -117,8 +155,11 @@ def subtract(out: Array, factor: float, x: Array) -> None:
 
 
 @kernel(counts_references=False)
-def most_violated(body: Body, point: Array, sizes: Array) -> int:
-    """Return the row of finite size whose face is farthest behind the point, or -1."""
+def find_most_violated(body: Body, point: Array, sizes: Array) -> int:
+    """Return the row whose facet is farthest behind the point, or -1 if all hold.
+
+    ``sizes`` are the lengths of the rows. A row of infinite size is skipped.
+    """
     row, worst = -1, 0.0
     for i in range(body.num_rows, len(sizes)):
         excess = -body.bounds[i]
@@ -145,11 +186,13 @@ def split_row(
     factor: Array,
     weights: Array,
 ) -> Array:
-    """Split ``a_row = weights * active rows + rest``; return the orthogonal rest.
+    """Split ``a_row = weights * active rows + rest`` and return the orthogonal rest.
 
-    Gram-Schmidt, twice per row for orthogonality to working precision; the triangular
-    factor has the active rows as columns. Of the first ``known`` rows basis and factor
-    are as an earlier call left them.
+    The first ``count`` entries of ``active`` are the active rows. ``basis`` becomes
+    their orthonormal basis, and the upper triangle of ``factor`` the coefficients:
+    active row k is the sum of factor[m, k] basis[m]. Both are kept from an earlier call
+    for the first ``num_known`` rows. The rows are made orthogonal twice (Gram-Schmidt),
+    because one pass is not orthogonal to working precision.
     """
     dim = body.matrix.shape[1]
     rest = np.zeros(dim)
@@ -167,6 +210,8 @@ def split_row(
             factor[k, k] = math.sqrt(inner(rest, rest))
             for j in range(dim):
                 basis[k, j] = rest[j] / factor[k, k]
+    # Column ``count`` has the coefficients of the new row. Solving the triangular
+    # system gives its weights on the active rows themselves.
     for k in range(count - 1, -1, -1):
         weights[k] = factor[k, count]
         for m in range(k + 1, count):
@@ -176,10 +221,14 @@ def split_row(
 
 
 @kernel(counts_references=False)
-def drop_blocking(
+def shorten_step(
     active: Ints, multipliers: Array, count: int, weights: Array, step: float
 ) -> tuple[float, int]:
-    """Return the step at which the first multiplier vanishes, and its index or -1."""
+    """Shorten a step at which a multiplier would become negative.
+
+    Multipliers decrease by their weights for each unit of the step. Returns the step
+    and the index of the active row that is dropped, or -1 if none is.
+    """
     blocking = -1
     for k in range(count):
         if weights[k] > 0.0 and multipliers[k] < step * weights[k]:
@@ -199,22 +248,23 @@ def drop_blocking(
 def find_active(
     body: Body, theta: Array, out: Array, active: Ints, multipliers: Array
 ) -> tuple[bool, int]:
-    """Project by the dual active-set method; False if the point may be improved.
+    """Project by the dual active-set method of Goldfarb and Idnani (1983).
 
-    And the number of faces that hold it; they have room for dim + 1 or all of them.
+    The projection is theta - sum_k multipliers[k] a_k over the active rows, which hold
+    with equality. Rows are added one by one, the farthest violated one first, and
+    dropped when their multiplier reaches zero. A row that contradicts the active ones
+    does so by rounding errors, because the body has interior points, so it is skipped.
 
-    Goldfarb and Idnani (1983) with the identity as Hessian: faces are added one by one,
-    the farthest violated one first, and dropped when their multiplier reaches zero. A
-    face that contradicts the active ones does so by rounding errors, for the body has
-    points: it is left out.
+    Returns whether no row was skipped, and the number of active rows. The arrays
+    ``active`` and ``multipliers`` must hold all rows, or dim + 1 of them.
     """
     num_rows, dim = body.matrix.shape
     sizes = np.empty(num_rows)
     for i in range(num_rows):
         sizes[i] = math.sqrt(inner(body.matrix[i], body.matrix[i]))
-    max_faces = len(active)
-    weights = np.zeros(max_faces)
-    basis, factor = np.empty((max_faces, dim)), np.empty((max_faces, max_faces))
+    max_active = len(active)
+    weights = np.zeros(max_active)
+    basis, factor = np.empty((max_active, dim)), np.empty((max_active, max_active))
     count = num_known = 0
     is_clean = True
     copy_into(theta, out)
@@ -222,7 +272,7 @@ def find_active(
         rest_of_row = inner(body.matrix[i], theta) - body.bounds[i]
         subtract(out, rest_of_row, body.matrix[i])
     for _ in range(100 * (num_rows + 1)):
-        row = most_violated(body, out, sizes)
+        row = find_most_violated(body, out, sizes)
         if row < 0:
             return is_clean, count
         multiplier, blocking = 0.0, 0
@@ -234,12 +284,15 @@ def find_active(
             square = inner(rest, rest)
             step = np.inf
             if square > (INDEPENDENT * sizes[row]) ** 2:
+                # This step along the rest reaches the facet of the row.
                 step = (inner(body.matrix[row], out) - body.bounds[row]) / square
             else:
+                # The row is in the span of the active ones. Only multipliers change,
+                # until one of those rows is dropped.
                 rest[:] = 0.0
-            step, blocking = drop_blocking(active, multipliers, count, weights, step)
+            step, blocking = shorten_step(active, multipliers, count, weights, step)
             if not step < np.inf:
-                sizes[row] = np.inf  # never violated
+                sizes[row] = np.inf  # `find_most_violated` skips the row from now on
                 is_clean = False
                 break
             subtract(out, step, rest)
@@ -254,34 +307,36 @@ def find_active(
 
 
 @kernel
-def active_set(body: Body, theta: Array, out: Array) -> bool:
-    """Project as `find_active`."""
-    max_faces = min(body.matrix.shape) + 1
-    active, multipliers = np.zeros(max_faces, dtype=np.int64), np.zeros(max_faces)
+def project_once(body: Body, theta: Array, out: Array) -> bool:
+    """Project by `find_active`, and return whether no row was skipped."""
+    max_active = min(body.matrix.shape) + 1
+    active, multipliers = np.zeros(max_active, dtype=np.int64), np.zeros(max_active)
     return find_active(body, theta, out, active, multipliers)[0]
 
 
 @kernel
 def project_again(body: Body, out: Array) -> None:
-    """Project what a projection has reached that left faces out, at most three times.
+    """Repeat a projection that skipped rows, at most three times.
 
-    From a far point the faces of a thin body are one: the active ones are missed by
-    rounding errors of the distance, and the opposite ones seem to contradict them. The
-    next projection is a short one.
+    For a far point the opposite facets of a thin body are the same up to the rounding
+    errors of the distance, so one of them seems to contradict the other. The point that
+    the first projection reached is near, and its projection is accurate.
     """
     for _ in range(3):
-        if active_set(body, out.copy(), out):
+        if project_once(body, out.copy(), out):
             return
 
 
 @kernel(counts_references=False)
 def polytope_project(body: Body, theta: Array, out: Array) -> None:
-    """Write the nearest point, pulled towards the center over rounding errors."""
+    """Write the nearest point, moved towards the center by a few rounding errors."""
     if not math.isfinite(inner(theta, theta)):
         return
-    if not active_set(body, theta, out):
+    if not project_once(body, theta, out):
         project_again(body, out)
-    for i in range(body.num_rows):  # of a far point they have lost digits
+    # The equalities of a far point have lost digits. Rows of equalities are
+    # orthonormal, so one correction of each suffices.
+    for i in range(body.num_rows):
         missed = inner(body.matrix[i], out) - body.bounds[i]
         if abs(missed) > 0.5 * body.tolerance:
             subtract(out, missed, body.matrix[i])
@@ -292,28 +347,8 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
         pull = min(2.0 * pull, 1.0)
 
 
-# Relative size of singular values, and of rows, that count as 0.
-DEPENDENT = 1e-10
-# How far equalities may be missed, in units of the center's largest coordinate or 1.
-TOLERANCE = 1e-9
-# Drift of a direction off the equalities, relative to its length, that is rounding.
-ZERO_DRIFT = 1e-12
-# Sizes of rows, as powers of ten: squares and products of squares exist.
-LARGEST_POWER = 60
-FARTHEST_POWER = 200  # of sides
-# Equalities whose null space is found by a QR, the share of entries up to which rows
-# are multiplied as sparse ones, and how many a message lists.
-MANY = 50
-SPARSE = 0.02
-# Share of entries up to which linear programs keep the given coordinates.
-FAR_SPARSER = 0.1
-MAX_LISTED = 40
-# One linear program per direction is affordable up to here.
-MAX_PROGRAMS = 200
-
-
 def _check_rows(name: str, rows: Array) -> None:
-    """Refuse rows of zeros, and those whose squares are no numbers."""
+    """Raise for rows of zeros, and for rows whose squares overflow or underflow."""
     sizes = np.abs(rows).max(axis=1)
     zero = np.flatnonzero(sizes == 0.0)
     if len(zero):
@@ -327,7 +362,7 @@ def _check_rows(name: str, rows: Array) -> None:
 
 
 def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Equalities 0 = 0 left out: networks hold substances that no reaction uses."""
+    """Leave out equalities 0 = 0, as of a substance that no reaction uses."""
     zero = ~rows.any(axis=1)
     wrong = np.flatnonzero(zero & (values != 0.0))
     if len(wrong):
@@ -337,8 +372,8 @@ def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
     return rows[~zero], values[~zero]
 
 
-def _listed(rows: Ints) -> str:
-    """Numbers of rows in words, of which a line of text holds some."""
+def _list_rows(rows: Ints) -> str:
+    """Return the numbers of rows as text, at most `MAX_LISTED` of them."""
     if len(rows) > MAX_LISTED:
         first = ", ".join(str(i) for i in rows[:MAX_LISTED])
         return f"Rows {first} and {len(rows) - MAX_LISTED} more"
@@ -349,7 +384,11 @@ def _listed(rows: Ints) -> str:
 
 
 def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
-    """Orthonormal rows of equalities, their shortest point, and their null space."""
+    """Return an orthonormal basis of equalities, their shortest point, and N.
+
+    The equalities are ``unit theta = level``, and the columns of N are an orthonormal
+    basis of their null space.
+    """
     count = len(unit)
     if count < MANY:
         across: Array = np.linalg.svd(unit)[2]
@@ -357,7 +396,8 @@ def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
         return across[:count].copy(), point, np.ascontiguousarray(across[count:].T)
     from scipy.linalg import qr, solve_triangular
 
-    # Of independent rows a QR gives the same spaces in a tenth of the time.
+    # The rows are independent, so a QR decomposition gives the same spaces, in a tenth
+    # of the time of a singular value decomposition.
     factors: Any = qr(unit.T)
     whole, triangle = factors
     along, basis = whole[:, :count], whole[:, count:]
@@ -365,8 +405,8 @@ def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
     return along.T.copy(), point, np.ascontiguousarray(basis)
 
 
-def _product(rows: Array, basis: Array) -> Array:
-    """Product of rows, mostly of zeros or not, and a matrix."""
+def _multiply(rows: Array, basis: Array) -> Array:
+    """Return rows times a matrix, by a sparse product if the rows are sparse."""
     if np.count_nonzero(rows) > SPARSE * rows.size:
         return np.asarray(rows @ basis)
     from scipy.sparse import csr_array
@@ -374,9 +414,9 @@ def _product(rows: Array, basis: Array) -> Array:
     return np.asarray(csr_array(rows) @ basis)
 
 
-def _refuse(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
-    """Refuse the inequalities that leave no interior, by their numbers."""
-    listed = _listed(rows)
+def _raise_no_interior(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
+    """Raise for inequalities that leave no interior, with their numbers."""
+    listed = _list_rows(rows)
     got = "inequalities that no point satisfies strictly"
     solved = "give it as A_eq theta = b_eq, or call Polytope.reduced."
     if obstacle.is_contradiction:
@@ -398,10 +438,10 @@ def _refuse(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
     check.fail("A theta <= b", "a set with interior points", got, remedy)
 
 
-def _independent(rows: Array, values: Array, error: float) -> Ints:
-    """Rows of equalities that imply all others; refuse those that contradict them.
+def _find_independent(rows: Array, values: Array, error: float) -> Ints:
+    """Return rows of equalities that imply all others. Raise for a contradiction.
 
-    ``error`` is what inequalities that were taken for equalities may differ by.
+    ``error`` is the largest difference of inequalities that count as equalities.
     """
     from scipy.linalg import qr, solve_triangular
 
@@ -429,9 +469,9 @@ def _independent(rows: Array, values: Array, error: float) -> Ints:
 class Polytope(Domain):
     r"""Polytope ``A theta <= b``, ``A_eq theta = b_eq``, with points inside.
 
-    Equalities are solved: theta = c + N v, N an orthonormal basis of the null space of
-    A_eq. The rows A N and sides b - A c give the same set in the coordinates v, of full
-    dimension (`free`), in which samplers draw.
+    Equalities are solved: theta = c + N v, where N is an orthonormal basis of the null
+    space of A_eq. The rows A N and bounds b - A c give the same set in the coordinates
+    v, in which it has full dimension (`free`). Samplers draw v.
 
     Parameters
     ----------
@@ -455,7 +495,7 @@ class Polytope(Domain):
     -----
     The search for a point inside takes a linear program, and several of a thin body:
     milliseconds at tens of coordinates, up to minutes at thousands of inequalities in
-    hundreds of coordinates. Ctrl-C is heard between programs.
+    hundreds of coordinates. Ctrl-C takes effect between programs.
 
     Examples
     --------
@@ -497,7 +537,7 @@ class Polytope(Domain):
         object.__setattr__(self, "A", frozen(rows))
         object.__setattr__(self, "b", frozen(limits))
         self._check_equalities(rows.shape[1])
-        _ = self._chebyshev  # refuses what leaves no point inside
+        _ = self._chebyshev  # raises if no point is inside
 
     def _check_equalities(self, dim: int) -> None:
         if self.A_eq is None or self.b_eq is None:
@@ -530,22 +570,22 @@ class Polytope(Domain):
         object.__setattr__(self, "b_eq", frozen(values))
 
     @classmethod
-    def reduced(
+    def reduced(  # lint: ok
         cls,
         A: ArrayLike,
         b: ArrayLike,
         A_eq: ArrayLike | None = None,
         b_eq: ArrayLike | None = None,
     ) -> Polytope:
-        """Polytope whose implied equalities are found and solved (facial reduction).
+        """Build a polytope whose implied equalities are found (facial reduction).
 
         Inequalities that hold with equality only, up to rounding errors, become rows of
-        ``A_eq``, of which those that others imply are left out.
+        ``A_eq``. Rows that others imply are left out.
 
         Parameters
         ----------
         A, b, A_eq, b_eq : array_like
-            As of `Polytope`; rows of equalities may depend on one another or be 0 = 0.
+            As in `Polytope`, but equalities may depend on one another or be 0 = 0.
 
         Returns
         -------
@@ -584,55 +624,63 @@ class Polytope(Domain):
             _check_rows(name, matrix)
         error = 0.0
         while True:
-            independent = _independent(equal, level, error)
+            independent = _find_independent(equal, level, error)
+            # The checks of `Polytope` would raise for the inequalities that are found.
             body = object.__new__(cls)
             vars(body).update(A=rows[rest], b=limits[rest], A_eq=None, b_eq=None)
             if len(independent):
                 vars(body).update(A_eq=equal[independent], b_eq=level[independent])
             center, numbers = body._find_center()
             if not isinstance(center, bounds.Obstacle):
-                vars(body)["_center_found"] = center  # not searched for again
+                # The checks take the center from here instead of a second search.
+                vars(body)["_checked_center"] = center
                 body.__init__(body.A, body.b, body.A_eq, body.b_eq)  # type: ignore[misc]
                 return body
             forced = rest[numbers[center.rows]]
             if not center.is_rounding:
-                _refuse(center, forced)
-            # Both sides of a strip that doubles cannot tell from a plane.
+                _raise_no_interior(center, forced)
+            # The bounds of a strip that double arithmetic cannot distinguish from a
+            # plane may differ by their rounding errors.
             error = max(error, 2.0 * bounds.ROUNDINGS * center.resolution)
             equal = np.vstack([equal, rows[forced]])
             level = np.append(level, limits[forced])
             rest = np.setdiff1d(rest, forced)
 
     def to_dict(self) -> Json:
-        """Return the fields and the name; no equalities are left out."""
+        """Return the name and the fields, equalities only if there are any."""
         return {k: v for k, v in super().to_dict().items() if v is not None}
 
     @cached_property
     def _solved(self) -> tuple[Array, Array, Array]:
-        """Orthonormal rows of the equalities, their shortest point c, and N."""
+        """Orthonormal basis of the equalities' rows, their shortest point c, and N."""
         sizes = np.linalg.norm(self.A_eq, axis=1)
         unit = self.A_eq / sizes[:, None]
         return _null_space(unit, self.b_eq / sizes)
 
     @property
     def free(self) -> Polytope:
-        """The same set in coordinates v, theta = c + N v; itself without equalities."""
-        return self if self.A_eq is None else self._free  # no circle through itself
+        """The same set in coordinates v, theta = c + N v."""
+        # A cached reference to itself would keep the polytope in memory.
+        return self if self.A_eq is None else self._free
 
     @cached_property
     def _free(self) -> Polytope:
         rows, limits, *_ = self._free_rows
         free = object.__new__(Polytope)
         vars(free).update(A=frozen(rows), b=frozen(limits), A_eq=None, b_eq=None)
-        vars(free)["_chebyshev"] = self._center_found
+        vars(free)["_chebyshev"] = self._checked_center
         return free
 
     def _find_center(self) -> tuple[Array | bounds.Obstacle, Ints]:
-        """Center of the free coordinates or an obstacle, and the rows it numbers."""
+        """Return a center in free coordinates, or an obstacle, and numbers of rows.
+
+        The obstacle counts the rows that remain in free coordinates. The numbers are
+        their positions in ``A``.
+        """
         if self.A_eq is None:
             return bounds.find_center(self.A, self.b), np.arange(len(self.b))
         rows, limits, noise, numbers, _ = self._free_rows
-        chart = self._given_chart
+        chart = self._theta_chart
         center = bounds.find_center(rows, limits, noise, chart)
         if chart is not None and isinstance(center, bounds.Obstacle) and center.is_open:
             # The chart may be ill-conditioned, for equalities of many scales.
@@ -640,8 +688,11 @@ class Polytope(Domain):
         return center, numbers
 
     @property
-    def _given_chart(self) -> bounds.Chart | None:
-        """Chart of theta's coordinates, if rows in them are far sparser than in v."""
+    def _theta_chart(self) -> bounds.Chart | None:
+        """Coordinates of theta for linear programs, None if v serves as well.
+
+        Rows of a network are sparse in theta and dense in v.
+        """
         rows, _, _, numbers, units = self._free_rows
         count = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
         if rows.shape[1] < bounds.MANY or count > FAR_SPARSER * rows.size:
@@ -657,17 +708,22 @@ class Polytope(Domain):
         )
 
     @cached_property
-    def _center_found(self) -> Array:
+    def _checked_center(self) -> Array:
         center, numbers = self._find_center()
         if isinstance(center, bounds.Obstacle):
-            _refuse(center, numbers[center.rows])
+            _raise_no_interior(center, numbers[center.rows])
         return center
 
     @cached_property
     def _free_rows(self) -> tuple[Array, Array, Array, Ints, Array]:
-        """Inequalities in v, rounding errors of their bounds, numbers, and factors."""
+        """Rows and bounds in v, rounding errors of the bounds, numbers, and factors.
+
+        Rows that are constant on the equalities are left out. The numbers are the
+        positions of the others in ``A``, and the factors are powers of two by which
+        they are multiplied.
+        """
         _, point, basis = self._solved
-        rows, limits = _product(self.A, basis), self.b - self.A @ point
+        rows, limits = _multiply(self.A, basis), self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)
         is_idle = np.linalg.norm(rows, axis=1) <= DEPENDENT * sizes
         used = np.flatnonzero(~is_idle)
@@ -680,9 +736,9 @@ class Polytope(Domain):
             got = "rows that the equalities imply"
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
         terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
-        # A product with 0 does not round: bounds of single fluxes keep their digits.
+        # A product with 0 is exact, so a bound of one coordinate keeps its digits.
         noise = EPSILON * (np.count_nonzero(self.A, axis=1) + 1) * terms
-        # Steps of a row's size that keep all digits.
+        # Rows of size about 1, from factors that are exact.
         unit = np.ldexp(1.0, -np.frexp(np.abs(rows[used]).max(axis=1))[1])
         rows = rows[used] * unit[:, None]
         return rows, limits[used] * unit, noise[used] * unit, used, unit
@@ -690,13 +746,13 @@ class Polytope(Domain):
     @cached_property
     def _chebyshev(self) -> Array:
         if self.A_eq is None:
-            return self._center_found
+            return self._checked_center
         _, point, basis = self._solved
         return np.asarray(point + basis @ self.free.default_center(basis.shape[1]))
 
     @cached_property
     def _reach(self) -> float:
-        """Distance to the farthest facet from the center, or 1 if that is less."""
+        """Distance from the center to the farthest facet, at most 1."""
         free = self.free
         slack = free.b - free.A @ free.default_center(free.A.shape[1])
         return min(1.0, float((slack / np.linalg.norm(free.A, axis=1)).max()))
@@ -742,7 +798,7 @@ class Polytope(Domain):
 
     @property
     def box(self) -> tuple[Array, Array] | None:
-        """Sides, if every row bounds one coordinate and all have two; else None."""
+        """Lower and upper bounds if the polytope is a product of intervals, or None."""
         sides = self._sides
         return None if sides is None else (sides[0].copy(), sides[1].copy())
 
@@ -771,7 +827,7 @@ class Polytope(Domain):
     @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        chart = None if self.A_eq is None else self._given_chart
+        chart = None if self.A_eq is None else self._theta_chart
         return bounds.is_bounded(self.free.A, chart)
 
     def affine_dim(self, dim: int) -> int:
@@ -809,7 +865,8 @@ class Polytope(Domain):
                 center, matrix=matrix, bounds=limits, num_rows=0, **sides
             )
         across, point, basis = self._solved
-        # N^T c = 0, so that the projected rows have the sides of the free polytope.
+        # <N a, c + N v> = <a, v> because N^T c = 0. So the projected rows have the
+        # bounds of the free polytope.
         return body_around(
             center,
             matrix=np.vstack([across, self.free.A @ basis.T]),
@@ -819,10 +876,11 @@ class Polytope(Domain):
         )
 
     def support(self, directions: Directions) -> Values:
-        """Maxima by linear programs, rounded up through their dual solutions.
+        """Return maxima of linear programs, rounded up by their dual solutions.
 
-        Exact for a box. For more than 200 directions, upper bounds from the bounding
-        box, itself found by 2 d linear programs, which also answers along axes.
+        They are exact for a box. For more than 200 directions they are the upper bounds
+        of the bounding box, which 2 d linear programs find. The box also gives the
+        maxima along axes.
         """
         rows = as_rows(directions, self.A.shape[1])
         if self.A_eq is not None:
@@ -833,7 +891,7 @@ class Polytope(Domain):
         if count > MAX_PROGRAMS or self.box is not None:
             return box_support(rows, *self._box)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
-        if (np.count_nonzero(dense, axis=-1) <= 1).all():  # programs solved once
+        if (np.count_nonzero(dense, axis=-1) <= 1).all():  # along axes
             return box_support(dense, *self._box)
         center = self.default_center(self.A.shape[1])
         values = [
@@ -843,19 +901,20 @@ class Polytope(Domain):
         return np.array(values).reshape(dense.shape[:-1])[()]
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Upper bound: the farthest corner of the bounding box."""
+        """Return the distance of the farthest corner of the bounding box."""
         middle = self._middle(p, center, dim)
         lower, upper = self._box
         corner = float(norm(np.maximum(upper - middle, middle - lower), p))
         if self.A_eq is None or p != 2.0:
             return corner
-        across, point, basis = self._solved  # Pythagoras, from the hull
+        # The distance is split into parts along the hull and across it (Pythagoras).
+        across, point, basis = self._solved
         along = self.free.max_norm(2.0, basis.T @ (middle - point), basis.shape[1])
         off = float(np.linalg.norm(across @ (middle - point)))
         return min(corner, math.hypot(along, off))
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Exact: the largest <a, theta>/b over the inequalities that are violated."""
+        """Return the largest <a, theta> / b over rows with <a, theta> > 0."""
         if self.A_eq is not None:
             return super()._gauge_rows(rows)
         heights = rows @ self.A.T

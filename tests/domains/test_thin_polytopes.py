@@ -281,7 +281,7 @@ def on_equalities(equal, lower, upper):
 
 def test_given_coordinates_are_a_sparse_chart_of_networks():
     body = Polytope(*on_equalities(*network(40, dead=0)))
-    chart, free = body._given_chart, body.free
+    chart, free = body._theta_chart, body.free
     unit = free.A / np.linalg.norm(free.A, axis=1)[:, None]
     z = np.random.default_rng(3).standard_normal(79)
     w = body.hull(119)[1] @ z
@@ -290,7 +290,7 @@ def test_given_coordinates_are_a_sparse_chart_of_networks():
     np.testing.assert_allclose(chart.moved(w), z, atol=1e-12)
     assert body.contains(body.default_center(119)) and body.is_bounded
     half = Polytope(body.A[:119], body.b[:119], body.A_eq, body.b_eq)
-    assert half._given_chart is not None and not half.is_bounded
+    assert half._theta_chart is not None and not half.is_bounded
 
 
 def test_refusals_without_a_proof_are_tried_in_free_coordinates(monkeypatch):
