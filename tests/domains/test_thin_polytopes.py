@@ -267,10 +267,10 @@ def test_networks_in_free_coordinates_have_a_point_inside():
 def test_charts_are_sparse_and_the_same_rows():
     rows, _ = in_free_coordinates(*network(40, dead=0))
     unit = rows / np.linalg.norm(rows, axis=1)[:, None]
-    chart = polytope_bounds.Chart.of(unit)
+    chart = polytope_bounds.Chart.find(unit)
     assert (unit != 0.0).mean() > 0.9 and chart.rows.nnz < 0.3 * unit.size
     w = np.random.default_rng(3).standard_normal(79)
-    np.testing.assert_allclose(chart.rows @ w, unit @ chart.moved(w), atol=1e-10)
+    np.testing.assert_allclose(chart.rows @ w, unit @ chart.to_move(w), atol=1e-10)
 
 
 def on_equalities(equal, lower, upper):
@@ -285,9 +285,9 @@ def test_given_coordinates_are_a_sparse_chart_of_networks():
     unit = free.A / np.linalg.norm(free.A, axis=1)[:, None]
     z = np.random.default_rng(3).standard_normal(79)
     w = body.hull(119)[1] @ z
-    assert chart.rows.nnz == 238 and chart.held.nnz == np.count_nonzero(body.A_eq)
+    assert chart.rows.nnz == 238 and chart.zero_rows.nnz == np.count_nonzero(body.A_eq)
     np.testing.assert_allclose(chart.rows @ w, unit @ z, atol=1e-12)
-    np.testing.assert_allclose(chart.moved(w), z, atol=1e-12)
+    np.testing.assert_allclose(chart.to_move(w), z, atol=1e-12)
     assert body.contains(body.default_center(119)) and body.is_bounded
     half = Polytope(body.A[:119], body.b[:119], body.A_eq, body.b_eq)
     assert half._theta_chart is not None and not half.is_bounded
