@@ -12,8 +12,8 @@ and a box that contains the polytope bounds the last term.
 
 The tolerance is absolute. So the program of a point inside is solved again in smaller
 units, as small as the error of the last solution (iterative refinement). It ends when
-a point is inside in double arithmetic, or when the units are rounding errors. If there is
-no point inside, an `Obstacle` names the inequalities that are responsible.
+a point is inside in double arithmetic, or when the units are rounding errors. If no
+point is inside, an `Obstacle` has the numbers of the inequalities that are responsible.
 
 A body is thin if the distances of a point from its facets have very different sizes. A
 chart is a choice of coordinates for a program, in which its rows may be sparse.
