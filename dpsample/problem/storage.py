@@ -481,7 +481,7 @@ def store_here(
 ) -> RecordStorage:
     """Store records in this process, with their bounds enforced.
 
-    ``given`` are features that `dpsample.problem.problem.as_records` has looked at.
+    ``features`` come from `dpsample.problem.problem.as_records`.
     """
     count = features.shape[0]
     columns = [_as_table("response", response, count)]
