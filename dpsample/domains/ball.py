@@ -454,7 +454,7 @@ class Ball(Domain):
         return euclidean_chord if self.p == 2.0 else ball_chord
 
     def __post_init__(self) -> None:
-        """Check the numbers once."""
+        """Check and convert the fields."""
         check.positive(radius=self.radius)
         check.at_least(1.0, p=self.p)
         object.__setattr__(self, "radius", float(self.radius))
@@ -509,7 +509,7 @@ class Ball(Domain):
         return np.zeros(dim) if self.center is None else np.array(self.center)
 
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         center = self.default_center(dim)
         return body_around(
             center,
@@ -527,7 +527,7 @@ class Ball(Domain):
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Return the bound of the triangle inequality, exact if the centers agree."""
-        middle = self._middle(p, center, dim)
+        middle = self._check_center(p, center, dim)
         offset = float(norm(self.default_center(dim) - middle, p))
         return offset + self.radius * conversion(dim, self.p, p)
 

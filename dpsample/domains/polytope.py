@@ -855,7 +855,7 @@ class Polytope(Domain):
         return np.array(self._chebyshev)
 
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         center = self.default_center(dim)
         matrix, limits = np.array(self.A), np.array(self.b)
         if self.A_eq is None:
@@ -902,7 +902,7 @@ class Polytope(Domain):
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Return the distance of the farthest corner of the bounding box."""
-        middle = self._middle(p, center, dim)
+        middle = self._check_center(p, center, dim)
         lower, upper = self._box
         corner = float(norm(np.maximum(upper - middle, middle - lower), p))
         if self.A_eq is None or p != 2.0:
