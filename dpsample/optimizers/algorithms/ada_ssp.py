@@ -47,7 +47,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.losses import Squared
 from dpsample.noise.elementary import add_symmetric_gaussian
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import (
     LEAST_NOISE,
     Calibration,
