@@ -51,10 +51,6 @@ EPSILON = 2.0**-52
 MAX_STEPS = 200
 # The exponential of a larger number overflows.
 MAX_EXPONENT = 700.0
-# Least denominator, with which no quotient overflows.
-TINY = 1e-300
-# Bisection steps after which a chord's end is near enough to the boundary.
-MAX_BISECTIONS = 60
 
 
 @kernel(counts_references=False)
@@ -139,7 +135,7 @@ def shrink_coordinates(
         if mass > 0.0:
             power = min((2.0 - p) * logs[i], MAX_EXPONENT)
             rate = math.exp(power) + weight * (p - 1.0)
-            slope -= mass / max(rate, TINY)
+            slope -= mass / max(rate, 1e-300)  # so that no quotient overflows
     return largest + math.log(total) / p, slope / total
 
 
@@ -322,7 +318,7 @@ def pull_end_inside(
         inside = t * (1.0 - pull)
         pull *= 2.0
     outside = t
-    for _ in range(MAX_BISECTIONS):
+    for _ in range(60):
         if abs(outside - inside) <= 16.0 * EPSILON * abs(t):
             break
         middle = 0.5 * (inside + outside)

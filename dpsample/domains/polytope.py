@@ -37,34 +37,12 @@ from dpsample.numerics.vectors import copy_into
 
 # Spacing of doubles at 1.
 EPSILON = 2.0**-52
-# A violation is a rounding error if it is smaller than this, relative to the terms of
-# the inner product.
-NEGLIGIBLE = 1e-13
-# A row depends on the active rows if the part outside their span is smaller than this,
-# relative to the row.
-INDEPENDENT = 1e-10
-# Singular values and rows of this relative size count as 0.
+# Singular values, and parts of rows outside a span, of this relative size count as 0.
 DEPENDENT = 1e-10
 # Tolerance of equalities, in units of the center's largest coordinate or of 1.
 TOLERANCE = 1e-9
-# A direction leaves the equalities if its component along one of them is larger than
-# this share of its length. Smaller components are rounding errors.
-ZERO_DRIFT = 1e-12
-# Rows have sizes from 10^-60 to 10^60, so that products of their squares are numbers.
-LARGEST_POWER = 60
-# Facets are at most 10^200 away from the origin.
-FARTHEST_POWER = 200
 # From this number of equalities on, a QR decomposition finds their null space.
 MANY = 50
-# Rows with a smaller share of nonzero entries are multiplied as sparse ones.
-SPARSE = 0.02
-# Linear programs keep the given coordinates if the rows have at most this share of the
-# nonzero entries that they would have in free coordinates.
-FAR_SPARSER = 0.1
-# Number of rows that an error message lists.
-MAX_LISTED = 40
-# Number of directions up to which `support` solves a linear program for each.
-MAX_PROGRAMS = 200
 
 
 @kernel(counts_references=False)
@@ -99,7 +77,8 @@ def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
     size = math.sqrt(inner(direction, direction))
     for i in range(body.num_rows):
         drift = inner(body.matrix[i], direction)
-        if abs(drift) > ZERO_DRIFT * size:
+        # A smaller drift is a rounding error of a direction along the equality.
+        if abs(drift) > 1e-12 * size:
             first, last = 0.0, 0.0
         elif drift != 0.0:
             # A long chord could leave the equality by its rounding errors. Half of the
@@ -169,7 +148,8 @@ def find_most_violated(body: Body, point: Array, sizes: Array) -> int:
             excess += term
             scale += abs(term)
         is_worst = excess > worst * sizes[i] and sizes[i] < np.inf
-        if is_worst and excess > NEGLIGIBLE * scale:
+        # A violation that is small relative to the terms is a rounding error.
+        if is_worst and excess > 1e-13 * scale:
             row = i
             worst = excess / sizes[i]
     return row
@@ -283,7 +263,7 @@ def find_active(
             num_known = count
             square = inner(rest, rest)
             step = np.inf
-            if square > (INDEPENDENT * sizes[row]) ** 2:
+            if square > (DEPENDENT * sizes[row]) ** 2:
                 # This step along the rest reaches the facet of the row.
                 step = (inner(body.matrix[row], out) - body.bounds[row]) / square
             else:
@@ -353,9 +333,10 @@ def _check_rows(name: str, rows: Array) -> None:
     zero = np.flatnonzero(sizes == 0.0)
     if len(zero):
         check.fail(f"every row of {name}", "nonzero", f"zeros in row {zero[0]}")
-    odd = np.flatnonzero(np.abs(np.log10(sizes)) > LARGEST_POWER)
+    # Products of squares of these sizes neither overflow nor underflow.
+    odd = np.flatnonzero(np.abs(np.log10(sizes)) > 60)
     if len(odd):
-        condition = f"of size 1e-{LARGEST_POWER} to 1e{LARGEST_POWER}"
+        condition = "of size 1e-60 to 1e60"
         remedy = "Multiply the row and its bound by one number."
         got = f"a largest entry of {sizes[odd[0]]:.3g} in row {odd[0]}"
         check.fail(f"every row of {name}", condition, got, remedy)
@@ -373,10 +354,10 @@ def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _list_rows(rows: Ints) -> str:
-    """Return the numbers of rows as text, at most `MAX_LISTED` of them."""
-    if len(rows) > MAX_LISTED:
-        first = ", ".join(str(i) for i in rows[:MAX_LISTED])
-        return f"Rows {first} and {len(rows) - MAX_LISTED} more"
+    """Return the numbers of rows as text, at most 40 of them."""
+    if len(rows) > 40:
+        first = ", ".join(str(i) for i in rows[:40])
+        return f"Rows {first} and {len(rows) - 40} more"
     *first_rows, last = [str(i) for i in rows]
     if not first_rows:
         return f"Row {last}"
@@ -407,7 +388,8 @@ def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
 
 def _multiply(rows: Array, basis: Array) -> Array:
     """Return rows times a matrix, by a sparse product if the rows are sparse."""
-    if np.count_nonzero(rows) > SPARSE * rows.size:
+    # A sparse product is faster if at most one entry in fifty is not 0.
+    if np.count_nonzero(rows) > 0.02 * rows.size:
         return np.asarray(rows @ basis)
     from scipy.sparse import csr_array
 
@@ -530,8 +512,8 @@ class Polytope(Domain):
         _check_rows("A", rows)
         with np.errstate(over="ignore"):
             distances = np.abs(limits) / np.abs(rows).max(axis=1)
-        if distances.max() > 10.0**FARTHEST_POWER:
-            condition = f"within 1e{FARTHEST_POWER} of 0"
+        if distances.max() > 1e200:
+            condition = "within 1e200 of 0"
             got = f"{distances.max():.3g} in row {int(distances.argmax())}"
             check.fail("every side of A theta <= b", condition, got)
         object.__setattr__(self, "A", frozen(rows))
@@ -695,7 +677,7 @@ class Polytope(Domain):
         """
         rows, _, _, numbers, units = self._free_rows
         count = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
-        if rows.shape[1] < bounds.MANY or count > FAR_SPARSER * rows.size:
+        if rows.shape[1] < bounds.MANY or count > 0.1 * rows.size:
             return None
         from scipy.sparse import csr_array
 
@@ -888,7 +870,7 @@ class Polytope(Domain):
             along = np.asarray(rows @ basis)
             return np.asarray(np.asarray(rows @ point) + self.free.support(along))[()]
         count = int(np.prod(rows.shape[:-1], dtype=np.int64))
-        if count > MAX_PROGRAMS or self.box is not None:
+        if count > 200 or self.box is not None:
             return box_support(rows, *self._box)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         if (np.count_nonzero(dense, axis=-1) <= 1).all():  # along axes

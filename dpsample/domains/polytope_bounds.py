@@ -29,43 +29,19 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.sparse import Rows
 from dpsample.numerics.exact import two_product
 
-# The center of an inscribed ball is accepted if its radius is larger than this share
-# of the largest offset |b_i| / |a_i|. A smaller one may be the solver's tolerance.
-SMALLEST_RADIUS = 1e-9
-# The refinement begins with this unit, relative to the largest offset.
+# The refinement begins with this unit, relative to the largest offset |b_i| / |a_i|.
 FIRST_UNIT = 1e-5
 # A program of the refinement looks for a move of at most this many units.
 REACH = 1e6
 # Error of a solver in units of its program.
 SOLVER_ERROR = 1e-6
-MAX_ROUNDS = 25
-# The refinement ends at this relative error of the radius.
-RADIUS_ERROR = 1e-3
-MAX_NEWTON_STEPS = 100
 # A distance from a facet counts as 0 if it is at most this many rounding errors.
 ROUNDINGS = 64.0
-# A distance of this many rounding errors has enough digits.
-FAR = 1e6
-# The analytic center is searched within this many largest offsets of the first point.
-SEARCH_RADIUS = 4.0
-# Options of `linprog` for the dual simplex method on the program as it is.
-PLAIN_SIMPLEX = {"method": "highs-ds", "options": {"presolve": False}}
-# Maximum number of rational multiply-adds to verify a combination of inequalities.
-MAX_EXACT_WORK = 200_000
 # Ratio of distances from facets at which a body is thin. A program over a thin body is
 # solved in coordinates in which the body is round.
 THIN = 1e6
-# Maximum number of programs to bound one direction over a thin body.
-MAX_DUALS = 6
 # Number of coordinates from which programs are solved in the coordinates of a `Chart`.
 MANY = 50
-# Entries of a chart's rows that are smaller are rounding errors.
-CHART_ERROR = 1e-11
-# Least relative size of the diagonal of a chart's triangular factor.
-INDEPENDENT = 1e-10
-# Newton decrement at which a point is central, within 0.02 of the maximum of the sum of
-# log distances.
-CENTRAL = 0.2
 
 
 class Obstacle(NamedTuple):
@@ -113,8 +89,8 @@ class Facets(NamedTuple):
         terms = np.abs(self.matrix) @ np.abs(point)
         counts = np.count_nonzero(self.matrix, axis=1) + 1
         errors = 2.0**-53 * counts * terms + self.noise
-        # Exact sums are slow, so they are taken for near facets only.
-        is_near = np.abs(slack) <= FAR * (errors + 2.0**-53 * np.abs(self.bounds))
+        # Exact sums are slow, and far distances have enough digits without them.
+        is_near = np.abs(slack) <= 1e6 * (errors + 2.0**-53 * np.abs(self.bounds))
         slack[is_near] = _compute_slack(
             self.matrix[is_near], self.bounds[is_near], point
         )
@@ -152,10 +128,10 @@ class Chart(NamedTuple):
             return cls(unit, np.zeros((0, 0)))
         across, triangle, order = linalg.qr(unit.T, mode="economic", pivoting=True)
         sides = np.abs(np.diag(triangle))
-        if sides.min() <= INDEPENDENT * sides.max():
+        if sides.min() <= 1e-10 * sides.max():  # the rows do not span the space
             return cls(unit, np.zeros((0, 0)))
         values = linalg.solve_triangular(triangle[:, :dim], triangle[:, dim:])
-        values[np.abs(values) <= CHART_ERROR] = 0.0
+        values[np.abs(values) <= 1e-11] = 0.0  # rounding errors
         rows = np.zeros(unit.shape)
         rows[order[:dim]], rows[order[dim:]] = np.eye(dim), values.T
         back = linalg.solve_triangular(triangle[:, :dim], across.T)
@@ -227,7 +203,8 @@ def find_center(
     unit = float(np.abs(bounds / sizes).max()) or 1.0
     chart = Chart.find(matrix / sizes[:, None]) if chart is None else chart
     center, radius = _find_largest_ball(facets, chart, unit)
-    if radius > SMALLEST_RADIUS and facets.are_passed(center):
+    # A smaller radius may be the solver's tolerance.
+    if radius > 1e-9 and facets.are_passed(center):
         return center
     center = _refine_center(facets, chart, center, unit)
     if facets.are_passed(center):
@@ -271,7 +248,7 @@ def _refine_center(facets: Facets, chart: Chart, center: Array, unit: float) -> 
     limits = np.full((dim + 1, 2), [-REACH, REACH])
     limits[dim, 0] = 0.0
     distances, errors = facets.distances(center)
-    for _ in range(MAX_ROUNDS):
+    for _ in range(25):
         low = distances.min()
         rest = (distances - low) / step
         is_near = rest <= spans
@@ -291,9 +268,7 @@ def _refine_center(facets: Facets, chart: Chart, center: Array, unit: float) -> 
         if has_gained and np.abs(answer.x).max() >= 0.99 * REACH:
             # The move ended at the limit of the program, so the unit is too small.
             step = min(10.0 * step, FIRST_UNIT * unit)
-        elif error <= max(
-            RADIUS_ERROR * abs(distances.min()), errors[distances.argmin()]
-        ):
+        elif error <= max(1e-3 * abs(distances.min()), errors[distances.argmin()]):
             break
         else:
             step *= min(max(error / step, 1e-4), 0.1)
@@ -308,11 +283,11 @@ def _find_analytic_center(facets: Facets, center: Array, unit: float) -> Array:
     scale, so a thin body is not special.
     """
     dim = len(center)
-    eye, sides = np.eye(dim), np.full(2 * dim, SEARCH_RADIUS * unit)
+    eye, sides = np.eye(dim), np.full(2 * dim, 4.0 * unit)
     rows = np.vstack([facets.matrix / facets.sizes[:, None], eye, -eye])
     distances = np.append(facets.distances(center)[0], sides)
     best, start = center, center
-    for _ in range(MAX_NEWTON_STEPS):
+    for _ in range(100):
         shares = rows / distances[:, None]
         move = -_solve_least_squares(shares)
         drift = shares @ move
@@ -325,7 +300,8 @@ def _find_analytic_center(facets: Facets, center: Array, unit: float) -> Array:
         if not ((inside > errors).all() and (in_cube > 0.0).all()):
             break
         best, distances = center, np.append(inside, in_cube)
-        if decrement <= CENTRAL:
+        # With this Newton decrement the sum is within 0.02 of its maximum.
+        if decrement <= 0.2:
             break
     return best
 
@@ -421,7 +397,8 @@ def _find_equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Ar
     count = len(rows)
     flat = Chart(facets.matrix / facets.sizes[:, None], np.zeros((0, 0)))
     # If the usual method fails, the dual simplex method may find the solution.
-    for units, options in ((chart, {}), (flat, {}), (flat, PLAIN_SIMPLEX)):
+    dual_simplex = {"method": "highs-ds", "options": {"presolve": False}}
+    for units, options in ((chart, {}), (flat, {}), (flat, dual_simplex)):
         dim = units.rows.shape[1]
         answer = _solve(
             np.concatenate([np.zeros(dim), -np.ones(count)]),
@@ -475,7 +452,7 @@ def _find_combination(matrix: Array, weights: Array) -> list[Fraction] | None:
     keep their weights. The largest weights are expressed, so that they stay positive.
     """
     count, dim = matrix.shape
-    if count * count * dim > MAX_EXACT_WORK:
+    if count * count * dim > 200_000:  # too many rational multiplications
         return None
     rows = [[Fraction(x) for x in column] for column in matrix.T.tolist()]
     pivots: list[int] = []
@@ -580,7 +557,7 @@ def _find_multipliers(frame: RoundFrame, direction: Array) -> Array | None:
     """
     length = np.linalg.norm(direction)
     total, rest = np.zeros(len(frame.slack)), direction
-    for _ in range(MAX_DUALS if frame.factor.size else 1):
+    for _ in range(6 if frame.factor.size else 1):
         size = np.linalg.norm(rest)
         if size <= 2.0**-50 * length:
             break

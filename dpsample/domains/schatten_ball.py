@@ -151,10 +151,6 @@ def schatten_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
         out[1] = find_schatten_end(body, theta, direction, 1.0)
 
 
-# Sparse directions that are made dense at once.
-ROWS_AT_ONCE = 4096
-
-
 def check_shape(shape: object) -> tuple[int, int]:
     """Return rows and columns of a matrix, or raise unless they are integers >= 1."""
     rows, columns = check.shape("shape", shape, length=2)
@@ -257,9 +253,10 @@ class SchattenBall(Domain):
         rows = as_rows(directions, self.shape[0] * self.shape[1])
         if isinstance(rows, np.ndarray):
             return self.radius * schatten(rows, dual(self.p), self.shape)
+        block = 4096  # rows that are made dense at once
         parts = [
-            schatten(rows[k : k + ROWS_AT_ONCE].toarray(), dual(self.p), self.shape)
-            for k in range(0, rows.shape[0], ROWS_AT_ONCE)
+            schatten(rows[k : k + block].toarray(), dual(self.p), self.shape)
+            for k in range(0, rows.shape[0], block)
         ]
         return self.radius * np.concatenate(parts or [np.zeros(0)])
 

@@ -15,12 +15,6 @@ from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_lar
 from dpsample.domains.polytope import Polytope
 from dpsample.numerics.norms import norm
 
-# Tolerance of the sum of coordinates.
-TOLERANCE = 1e-9
-# A direction leaves the simplex if its coordinates sum to more than this share of its
-# l1 norm. Rounding errors of a direction with sum zero are far smaller.
-ZERO_SUM = 1e-12
-
 
 @kernel(counts_references=False)
 def simplex_contains(body: Body, theta: Array, out: Array) -> None:
@@ -66,7 +60,8 @@ def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> Non
                 last = min(last, end)
     if not abs(excess) + size < np.inf:
         return
-    if abs(drift) > ZERO_SUM * size:
+    # Rounding errors of a direction with sum zero are far smaller than this.
+    if abs(drift) > 1e-12 * size:
         first, last = 0.0, 0.0
     elif drift != 0.0:
         # A long chord could leave the hyperplane by the rounding error of the sum. Half
@@ -139,7 +134,7 @@ class Simplex(Domain):
         """Return the parameters of the compiled functions, in new arrays."""
         center = self.default_center(dim)
         sides = {"lower": np.zeros(dim), "upper": np.ones(dim)}
-        return body_around(center, **sides, tolerance=TOLERANCE)
+        return body_around(center, **sides, tolerance=1e-9)
 
     def support(self, directions: Directions) -> Values:
         """Return the largest coordinate of each direction."""

@@ -36,34 +36,15 @@ Scalar = Callable[[float, float], float]
 # Largest margin or response that is tried if there is no bound. Its exponential does
 # not overflow.
 FAR = 500.0
-# Evenly spaced margins, shared among the responses.
-NUM_POINTS = 32_768
-MIN_MARGINS = 513
+# Number of evenly spaced responses.
 NUM_RESPONSES = 17
-# In addition a few margins are tried with many responses.
-NUM_DENSE = 2_049
-FEW_MARGINS = 9
-# In each round this number of intervals, those nearest to a bound, are divided into
-# parts. After all rounds an interval is shorter by a factor of 8^14 = 2^42.
-NUM_WORST = 32
-NUM_PARTS = 8
-NUM_ROUNDS = 14
 # Distances, relative to the largest margin, from the margins 0, 1, -1 and y, near which
 # losses often change their slope.
 NEAR = np.concatenate([-(2.0 ** -np.arange(41.0)), [0.0], 2.0 ** -np.arange(41.0)])
-# Errors of computed slopes and values, relative to the largest one. Values need the
-# smaller one, because a squared loss with responses up to B has values B/R times as
-# large as their differences on margins up to R.
+# Error of computed slopes, relative to the largest one.
 SLACK = 1e-10
-VALUE_SLACK = 1e-12
-# Relative excess over a bound that counts as a rounding error.
-TIGHT = 1e-12
 # Factor for declared curvatures, which allows for rounding errors of the comparison.
 WIDENED = 1.0 + 1e-9
-# Relative error of products of a curvature and a margin.
-PRODUCT_ERROR = 1e-15
-# Number of records that are compared at once.
-BLOCK = 65_536
 Positions = NDArray[np.intp]
 
 
@@ -341,18 +322,20 @@ def compare(loss: Declared, margin_bound: float, response_bound: float | None) -
     )
     scale = Scale(*(float(np.abs(part).max()) for part in (seen.values, seen.slopes)))
     _check_all(loss, seen, limits, scale)
-    few = np.linspace(-reach, reach, FEW_MARGINS)
+    # Responses between those of the first grid are tried with a few margins.
+    few = np.linspace(-reach, reach, 9)
     y = limits.responses
     # Labels, and losses that read no response, have fewer responses.
     if len(y) >= NUM_RESPONSES:
-        dense = np.linspace(y[0], y[-1], NUM_DENSE)[:, None]
+        dense = np.linspace(y[0], y[-1], 2_049)[:, None]
         seen_between = _evaluate_finite(
             loss, np.tile(few, (len(dense), 1)), dense, limits
         )
         _check_all(loss, seen_between, limits, scale)
     for sign in (1.0, -1.0):
         cells = seen
-        for _ in range(NUM_ROUNDS):
+        # 14 divisions into 8 parts make an interval 2^42 times shorter.
+        for _ in range(14):
             cells = _divide(loss, cells, _find_worst(cells, scale, sign), limits)
             _check_all(loss, cells, limits, scale)
     return scale
@@ -375,8 +358,9 @@ def compare_records(
     """
     shares = np.linspace(-1.0, 1.0, 5)
     largest = FAR if np.isinf(reaches).any() else np.inf
-    for start in range(0, len(response), BLOCK):
-        part = slice(start, start + BLOCK)
+    block = 65_536  # records that are compared at once
+    for start in range(0, len(response), block):
+        part = slice(start, start + block)
         margins = shares * np.minimum(reaches[part, None], largest)
         limits = Limits(0.0, response[part], "", record=first + start)
         y = response[part, None]
@@ -413,7 +397,8 @@ def _choose_responses(loss: Declared, reach: float, bound: float | None) -> Arra
 def _choose_margins(limits: Limits) -> Array:
     """Ascending margins for each response, fine where losses bend."""
     reach, y = limits.margin, limits.responses[:, None]
-    even = np.linspace(-reach, reach, max(MIN_MARGINS, NUM_POINTS // len(y)))
+    # The responses share 32,768 evenly spaced margins.
+    even = np.linspace(-reach, reach, max(513, 32_768 // len(y)))
     fixed = np.concatenate([even] + [reach * NEAR + c for c in (0.0, 1.0, -1.0)])
     near_y = reach * NEAR + y
     margins = np.concatenate([np.tile(fixed, (len(y), 1)), near_y], axis=1)
@@ -447,7 +432,7 @@ def _evaluate_finite(
 
 
 def _find_worst(seen: Evaluations, scale: Scale, sign: float) -> Positions:
-    """Return the intervals of fastest growth of the slope, of slowest for sign -1.
+    """Return the 32 intervals on which the slope grows fastest, slowest for sign -1.
 
     The growth is reduced by its rounding error, which is large on short intervals.
     """
@@ -455,16 +440,16 @@ def _find_worst(seen: Evaluations, scale: Scale, sign: float) -> Positions:
     with np.errstate(all="ignore"):
         rate = (growth - sign * SLACK * scale.slope) / width
         order = np.argsort(np.where(width > 0.0, rate, -sign * np.inf), axis=None)
-    return order[-NUM_WORST:] if sign > 0.0 else order[:NUM_WORST]
+    return order[-32:] if sign > 0.0 else order[:32]
 
 
 def _divide(
     loss: Declared, seen: Evaluations, cells: Positions, limits: Limits
 ) -> Evaluations:
-    """Evaluate the loss at parts of some intervals, numbered row by row."""
+    """Divide intervals, numbered row by row, into 8 parts, and evaluate the loss."""
     row, column = np.divmod(cells, seen.margins.shape[1] - 1)
     low, high = seen.margins[row, column], seen.margins[row, column + 1]
-    shares = np.linspace(0.0, 1.0, NUM_PARTS + 1)
+    shares = np.linspace(0.0, 1.0, 9)
     margins = low[:, None] + shares * (high - low)[:, None]
     margins[:, -1] = high  # rounding must not lead outside the interval
     return _evaluate_finite(loss, margins, seen.responses[row], limits)
@@ -482,7 +467,7 @@ def _check_all(loss: Declared, seen: Evaluations, limits: Limits, scale: Scale) 
 def _check_slopes(loss: Declared, seen: Evaluations, limits: Limits) -> None:
     """Raise if a slope is above its bound."""
     size = np.abs(seen.slopes)
-    if size.max() > loss.declared_slope * (1.0 + TIGHT):
+    if size.max() > loss.declared_slope * (1.0 + 1e-12):  # a rounding error
         i, j = _find_first(size == size.max())
         where = f"the slope{_locate(seen, limits, i, j)}"
         condition = f"at least {size[i, j]:.6g}, {where}"
@@ -497,7 +482,9 @@ def _check_convexity(seen: Evaluations, limits: Limits, scale: Scale) -> None:
     """
     width, rise = np.diff(seen.margins), np.diff(seen.values)
     slack = SLACK * scale.slope
-    slack_rise = VALUE_SLACK * scale.value + slack * width.sum(1, keepdims=True)
+    # A squared loss with responses up to B has values B/R times as large as their
+    # differences on margins up to R. So values need a smaller allowance than slopes.
+    slack_rise = 1e-12 * scale.value + slack * width.sum(1, keepdims=True)
     bent = _measure_falls(seen.slopes) > slack
     for excess in (
         rise - seen.slopes[:, :-1] * width,
@@ -517,7 +504,8 @@ def _check_curvature(
     """Raise if the slope grows faster or slower than is declared."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     lower, upper = loss.lower_curvature, loss.upper_curvature
-    rounding = PRODUCT_ERROR * float(np.abs(seen.margins).max())
+    # Error of a product of a curvature and a margin.
+    rounding = 1e-15 * float(np.abs(seen.margins).max())
     slow = (
         _measure_falls(seen.slopes - lower / WIDENED * seen.margins)
         > slack + rounding * lower

@@ -92,10 +92,6 @@ def compile_pieces(
 
 # Rounding error of a difference, relative to its terms.
 ROUNDING = 32.0 * np.finfo(float).eps
-# Largest argument of a proximal map, with which no product overflows.
-LARGEST = 1e150
-# Largest distance between an argument and its proximal point.
-FARTHEST = 1e300
 
 
 @kernel
@@ -360,9 +356,9 @@ class Loss:
         if (arrays[2] < 0.0).any():
             check.fail("step", ">= 0", float(arrays[2].min()))
         largest = max(float(np.abs(array).max(initial=0.0)) for array in arrays)
-        if largest > LARGEST:
+        if largest > 1e150:  # products might overflow
             names = "margins, response and step"
-            check.fail(names, f"at most {LARGEST:g} in absolute value", largest)
+            check.fail(names, "at most 1e+150 in absolute value", largest)
         with np.errstate(under="ignore"):
             return np.asarray(self._prox(*arrays))
 
@@ -373,7 +369,7 @@ class Loss:
         """
         with np.errstate(over="ignore"):
             reach = c * np.maximum(np.abs(self.slope(u, y)), 1e-300)
-        reach = np.minimum(reach, FARTHEST)
+        reach = np.minimum(reach, 1e300)
         low, high = u - reach, u + reach
         middle = 0.5 * (low + high)
         while ((low < middle) & (middle < high)).any():

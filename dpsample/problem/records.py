@@ -28,15 +28,8 @@ from dpsample.numerics.vectors import multiply, multiply_rows
 
 # Features of a block, 512 kB. That is half of a common second-level cache.
 BLOCK_NUMBERS = 65536
-# Least and largest number of dense records of a block.
-MIN_BLOCK = 128
-MAX_BLOCK = 8192
 # Records of a block of a sparse matrix.
 SPARSE_BLOCK = 2048
-# Records of a tile. For shorter loops their start would dominate.
-TILE = 512
-# A multiple of this number of records fills all vector registers.
-REGISTER_RECORDS = 32
 # Most features of a copy in tiles, 2 MB. Passes over more features wait for memory, and
 # tiles would not make them faster.
 MAX_TILED = 2**18
@@ -117,10 +110,10 @@ def add_tiles(data: Data) -> Data:
     dense = data.dense
     if not has_tiles(dense.size):
         return data
-    # Tiles of equal size, rounded up to whole registers.
-    count = math.ceil(len(dense) / min(TILE, data.block))
-    num_groups = math.ceil(len(dense) / (REGISTER_RECORDS * count))
-    tile = min(REGISTER_RECORDS * num_groups, data.block)
+    # Tiles have about 512 records, because the start of a loop over fewer would take a
+    # noticeable share of the time. A multiple of 32 records fills all vector registers.
+    count = math.ceil(len(dense) / min(512, data.block))
+    tile = min(32 * math.ceil(len(dense) / (32 * count)), data.block)
     parts = [dense[i : i + tile].T.ravel() for i in range(0, len(dense), tile)]
     return data._replace(tiles=np.concatenate(parts), tile=tile)
 
@@ -132,7 +125,7 @@ def has_tiles(num_features: int) -> bool:
 
 def block_size(dim: int) -> int:
     """Return the number of dense records of a block."""
-    return min(max(BLOCK_NUMBERS // dim, MIN_BLOCK), MAX_BLOCK)
+    return min(max(BLOCK_NUMBERS // dim, 128), 8192)
 
 
 def part_of(data: Data, start: int, stop: int) -> Data:

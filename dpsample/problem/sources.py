@@ -26,8 +26,6 @@ from dpsample.problem.records import block_size
 
 # Features of a chunk, 4 MB in doubles.
 CHUNK_NUMBERS = 2**19
-# Records that are decoded from a Parquet file at once.
-BATCH_RECORDS = 2**14
 
 
 def is_large(rows: NDArray[Any]) -> bool:
@@ -220,7 +218,7 @@ class ParquetTable:
         def decode_from(group: int) -> Iterator[NDArray[Any]]:
             groups = list(range(group, len(ends)))
             for batch in file.iter_batches(
-                BATCH_RECORDS,
+                2**14,  # records that are decoded at once
                 row_groups=groups,
                 columns=list(self.names),
                 use_threads=False,

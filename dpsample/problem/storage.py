@@ -49,9 +49,6 @@ HUGE = 1e100
 # Number of chunks of a task on a cluster. For a power of 2 the sums of a task are whole
 # subtrees of the binary tree.
 GROUP = 8
-# Longest rows for which rounding errors of a sum of squares are within half the
-# tolerance of row norms.
-MAX_QUICK_WIDTH = 4000
 IN_MEMORY = (
     "Pass np.array(features) if memory holds them, or use what works by passes: "
     "release of smooth losses, NoisyGD, objective perturbation."
@@ -185,7 +182,9 @@ class RecordRules:
         This test is quick, and it suffices for most chunks. The l_p or Schatten norm of
         a row is at most length^max(1/p - 1/2, 0) times its l2 norm.
         """
-        if not isinstance(rows, np.ndarray) or rows.shape[1] > MAX_QUICK_WIDTH:
+        # Up to 4000 terms, rounding errors of a sum of squares are within half of the
+        # tolerance of norms.
+        if not isinstance(rows, np.ndarray) or rows.shape[1] > 4000:
             return False
         facts = self.facts
         length = facts.domain.norm_length(rows.shape[1])

@@ -569,9 +569,6 @@ def as_rows(data: Data) -> Any:
 # A compiled call reads about this many numbers, so that it ends within a few hundredths
 # of a second. One point may need more.
 CALL_NUMBERS = 10**7
-# A chord of a matrix ball takes about this many passes over a matrix for each row or
-# column of its shorter side.
-MATRIX_PASSES = 100
 
 
 @kernel(counts_references=False)
@@ -626,7 +623,9 @@ def _size_of_records(data: Data) -> int:
 def _size_of_domain(body: Body) -> int:
     """Return the numbers that are read for a test of membership or a chord."""
     sides = min(body.num_rows, body.num_columns)
-    return int(body.matrix.size + len(body.center) * (1 + MATRIX_PASSES * sides))
+    # Singular values take about 100 passes over a matrix for each row or column of its
+    # shorter side.
+    return int(body.matrix.size + len(body.center) * (1 + 100 * sides))
 
 
 def energies(target: Gibbs, points: Array) -> Array:

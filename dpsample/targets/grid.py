@@ -27,8 +27,6 @@ from dpsample.targets.gibbs import Gibbs
 # The step is 2^-10 of the least standard deviation that a target can have. So rounding
 # adds less than 1e-7 of the variance.
 BITS = 10
-# Digits with which products of decimals and powers of two are exact.
-DIGITS = 400
 # `holds` accepts steps that are smaller by up to 2^4. The logarithm may be rounded to
 # the next integer, and linear programs of a polytope may have several solutions.
 SPARE_BITS = 4
@@ -138,7 +136,8 @@ class PublicGrid:
         if isinstance(point, np.ndarray):
             return nearest.py_func(point, self.step)
         per_step = Decimal(1.0 / self.step)
-        with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_EVEN)):
+        # With 400 digits the products below are exact.
+        with localcontext(Context(prec=400, rounding=ROUND_HALF_EVEN)):
             cells = [int((Decimal(x) * per_step).to_integral_value()) for x in point]
         return self.step * np.array([float(cell) for cell in cells])
 

@@ -29,16 +29,12 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Factor by which public bounds of the records in v are widened for rounding errors.
 WIDENED = 1.0 + 1e-9
-# Least public bound, because a bound must be positive.
-MIN_BOUND = 1e-30
-# A coefficient is fixed by the equalities if no direction of the hull changes it by
-# more than this.
-FIXED = 1e-12
 
 
 def find_free_coefficients(basis: Array) -> Bools:
     """Return which coefficients change along the directions of a hull."""
-    return np.asarray(np.abs(basis).max(axis=1) > FIXED)
+    # Smaller entries are rounding errors.
+    return np.asarray(np.abs(basis).max(axis=1) > 1e-12)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,15 +108,16 @@ def reduce(target: Gibbs) -> ReducedTarget:
     # The margins are the same, and the loss was compared with its declaration on them.
     if isinstance(loss, Custom):
         loss = replace(loss, is_compared=True)
+    # A bound must be positive, even if c = 0.
     inner = Problem(
         rows,
         data.response,
         loss=loss,
         domain=problem.domain.in_hull_coordinates(dim),
-        row_bound=max(size * WIDENED, MIN_BOUND),
+        row_bound=max(size * WIDENED, 1e-30),
         response_bound=problem.response_bound,
         offset=offset,
-        offset_bound=max(reach * WIDENED, MIN_BOUND),
+        offset_bound=max(reach * WIDENED, 1e-30),
     )
     weight = target.mu * params.scale
     regularizer = SquaredNorm(center=center)
