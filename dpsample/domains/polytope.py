@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -327,6 +327,24 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
         pull = min(2.0 * pull, 1.0)
 
 
+class SolvedEqualities(NamedTuple):
+    """Solutions theta = c + N v of equalities."""
+
+    rows: Array  # (l, dim): an orthonormal basis of the equalities' rows
+    point: Array  # (dim,): c, the shortest solution
+    basis: Array  # (dim, dim - l): N, with orthonormal columns
+
+
+class FreeRows(NamedTuple):
+    """Inequalities <a, v> <= b in free coordinates, m of the rows of ``A``."""
+
+    rows: Array  # (m, dim - l)
+    bounds: Array  # (m,)
+    noise: Array  # (m,): rounding errors of the bounds
+    numbers: Ints  # (m,): positions in ``A``
+    factors: Array  # (m,): powers of two by which rows and bounds are multiplied
+
+
 def _check_rows(name: str, rows: Array) -> None:
     """Raise for rows of zeros, and for rows whose squares overflow or underflow."""
     sizes = np.abs(rows).max(axis=1)
@@ -364,26 +382,24 @@ def _list_rows(rows: Ints) -> str:
     return f"Rows {', '.join(first_rows)} and {last}"
 
 
-def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
-    """Return an orthonormal basis of equalities, their shortest point, and N.
-
-    The equalities are ``unit theta = level``, and the columns of N are an orthonormal
-    basis of their null space.
-    """
+def _solve_equalities(unit: Array, level: Array) -> SolvedEqualities:
+    """Solve the equalities ``unit theta = level`` with independent unit rows."""
     count = len(unit)
     if count < MANY:
         across: Array = np.linalg.svd(unit)[2]
         point: Array = np.asarray(np.linalg.lstsq(unit, level, rcond=None)[0])
-        return across[:count].copy(), point, np.ascontiguousarray(across[count:].T)
+        basis: Array = np.ascontiguousarray(across[count:].T)
+        return SolvedEqualities(across[:count].copy(), point, basis)
     from scipy.linalg import qr, solve_triangular
 
     # The rows are independent, so a QR decomposition gives the same spaces, in a tenth
     # of the time of a singular value decomposition.
     factors: Any = qr(unit.T)
     whole, triangle = factors
-    along, basis = whole[:, :count], whole[:, count:]
+    along = whole[:, :count]
     point = np.asarray(along @ solve_triangular(triangle[:count], level, trans="T"))
-    return along.T.copy(), point, np.ascontiguousarray(basis)
+    basis = np.ascontiguousarray(whole[:, count:])
+    return SolvedEqualities(along.T.copy(), point, basis)
 
 
 def _multiply(rows: Array, basis: Array) -> Array:
@@ -432,9 +448,11 @@ def _find_independent(rows: Array, values: Array, error: float) -> Ints:
     sizes = np.linalg.norm(rows, axis=1)
     unit, level = rows / sizes[:, None], values / sizes
     across, triangle, order = qr(unit.T, mode="economic", pivoting=True)
+    # Pivoting takes the most independent rows first. Their number is the rank.
     sides = np.abs(np.diag(triangle))
     rank = int((sides > DEPENDENT * sides[0]).sum())
     first, independent = order[:rank], np.sort(order[:rank])
+    # The point that satisfies these rows must satisfy the others, too.
     heights = solve_triangular(triangle[:rank, :rank], level[first], trans="T")
     point = across[:, :rank] @ heights
     missed = float(np.abs(unit @ point - level).max())
@@ -537,6 +555,7 @@ class Polytope(Domain):
         sizes = np.linalg.norm(rows, axis=1)
         unit, level = rows / sizes[:, None], values / sizes
         singular_values = np.linalg.svd(unit, compute_uv=False)
+        # Dependent rows contradict one another, or some of them are superfluous.
         if singular_values[-1] <= DEPENDENT * singular_values[0]:
             best = np.linalg.lstsq(unit, level, rcond=DEPENDENT)[0]
             missed = np.abs(unit @ best - level).max()
@@ -604,6 +623,8 @@ class Polytope(Domain):
             equal, level = _without_zeros(equal, level)
         for name, matrix in (("A", rows), ("A_eq", equal)):
             _check_rows(name, matrix)
+        # Each round finds inequalities that hold with equality only, moves them to the
+        # equalities, and searches again. ``rest`` are the rows that are left.
         error = 0.0
         while True:
             independent = _find_independent(equal, level, error)
@@ -633,11 +654,11 @@ class Polytope(Domain):
         return {k: v for k, v in super().to_dict().items() if v is not None}
 
     @cached_property
-    def _solved(self) -> tuple[Array, Array, Array]:
-        """Orthonormal basis of the equalities' rows, their shortest point c, and N."""
+    def _solved(self) -> SolvedEqualities:
+        """Solutions of the equalities."""
         sizes = np.linalg.norm(self.A_eq, axis=1)
         unit = self.A_eq / sizes[:, None]
-        return _null_space(unit, self.b_eq / sizes)
+        return _solve_equalities(unit, self.b_eq / sizes)
 
     @property
     def free(self) -> Polytope:
@@ -647,9 +668,10 @@ class Polytope(Domain):
 
     @cached_property
     def _free(self) -> Polytope:
-        rows, limits, *_ = self._free_rows
+        # Without its checks, which would search for the center again.
         free = object.__new__(Polytope)
-        vars(free).update(A=frozen(rows), b=frozen(limits), A_eq=None, b_eq=None)
+        rows, limits = frozen(self._free_rows.rows), frozen(self._free_rows.bounds)
+        vars(free).update(A=rows, b=limits, A_eq=None, b_eq=None)
         vars(free)["_chebyshev"] = self._checked_center
         return free
 
@@ -675,17 +697,20 @@ class Polytope(Domain):
 
         Rows of a network are sparse in theta and dense in v.
         """
-        rows, _, _, numbers, units = self._free_rows
-        count = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
-        if rows.shape[1] < bounds.MANY or count > 0.1 * rows.size:
+        free = self._free_rows
+        num_entries = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
+        # A dense program of ten times as many entries takes longer, although it has
+        # fewer coordinates and no equalities.
+        if free.rows.shape[1] < bounds.MANY or num_entries > 0.1 * free.rows.size:
             return None
         from scipy.sparse import csr_array
 
-        factors = (units / np.linalg.norm(rows, axis=1))[:, None]
+        # Rows that have length 1 in free coordinates, as the others in a chart.
+        factors = (free.factors / np.linalg.norm(free.rows, axis=1))[:, None]
         sizes = np.linalg.norm(self.A_eq, axis=1)[:, None]
         return bounds.Chart(
-            csr_array(self.A[numbers] * factors),
-            np.ascontiguousarray(self._solved[2].T),
+            csr_array(self.A[free.numbers] * factors),
+            np.ascontiguousarray(self._solved.basis.T),
             csr_array(self.A_eq / sizes),
         )
 
@@ -697,21 +722,18 @@ class Polytope(Domain):
         return center
 
     @cached_property
-    def _free_rows(self) -> tuple[Array, Array, Array, Ints, Array]:
-        """Rows and bounds in v, rounding errors of the bounds, numbers, and factors.
-
-        Rows that are constant on the equalities are left out. The numbers are the
-        positions of the others in ``A``, and the factors are powers of two by which
-        they are multiplied.
-        """
+    def _free_rows(self) -> FreeRows:
+        """Inequalities in v, without those that are constant on the equalities."""
         _, point, basis = self._solved
         rows, limits = _multiply(self.A, basis), self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)
         is_idle = np.linalg.norm(rows, axis=1) <= DEPENDENT * sizes
         used = np.flatnonzero(~is_idle)
+        # A constant row holds everywhere or nowhere. The tolerance is the same as for
+        # equalities, in units of the size of the set.
         reach = min(1.0, float(np.abs(limits[used] / sizes[used]).max(initial=0.0)))
-        scale = TOLERANCE * (reach + np.abs(point).max()) * sizes
-        for i in np.flatnonzero(is_idle & (limits < -scale)):
+        tolerance = TOLERANCE * (reach + np.abs(point).max()) * sizes
+        for i in np.flatnonzero(is_idle & (limits < -tolerance)):
             got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
             check.fail("A theta <= b", "feasible on the equalities", got)
         if is_idle.all():
@@ -720,10 +742,15 @@ class Polytope(Domain):
         terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
         # A product with 0 is exact, so a bound of one coordinate keeps its digits.
         noise = EPSILON * (np.count_nonzero(self.A, axis=1) + 1) * terms
-        # Rows of size about 1, from factors that are exact.
-        unit = np.ldexp(1.0, -np.frexp(np.abs(rows[used]).max(axis=1))[1])
-        rows = rows[used] * unit[:, None]
-        return rows, limits[used] * unit, noise[used] * unit, used, unit
+        # Multiplication by powers of two is exact, and gives rows of size about 1.
+        factors = np.ldexp(1.0, -np.frexp(np.abs(rows[used]).max(axis=1))[1])
+        return FreeRows(
+            rows=rows[used] * factors[:, None],
+            bounds=limits[used] * factors,
+            noise=noise[used] * factors,
+            numbers=used,
+            factors=factors,
+        )
 
     @cached_property
     def _chebyshev(self) -> Array:
