@@ -73,6 +73,7 @@ def squared_norm_value(params: RegularizerParams, theta: Array, out: Array) -> N
 @kernel(counts_references=False)
 def squared_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale N (|z_i|/N)^(q-1) sign(z_i)``, z = theta - center, N = ||z||_q."""
+    # Shares |z_i| / N are at most 1, so that their powers do not overflow.
     length = distance(theta, params.center, params.exponent)
     for i in range(len(theta)):
         offset = theta[i] - params.center[i]
@@ -90,6 +91,7 @@ def entropy_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``sum theta log theta``; infinity at a negative coordinate."""
     total = 0.0
     for value in theta:
+        # 0 log 0 = 0.
         if value < 0.0:
             total = np.inf
         elif value != 0.0:
@@ -109,6 +111,7 @@ def entropy_gradient(params: RegularizerParams, theta: Array, out: Array) -> Non
 @kernel
 def schatten_squared_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale/2`` times the squared norm of the singular values."""
+    # The Frobenius norm needs no singular values.
     if params.exponent == 2.0:
         squared_norm_value(params, theta, out)
     elif np.isfinite(theta).all():
@@ -129,6 +132,8 @@ def schatten_squared_gradient(
         offset = theta - params.center
         left, values, right = thin_svd(offset, params.num_rows, params.num_columns)
         length = distance(values, np.zeros(len(values)), params.exponent)
+        # The gradient of a function of the singular values has the same singular
+        # vectors, and the gradient of that function as singular values.
         if length > 0.0:
             power = params.exponent - 1.0
             for k in range(len(values)):
@@ -284,11 +289,14 @@ def optimal_exponent(dim: int) -> float:
 
 def scale_and_exponent(p: float, dim: int, variant: str) -> tuple[float, float]:
     """Return scale and q with which scale/2 ||.||_q^2 is 1-strongly convex in l_p."""
+    # ||v||_p <= ||v||_2, so half of the squared l2 norm is 1-strongly convex in l_p.
     if p >= 2.0:
         return 1.0, 2.0
     if p > 1.0:
         return 1.0 / (p - 1.0), p
     if variant == "optimized":
+        # ||v||_1^2 <= dim^(2 - 2/q) ||v||_q^2, and half of the squared l_q norm is
+        # (q - 1)-strongly convex in l_q.
         q = optimal_exponent(dim)
         return dim ** (2.0 - 2.0 / q) / (q - 1.0), q
     if dim < 3:

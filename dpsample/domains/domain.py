@@ -52,6 +52,7 @@ def box_support(rows: Rows, lower: Array, upper: Array) -> Values:
 
 
 def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
+    # Only stored entries contribute, in the order of the sparse matrix.
     best = rows.copy()
     low, high = lower[rows.indices], upper[rows.indices]
     with np.errstate(invalid="ignore"):
@@ -123,6 +124,7 @@ def simulate_width(
         g = rng.standard_normal((min(BLOCK, num_draws - begin), dim))
         g /= np.linalg.norm(g, axis=1, keepdims=True)
         values.append(np.asarray(support(g)))
+    # One infinite height shows that the domain is unbounded.
     heights = np.concatenate(values)
     if not np.isfinite(heights).all():
         return Width(math.inf, 0.0)
@@ -370,6 +372,7 @@ class Domain(Spec):
     def contains(self, theta: ArrayLike) -> bool:
         """Return whether ``theta`` is inside, with a tolerance for equalities only."""
         point = self._to_vector("theta", theta)
+        # An entry that is still NaN after the call reports a failure.
         out = np.full(1, np.nan)
         self.contains_piece(self.body(len(point)), point, out)
         return bool(out[0] == 1.0)
@@ -462,6 +465,7 @@ class Domain(Spec):
 
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the gauge of every row, from chords that start at the origin."""
+        # If the chord ends at t, the point t row is on the boundary, with gauge 1.
         zero = np.zeros(rows.shape[1])
         ends = np.array([self.chord(zero, row)[1] for row in rows])
         with np.errstate(divide="ignore"):

@@ -40,6 +40,9 @@ from dpsample.numerics.vectors import copy_into
 def new_workspace(body: Body) -> Array:
     """Return memory for `norm_and_slope`."""
     dim = len(body.center)
+    # A point, the normal of the norm there, and 3 dim + 1 numbers of `schatten_normal`.
+    # Those begin with the rotations of the last matrix, which make the next singular
+    # value decomposition faster, because Newton's steps are short.
     workspace = np.empty(5 * dim + 1)
     forget_turns(min(body.num_rows, body.num_columns), workspace[2 * dim :])
     return workspace
@@ -65,6 +68,7 @@ def norm_and_slope(
 @kernel
 def schatten_along(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return the Schatten norm of ``theta + t direction``."""
+    # The Frobenius norm needs no singular values.
     if body.p == 2.0:
         return float(distance(theta + t * direction, body.center, 2.0))
     point = theta + t * direction
@@ -88,10 +92,12 @@ def schatten_project(body: Body, theta: Array, out: Array) -> None:
     if schatten_along(body, theta, body.center, 0.0) <= body.radius:
         copy_into(theta, out)
         return
+    # The nearest matrix has the same singular vectors, and the nearest singular values.
     left, values, right = thin_svd(theta, body.num_rows, body.num_columns)
     shrunk = np.empty(len(values))
     shrink_to_norm(values, body.radius, body.p, shrunk)
     write_product(left, shrunk, right, out)
+    # Rounding errors of the decomposition may leave the product outside.
     pull = EPSILON
     while schatten_along(body, out, body.center, 0.0) > body.radius:
         out *= 1.0 - pull
@@ -118,6 +124,8 @@ def find_schatten_end(body: Body, theta: Array, direction: Array, sign: float) -
         outside -= step
         if step <= EPSILON * outside:
             break
+    # Steps of doubled length lead inside. The membership test decides, because it rounds
+    # differently from `norm_and_slope`.
     inside = outside
     pull = EPSILON
     while not schatten_along(body, theta, direction, sign * inside) <= body.radius:

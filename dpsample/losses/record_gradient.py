@@ -131,6 +131,7 @@ def _compile_checked(name: str, function: Piece, signature: Signature) -> Piece:
         pointer(compiled, signature, cached=False)
     except (NumbaError, TypeError) as error:
         remedy = "It has to compile for (array, float, array, array) and return None."
+        # Numba's message ends with the reason, except for lines about the place.
         lines = str(error).strip().splitlines()
         reason = next((x for x in lines[::-1] if not x.startswith("During")), lines[-1])
         check.fail(name, "a function that Numba compiles", reason, remedy)

@@ -96,6 +96,7 @@ class Quantile(_PiecewiseLinear):
         """Move the residual towards 0 by level or 1 - level steps."""
         residual = y - u
         high, low = c * self.level, c * (1.0 - self.level)
+        # The residual loses level or 1 - level steps, and stops at 0.
         shrunk = np.where(
             residual > high,
             residual - high,
@@ -223,6 +224,7 @@ class PowerFour(Loss):
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return 4 (margin_bound + response_bound)^3."""
         residual = margin_bound + response_bound
+        # In Python a power that overflows is an error.
         return 4.0 * residual**3 if residual < 1e100 else math.inf
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
@@ -237,6 +239,8 @@ class PowerFour(Loss):
         self, margins: Array, lower: Array, upper: Array, response: Array
     ) -> Array:
         """Return the least 4 (e^2 + e f + f^2), f the residual at the margin."""
+        # e^2 + e f + f^2 = (e + f/2)^2 + 3 f^2 / 4 is least at e = -f/2, or at the end
+        # nearest to it. This sum of squares has no cancellation.
         f = margins - response
         e = np.clip(-0.5 * f, lower - response, upper - response)
         return DOWN * (4.0 * (e + 0.5 * f) ** 2 + 3.0 * f**2)
@@ -245,6 +249,7 @@ class PowerFour(Loss):
         self, margins: Array, lower: Array, upper: Array, response: Array
     ) -> Array:
         """Return the least 2 (e + f)^2 + 4 f^2, f the residual at the margin."""
+        # The least value is at e = -f, or at the end nearest to it.
         f = margins - response
         e = np.clip(-f, lower - response, upper - response)
         return DOWN * (2.0 * (e + f) ** 2 + 4.0 * f**2)

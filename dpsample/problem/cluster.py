@@ -73,6 +73,7 @@ def _with_known_sizes(value: Any) -> Any:
         if kinds <= set("biuf") and (is_mixed or ("b" in kinds and len(kinds) > 1)):
             # Mixed columns or nullable types would become an array of objects.
             value = value.astype("float64")
+        # The number of rows of a DataFrame's partition is only known after it is read.
         return value.to_dask_array(lengths=True)
     return value.compute_chunk_sizes() if np.isnan(value.shape).any() else value
 
@@ -87,6 +88,7 @@ class ClusterStorage:
     ) -> None:
         self.num_records, self.dim = int(features.shape[0]), rules.facts.dim
         self.rules, self.chunk = rules, chunk_size(features.shape[0], self.dim)
+        # Records of a partition. Its boundaries are boundaries of chunks, too.
         self.size = min(GROUP * self.chunk, self.num_records)
         kinds = {"features": features, "response": response}
         kinds |= {} if offset is None else {"offset": offset}
@@ -140,6 +142,7 @@ class ClusterStorage:
         """See `RecordStorage.fold`. The tree consists of tasks."""
         tasks = self._tasks("fold", fold, function, *args)
         begin = time.perf_counter()
+        # The tree is built of tasks, so that workers combine the results of subtrees.
         lazy_fold = _library("dask").delayed(fold, pure=False)
         result: Result = fold_in_tree(tasks, lazy_fold).compute()
         self.pass_seconds = time.perf_counter() - begin

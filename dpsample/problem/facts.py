@@ -77,6 +77,7 @@ class PublicFacts:
             if self.loss.dim is not None:
                 check.one_of((self.loss.dim,), dim=self.dim)
         self.domain.check(self.dim)
+        # The range of margins follows from the facts that are checked above.
         if isinstance(self.loss, Custom):
             self.loss.check_declarations(self.margin_bound, self.response_bound)
 
@@ -109,6 +110,7 @@ class PublicFacts:
     @cached_property
     def slope_bound(self) -> float:
         """Bound of the loss's slope on the domain, perhaps infinite."""
+        # Without a declared bound, responses are at most 1 or are not read by the loss.
         bound = 1.0 if self.response_bound is None else self.response_bound
         slope = float(self.loss.slope_bound(self.margin_bound, bound))
         return slope if math.isfinite(slope) else math.inf
@@ -159,6 +161,7 @@ class PublicFacts:
         check.at_least(1.0, p=p)
         if p not in self._constants:
             size = self.domain.norm_length(self.dim)
+            # The dual of l_p is l_q with 1/p + 1/q = 1.
             ratio = norms.conversion(size, self.row_norm, norms.dual(p))
             self._constants[p] = float(ratio)
         return self._constants[p]
@@ -216,11 +219,11 @@ class PublicFacts:
     def from_dict(cls, facts: Json) -> PublicFacts:
         """Rebuild the facts that `to_dict` described."""
         check.instance(dict, facts=facts)
-        pieces = {
+        parts = {
             "loss": losses.from_dict(facts.get("loss", {})),
             "domain": domains.from_dict(facts.get("domain", {})),
         }
-        return check.built("facts", cls, facts | pieces)
+        return check.built("facts", cls, facts | parts)
 
 
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:

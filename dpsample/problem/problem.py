@@ -231,6 +231,7 @@ class Problem:
         if names is not None and tuple(names) != encoding.feature_names:
             got = check.shown(list(names))
             check.fail("feature_names", "those of the encoding, in its order", got)
+        # An encoding that scales rows to a smaller bound needs no second scaling.
         is_within = encoding.row_bound is not None and encoding.row_bound <= bound
         if encoding.row_bound == bound or (encoding.clip and is_within):
             return encoding
@@ -348,6 +349,7 @@ class Problem:
         if not isinstance(self.loss, RecordGradient):
             if rows.shape[1] != width:
                 check.fail("features", f"of {width} columns", f"{rows.shape[1]}")
+            # Names that are positions only, as "0", "1", say nothing about the order.
             own_names, other_names = self.feature_names[:width], tuple(names or ())
             if not any(map(columns_module.are_positions, (own_names, other_names))):
                 columns_module.order("features", other_names, own_names)
@@ -383,6 +385,7 @@ def store_records(
     """Store records that `as_records` has looked at, with their bounds enforced."""
     if not cluster.is_dask(features):
         return storage.store_here(features, response, offset, rules)
+    # A collection of one chunk is fetched, as other small records.
     if not is_large(features):
         y, shift = (
             c.compute() if cluster.is_dask(c) else c for c in (response, offset)

@@ -232,6 +232,7 @@ class ParquetTable:
                     axis=1,
                 )
 
+        # ``leftover`` are rows from ``position`` on that are decoded, but not returned.
         def read(start: int, stop: int) -> NDArray[Any]:
             nonlocal batches, rest, position
             if start != position:
@@ -294,6 +295,7 @@ def open_parquet(
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
     count = metadata.num_rows
     named = {name for name in (response, offset) if isinstance(name, str)}
+    # A column of the index is used if the caller names it as response or offset.
     index = _index_columns(schema) - named
     usable = [name for name in schema.names if name not in index]
     names, others = columns_module.without(usable, response, offset)
@@ -309,6 +311,7 @@ def open_parquet(
 
     def table(columns: list[str]) -> Any:
         columns_table = ParquetTable(file, tuple(columns), count)
+        # All columns are tables or none, so that all are read in the same chunks.
         rows = np.broadcast_to(0.0, (count, len(names)))
         if is_large(rows):
             return columns_table

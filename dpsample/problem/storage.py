@@ -486,6 +486,7 @@ def store_here(
     columns = [_as_table("response", response, count)]
     if offset is not None:
         columns.append(_as_table("offset", offset, count))
+    # Many rows of float32 stay as they are, and are converted chunk by chunk.
     is_single = isinstance(features, np.ndarray) and features.dtype == np.float32
     if isinstance(features, ArrayTable | FileTable | ParquetTable) or (
         is_single and count > chunk_size(count, rules.facts.dim)

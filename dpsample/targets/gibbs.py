@@ -424,6 +424,7 @@ class Gibbs:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
         domain, storage = self.problem.domain, self.problem.storage
+        # Whether records are few enough for tiles is known before they are read.
         is_sparse = isinstance(storage, MemoryStorage) and not storage.data.dense.size
         num_features = 0 if is_sparse else storage.num_records * storage.dim
         energy, gradient = OF_TILES if records.has_tiles(num_features) else OF_ROWS
@@ -547,6 +548,7 @@ def margin_intervals(domain: Domain, data: Data) -> tuple[Array, Array]:
     """Return the least and largest margin of each record, rounded outwards."""
     if not domain.is_bounded:
         return np.full(data.num_records, -np.inf), np.full(data.num_records, np.inf)
+    # The largest margin is the support function of the domain at the row.
     rows = as_rows(data)
     upper = domain.support(rows)
     lower = -domain.support(-rows)
