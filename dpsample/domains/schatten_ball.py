@@ -124,7 +124,7 @@ def find_schatten_end(body: Body, theta: Array, direction: Array, sign: float) -
         outside -= step
         if step <= EPSILON * outside:
             break
-    # Steps of doubled length lead inside. The membership test decides, because it rounds
+    # Steps of doubled length lead inside. The membership test decides, as it rounds
     # differently from `norm_and_slope`.
     inside = outside
     pull = EPSILON
