@@ -423,13 +423,13 @@ def _raise_no_interior(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
         remedy = f"{listed} of A force an equality: {solved}"
     elif obstacle.is_rounding:
         got = (
-            "inequalities that doubles cannot tell from equalities: the rounding error "
-            f"of a distance there is {obstacle.resolution:.2g}"
+            "inequalities that double precision cannot distinguish from equalities, "
+            f"with a rounding error of {obstacle.resolution:.2g} in a distance"
         )
         remedy = f"{listed} of A force an equality, up to rounding errors: {solved}"
     else:
         got = (
-            "inequalities of which the best point that linear programs found misses "
+            "inequalities of which the best point that linear programs found violates "
             f"some by {obstacle.missed:.2g}"
         )
         remedy = f"{listed} of A are suspect. Correct or scale the inequalities."

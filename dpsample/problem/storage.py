@@ -56,8 +56,8 @@ IN_MEMORY = (
 OR_FILE = f"Pass a numpy.memmap or a Parquet file. {IN_MEMORY}"
 ENCODE = "Encode categories and drop or fill missing values first."
 CHANGED = (
-    "The file {} has changed since the Problem was built, whose bounds hold of what it "
-    "held then. Build the Problem anew."
+    "The file {} has changed since the Problem was built, and its new content was not "
+    "checked against the bounds. Build the Problem again."
 )
 Result = TypeVar("Result")
 Fold = Callable[[Any, Any], Any]

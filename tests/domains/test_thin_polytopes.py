@@ -126,7 +126,7 @@ REFUSED = {
         [[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]],
         [-1e-10, 0.0, 0.0],
     ),
-    "rounding error of a distance there is 2.2e-08. Rows 0 and 1": (
+    "rounding error of 2.2e-08 in a distance. Rows 0 and 1": (
         [[1.0], [-1.0]],
         [1e8 + 1.5e-8, -1e8],
     ),
