@@ -152,6 +152,8 @@ class Loss:
     largest_third_derivative: ClassVar[float] = np.inf
     is_cached: ClassVar[bool] = True  # False if the functions are the user's
     is_ours: ClassVar[bool] = True  # whether the scalar function is of this package
+    # False for a loss that is given by gradients of whole records.
+    has_margin: ClassVar[bool] = True
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
     has_unimodal_curvature: ClassVar[bool] = False  # phi'' rises in u, and then falls

@@ -67,6 +67,7 @@ class RecordGradient(Loss):
     smoothness: float = np.inf
     functions: Any = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "record_gradient"
+    has_margin: ClassVar[bool] = False
     is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
 
     @property

@@ -31,7 +31,6 @@ from dpsample.losses import (
     Custom,
     Logistic,
     Loss,
-    RecordGradient,
 )
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
@@ -73,7 +72,7 @@ def loss_of_zero(facts: PublicFacts) -> float:
 def _is_unknown(loss: Loss) -> bool:
     """Return whether a loss has no values here, because only bounds are declared."""
     is_declared = isinstance(loss, Custom) and loss.functions is None
-    return is_declared or isinstance(loss, RecordGradient)
+    return is_declared or not loss.has_margin
 
 
 def gradient_noise_cost(

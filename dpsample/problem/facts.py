@@ -172,7 +172,7 @@ class PublicFacts:
         return {}
 
     def _fail_unbounded(self) -> NoReturn:
-        if isinstance(self.loss, RecordGradient):
+        if not self.loss.has_margin:
             condition = "a function of the margin <a, theta>"
             check.fail("loss", condition, self.loss, ONLY_MINIMIZE)
         if isinstance(self.loss, Custom) and self.loss.declared_slope == np.inf:

@@ -346,7 +346,7 @@ class Problem:
         """
         rows, names, response, offset = as_records(features, response, offset)
         width = self.dim - self.facts.intercept
-        if not isinstance(self.loss, RecordGradient):
+        if self.loss.has_margin:
             if rows.shape[1] != width:
                 check.fail("features", f"of {width} columns", f"{rows.shape[1]}")
             # Names that are positions only, as "0", "1", say nothing about the order.
@@ -392,7 +392,7 @@ def store_records(
         )
         rows = check.reals("features", features.compute(), storage.ENCODE)
         return storage.store_here(rows, y, shift, rules)
-    if isinstance(rules.facts.loss, RecordGradient):
+    if not rules.facts.loss.has_margin:
         check.fail("features", "in memory for a record gradient", "a cluster")
     stored = cluster.ClusterStorage(features, response, offset, rules)
     rules.enforce(stored.check())

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
-from dpsample.losses import Custom, RecordGradient
+from dpsample.losses import Custom
 from dpsample.numerics import norms
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import Data, make_data, part_of, writable
@@ -493,7 +493,7 @@ def store_here(
     ):
         if is_single:
             features = ArrayTable(np.array(features, order="C"))
-        elif isinstance(rules.facts.loss, RecordGradient):
+        elif not rules.facts.loss.has_margin:
             check.fail("features", "in memory for a record gradient", "a file")
         stored = TableStorage(features, columns[0], (*columns, None)[1], rules)
         rules.enforce(stored.check())

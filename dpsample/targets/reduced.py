@@ -19,7 +19,6 @@ import numpy as np
 
 from dpsample.core.arrays import Array, Bools
 from dpsample.losses.custom import Custom
-from dpsample.losses.record_gradient import RecordGradient
 from dpsample.numerics.norms import conversion
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
@@ -80,7 +79,7 @@ def reduction_obstacle(target: Gibbs) -> str:
 
 def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
     """Return why public facts exclude a reduced target, or "" if they do not."""
-    if isinstance(facts.loss, RecordGradient):
+    if not facts.loss.has_margin:
         return "Equalities need losses of a margin."
     exponent = regularizer.params(facts.dim, facts.center).exponent
     if not isinstance(regularizer, SquaredNorm) or exponent != 2.0:
