@@ -5,10 +5,10 @@ F is the empirical risk of the records and r the regularizer. The energy is
 V = k (F + mu r), and its (sub)gradient is also called its slope. The chord of a point
 and a direction is the interval of t for which theta + t direction is in the domain.
 
-Kernels take two arguments for every target. The first, a `Target`, holds its numbers.
-The second, `TargetFunctions`, holds the C functions of its loss, regularizer and
-domain, so that one compiled kernel serves all targets. A C function writes into an
-array that its caller has filled with NaN, so NaN reports that it failed.
+Kernels take two arguments for every target, ``target`` with its numbers (`Target`) and
+``pieces`` with the C functions of its loss, regularizer and domain (`TargetFunctions`).
+So one compiled kernel serves all targets. A C function writes into an array that its
+caller has filled with NaN, so NaN reports that it failed.
 
 The functions at the end compute energies, slopes and chords at many points in few
 compiled calls, between which Ctrl-C takes effect.
