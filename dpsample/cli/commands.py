@@ -29,6 +29,7 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+# Types of the options. Each has a short line of help.
 File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.")]
 Target = Annotated[str | None, Option(help="Response column.")]
 Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
@@ -135,7 +136,7 @@ def release(
     seed: Seed = None,
 ) -> None:
     """Release one private parameter vector of the records in FILE."""
-    options = locals()
+    options = locals()  # before any other name is bound
     from dpsample.cli.release import ReleaseOptions, run
 
     run(ReleaseOptions(**options))
@@ -221,7 +222,7 @@ def sample(
     seed: ChainSeed = 0,
 ) -> int:
     """Draw many times from the density of a release, for study: NOT PRIVATE."""
-    options = locals()
+    options = locals()  # before any other name is bound
     from dpsample.cli.sample import SampleOptions, run
 
     return run(SampleOptions(**options))
@@ -267,6 +268,7 @@ def warm(everything: Everything = False) -> None:
     from dpsample.core.cache import CACHE_DIRECTORY
 
     console = screen.console()
+    # Compilation uses one thread, so each processor compiles in a process of its own.
     count = warm(
         lambda name, left: console.print(f"compiling {name}, {left} parts left"),
         processes=os.cpu_count() or 1,

@@ -117,6 +117,7 @@ def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationR
 
 def describe_state(certificate: AnyCertificate, report: VerificationReport) -> str:
     """Say whether the answer may be published, as far as this report shows it."""
+    # The ball checker does not look at everything, so it alone gives no verdict.
     if certificate.releasable and report.unchecked:
         return "No verdict on publication: verify without --checker ball for the rest."
     if certificate.releasable and report.warnings:

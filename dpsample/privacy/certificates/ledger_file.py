@@ -136,6 +136,7 @@ class LedgerFile:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock during the block. It also ends with the process."""
+        # A separate file, because the ledger itself is replaced at every write.
         flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
         lock = os.open(self.path + ".lock", flags, files.OWNER_ONLY)
         with os.fdopen(lock, "ab") as file:
