@@ -257,7 +257,7 @@ def sample(
         draws = run.draws if reduced is None else reduced.lift(run.draws)
         size: dict[str, float | bool] = {}
         if trial is not None:
-            size["target_ess"] = trial.wanted
+            size["target_ess"] = trial.target_size
         try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
             interrupts.is_raised = True
             is_interrupted = bool(interrupts)
@@ -267,14 +267,14 @@ def sample(
                 packing.fill_energies(inner, run.draws, run.stats)
             if check and not is_interrupted:
                 names = target.problem.feature_names
-                verdict = Convergence.of(draws, names, groups)
+                verdict = Convergence.judge(draws, names, groups)
                 facts.warn_of_tails(repr(chosen))
                 if not facts.is_independent:
                     forgets = not verdict.is_nested
                     verdict.warn(facts.remedy(forgets_starts=forgets))
             if trial is not None and not is_interrupted:
-                is_told = run.is_out_of_time
-                size |= trial.report(moving(run.draws), facts, is_told=is_told)
+                has_warned = run.is_out_of_time
+                size |= trial.report(moving(run.draws), facts, has_warned=has_warned)
         except KeyboardInterrupt:
             is_interrupted = True
         interrupts.is_raised = False

@@ -610,3 +610,30 @@ def _details(certificate: Sealed) -> Html:
     ]
     caption = tag("caption", "For experts")
     return tag("table", caption, tag("tbody", *rows), class_="details")
+
+
+class Published(Sealed):
+    """Base of certificates that have a page."""
+
+    def to_html(self) -> str:
+        """Return a page for readers who are not experts, to be published.
+
+        Returns
+        -------
+        str
+            One HTML document without scripts that loads nothing from elsewhere: what is
+            promised, what an attacker can learn, the privacy curve, assumptions in
+            plain words, and the certificate itself, as a link, with how to verify it.
+            Of what is read from JSON it says "Not verified", unless `dpsample.verify`
+            has passed before, as in the page of an answer and on the command line.
+
+        Raises
+        ------
+        ValueError
+            If the certificate was changed since it was written: its digest is another.
+        """
+        return document(self)
+
+    def _repr_html_(self) -> str:
+        """Return the short form for notebooks."""
+        return summary(self)
