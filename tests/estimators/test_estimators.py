@@ -625,7 +625,7 @@ def test_the_winner_of_a_search_says_what_its_certificate_does_not_count(
             "one fit is included in (epsilon, delta). Other fits to the same records"
             in told
         )
-        assert "a choice by scores on the records are not" in told
+        assert "a choice by scores on the records, are not" in told
     assert dps.verify(best.certificate_).checks
     if method != "intervals":
         best.answer_.verify()

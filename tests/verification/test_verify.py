@@ -15,6 +15,7 @@ import pytest
 import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.api import minimize
+from dpsample.optimizers import certification
 from dpsample.optimizers.certification import certify
 from dpsample.privacy import Certificate, EventCertificate, GaussianEvent
 from dpsample.privacy.certificates.registry import registry
@@ -400,7 +401,7 @@ def test_losses_of_no_margin_are_refused_where_proofs_need_one(monkeypatch):
     facts = dataclasses.replace(
         problem().facts, loss=dps.losses.RecordGradient(label="own", smoothness=0.25)
     )
-    monkeypatch.setattr(minimize, "check_any_loss", lambda *_, **__: None)
+    monkeypatch.setattr(certification, "check_any_loss", lambda *_, **__: None)
     texts = []
     for method in (
         opt.ClippedGD(num_steps=20, clip=0.5),
