@@ -102,7 +102,8 @@ Everything = Annotated[bool, Option("--everything", help="Every sampler and piec
 @app.callback()
 def options(version: Version = False) -> None:
     """Differentially private parameters with a certificate."""
-    del version  # the callback of the option has shown it and ended the command
+    # The callback of the option has shown it and ended the command.
+    del version
 
 
 @app.command()
@@ -136,7 +137,8 @@ def release(
     seed: Seed = None,
 ) -> None:
     """Release one private parameter vector of the records in FILE."""
-    options = locals()  # before any other name is bound
+    # The arguments, before any other name is bound.
+    options = locals()
     from dpsample.cli.release import ReleaseOptions, run
 
     run(ReleaseOptions(**options))
@@ -222,7 +224,8 @@ def sample(
     seed: ChainSeed = 0,
 ) -> int:
     """Draw many times from the density of a release, for study: NOT PRIVATE."""
-    options = locals()  # before any other name is bound
+    # The arguments, before any other name is bound.
+    options = locals()
     from dpsample.cli.sample import SampleOptions, run
 
     return run(SampleOptions(**options))

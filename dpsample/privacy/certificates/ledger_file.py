@@ -130,7 +130,8 @@ class LedgerFile:
         files.write(self.path, ledger.to_json().encode(), is_private=is_new)
         with suppress(OSError):  # Windows cannot open folders
             folder = os.open(Path(self.path).parent, os.O_RDONLY)
-            os.fsync(folder)  # so that the new name survives a power failure
+            # The folder is synchronized so that the new name survives a power failure.
+            os.fsync(folder)
             os.close(folder)
 
     @contextmanager

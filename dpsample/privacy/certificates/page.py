@@ -267,7 +267,8 @@ def chart(
         parts += [svg_line(ends, stroke=color, stroke_width=2.5, **dashes)]
         a, b = ends[len(ends) // 2]
         a += position.right
-        b = max(b + position.down, plane.top + 12.0)  # the name stays inside the chart
+        # The name stays inside the chart.
+        b = max(b + position.down, plane.top + 12.0)
         parts += [svg_label(label, a, b, position.anchor, fill=color)]
     for label, p, q in points:
         a, b = plane.to_pixels(p, q)
@@ -407,7 +408,8 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
     # The range includes 0, at which all bars begin.
     low = min(0.0, *(value for _, value in pairs))
     high = max(0.0, *(value for _, value in pairs))
-    unit = 100.0 / (high - low or 1.0)  # lengths of bars are percentages of the range
+    # Lengths of bars are percentages of the range.
+    unit = 100.0 / (high - low or 1.0)
     rows = []
     for name, value in pairs:
         start, size = (min(value, 0.0) - low) * unit, abs(value) * unit
