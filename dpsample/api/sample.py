@@ -177,7 +177,7 @@ def sample(
         checks.positive(max_seconds=max_seconds, remedy=LIMIT_REMEDY)
     limit = TimeLimit(max_seconds)
     given = _given_starts(target, init, num_chains)
-    reduced = _reduced(target)
+    reduced = _reduce_if_flat(target)
     inner = target if reduced is None else reduced.target
     if reduced is not None:
         given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
@@ -343,7 +343,7 @@ def _load_libraries() -> None:
     import xarray  # noqa: F401
 
 
-def _reduced(target: Gibbs) -> ReducedTarget | None:
+def _reduce_if_flat(target: Gibbs) -> ReducedTarget | None:
     """Target in free coordinates, if the domain is a polytope with equalities."""
     if not has_equalities(target):
         return None
