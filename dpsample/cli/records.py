@@ -211,7 +211,7 @@ def _format(content: bytes, kind: str) -> TextFormat:
 
 def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
     """Count entries that are numbers by these marks."""
-    found = (entries.number(e, file) for c in columns.values() for e in c.entries)
+    found = (entries.parse_number(e, file) for c in columns.values() for e in c.entries)
     return sum(value is not None for value in found)
 
 
@@ -229,7 +229,10 @@ def _stored_type(declared: Any) -> str:
 
 def _type(column: Array | Sequence[Any], file: TextFormat) -> str:
     """Type of more than half of the entries that are there."""
-    for kind, convert in (("numeric", entries.number), ("date", entries.day)):
+    for kind, convert in (
+        ("numeric", entries.parse_number),
+        ("date", entries.parse_day),
+    ):
         found = [convert(entry, file) for entry in column]
         there = [v is not None for v in found if v is None or not math.isnan(v)]
         if 2 * sum(there) > len(there):

@@ -61,7 +61,7 @@ def verified(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     """Text about the content of a file; None after saying what does not hold."""
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))
-    written = entries.content(file)  # once: a pipe has it no second time
+    written = entries.read_content(file)  # once: a pipe has it no second time
     kind = format_of(written, file)
     try:
         return report(read(written, kind, str(file)))

@@ -152,7 +152,7 @@ def _verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
         got = f"no {name}, plain or compressed, in {folder}"
         remedy = f"Download it; origin: {entry.origin}."
         check.fail("folder", f"one that has the file {name}", got, remedy)
-    content = formats.content(files[0])
+    content = formats.read_content(files[0])
     digest = hashlib.sha256(content).hexdigest()
     if digest != wanted:
         condition = f"the published file with sha256 {wanted} (uncompressed)"

@@ -34,12 +34,14 @@ def _draw(
     num_records: int, dim: int, seed: int, *, row_norm: float, signal: float
 ) -> tuple[np.random.Generator, Array, Array]:
     """Stream, rows and true coefficients of Euclidean norm ``signal``."""
-    check.sides(num_records=num_records, dim=dim)
-    check.integer(0, most=check.SEED, seed=seed, remedy="Synthetic data need a seed.")
+    check.array_sides(num_records=num_records, dim=dim)
+    check.integer(
+        0, maximum=check.MAX_SEED, seed=seed, remedy="Synthetic data need a seed."
+    )
     check.at_least(1.0, row_norm=row_norm)
     if row_norm != math.inf:
         check.half_open(1.0, LARGEST_EXPONENT, row_norm=row_norm)
-    check.half_open(0.0, 1.0 / check.SMALL, signal=signal)
+    check.half_open(0.0, 1.0 / check.MIN_SCALE, signal=signal)
     rng = streams(seed, 1)[0]
     rows = unit_rows(rng, (num_records, dim), float(row_norm))
     theta = signal * unit_rows(rng, (1, dim), 2.0)[0]
@@ -68,7 +70,7 @@ def dataset_of(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def logistic(
     num_records: int, dim: int, *, seed: int, signal: float = 5.0, row_norm: float = 2.0
 ) -> Dataset:
@@ -117,7 +119,7 @@ def logistic(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def halfspace(
     num_records: int, dim: int, *, seed: int, flip: float = 0.1, row_norm: float = 2.0
 ) -> Dataset:
@@ -160,7 +162,7 @@ def halfspace(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def regression(
     num_records: int,
     dim: int,
@@ -223,7 +225,7 @@ def regression(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def heavy_tailed_regression(
     num_records: int = 10_000,
     dim: int = 50,
@@ -288,7 +290,7 @@ def heavy_tailed_regression(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def heavy_tailed_logistic(
     num_records: int = 10_000, dim: int = 50, *, seed: int, scale: str = "sqrt_n"
 ) -> Dataset:
@@ -339,8 +341,10 @@ def _design(
 ) -> tuple[np.random.Generator, Array, Array]:
     """Stream, features and coefficients."""
     check.integer(NUM_SIGNALS, dim=dim)
-    check.sides(num_records=num_records, dim=dim)
-    check.integer(0, most=check.SEED, seed=seed, remedy="Synthetic data need a seed.")
+    check.array_sides(num_records=num_records, dim=dim)
+    check.integer(
+        0, maximum=check.MAX_SEED, seed=seed, remedy="Synthetic data need a seed."
+    )
     check.one_of(("sqrt_n", "unit"), scale=scale)
     rng = streams(seed, 1)[0]
     rows = rng.standard_normal((num_records, dim))

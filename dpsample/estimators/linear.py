@@ -32,7 +32,7 @@ from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.encoding import refuse_undeclared, shortened
+from dpsample.tables.encoding import clip_rows, refuse_undeclared
 from dpsample.verbs.advise import advise, default_radius
 from dpsample.verbs.intervals import Intervals, intervals
 from dpsample.verbs.minimize import minimize
@@ -91,7 +91,7 @@ def _in_order(table: Any) -> Any:
     if any(isinstance(label, str) for label in labels) or not _are_counted(labels):
         return table
     given, wanted = map(str, labels), map(str, range(len(labels)))
-    return np.asarray(table)[:, columns.order("X", [*given], [*wanted])]
+    return np.asarray(table)[:, columns.find_positions("X", [*given], [*wanted])]
 
 
 def _are_counted(labels: list[object]) -> bool:
@@ -195,7 +195,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         is_matched = is_numbered and _are_counted(labels)
         if is_matched:  # with what is declared, which need not be numeric
             names = tuple(map(str, range(len(labels))))
-            places = columns.order("X", [*map(str, labels)], names).tolist()
+            places = columns.find_positions("X", [*map(str, labels)], names).tolist()
             X = nw.from_native(given)[:, places].to_native()
         # What was fitted to an array has no names to match those of a frame with.
         has_names = reset or is_matched or hasattr(self, "feature_names_in_")
@@ -283,12 +283,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             X = _in_order(X)
             names = columns.names_of(X)
             if names is not None and self._names is not None:
-                places = columns.order("X", names, self._names).tolist()
+                places = columns.find_positions("X", names, self._names).tolist()
                 X = nw.from_native(X)[:, places].to_native()
             rows = validate_data(self, X, **ROWS, reset=False)
             proof: Any = self.answer_.certificate  # of the fit, whatever is set now
             norm = partial(norms.norm, p=proof.facts.row_norm)
-            rows = shortened(rows, proof.facts.row_bound, norm)
+            rows = clip_rows(rows, proof.facts.row_bound, norm)
         slopes, intercept = self._split(self.answer_.theta)
         margins: Array = np.asarray(rows @ slopes) + intercept
         return margins
@@ -379,7 +379,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         global _has_fitted  # noqa: PLW0603
         if self.ledger is None and self.random_state is None:
             if _has_fitted:
-                warnings.warn(AGAIN, UserWarning, stacklevel=check.user_level())
+                warnings.warn(AGAIN, UserWarning, stacklevel=check.user_stack_level())
             _has_fitted = True
 
     @property

@@ -119,7 +119,9 @@ class Inapplicable:
     def __post_init__(self) -> None:
         """Validate what does not depend on the cells."""
         if not callable(self.when):
-            check.fail("when", "a function of the parameters", check.shown(self.when))
+            check.fail(
+                "when", "a function of the parameters", check.describe(self.when)
+            )
         check.instance(str, reason=self.reason)
         check.members(str, metrics=self.metrics)
 
@@ -392,7 +394,7 @@ class Study:
             check.fail("cell", "given, or batch, and not both", repr(self.cell))
         if self.block is not None:
             check.integer(1, block=self.block)
-        check.integer(0, most=check.SEED, seed=self.seed)
+        check.integer(0, maximum=check.MAX_SEED, seed=self.seed)
         check.members(Metric, metrics=self.metrics)
         check.members(Figure, figures=self.figures)
         check.members(Slope, slopes=self.slopes)
@@ -402,7 +404,7 @@ class Study:
         for name in ("cell", "batch"):
             function = getattr(self, name)
             if function is not None and not callable(function):
-                check.fail(name, "a function, or None", check.shown(function))
+                check.fail(name, "a function, or None", check.describe(function))
         check.open_interval(0.0, 1.0, confidence=self.confidence)
         known = [metric.name for metric in self.metrics]
         if not known or len(set(known)) < len(known):

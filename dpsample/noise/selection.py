@@ -36,7 +36,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.noise.law import REACH
-from dpsample.numerics.exact import exact_exponential, word
+from dpsample.numerics.exact import exact_exponential, random_word
 
 TOTAL_VARIATION = 2.0**-80
 # More than the rounding errors of the few products of a number of cells per unit.
@@ -106,8 +106,8 @@ def _is_kept(rng, x):
     """Whether a candidate that is x below the best one is kept, once proposed."""
     r = _level(x)
     if r > 0:
-        first = word(rng)
-        if first > _HIGH[r] or (first == _HIGH[r] and word(rng) >= _LOW[r]):
+        first = random_word(rng)
+        if first > _HIGH[r] or (first == _HIGH[r] and random_word(rng) >= _LOW[r]):
             return False
     if x == r:
         return True
@@ -134,7 +134,7 @@ def signed_choice(rng, values, per_unit, cell):
     while mask < total - 1:
         mask = 2 * mask + 1
     while True:
-        place = int(word(rng) >> np.uint64(1)) & mask
+        place = int(random_word(rng) >> np.uint64(1)) & mask
         if place >= total:
             continue
         j, sign = -1, -1.0

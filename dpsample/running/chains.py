@@ -69,7 +69,7 @@ class Chains:
 
 
 def _held(given: Interrupts | None) -> AbstractContextManager[Interrupts]:
-    return pauses.held_interrupts() if given is None else nullcontext(given)
+    return pauses.hold_interrupts() if given is None else nullcontext(given)
 
 
 def advance(
@@ -95,7 +95,7 @@ def advance(
         done += size
         if on_done is not None:
             on_done(done)
-        pauses.heard()
+        pauses.notify_listeners()
 
 
 def run(
@@ -134,8 +134,8 @@ def run(
     What came after it is given up, so states are ahead of the draws unless there is a
     file.
     """
-    check.integer(1, most=check.EXACT, num_draws=num_draws)
-    check.integer(0, most=check.EXACT, num_warmup=num_warmup)
+    check.integer(1, maximum=check.MAX_EXACT_INT, num_draws=num_draws)
+    check.integer(0, maximum=check.MAX_EXACT_INT, num_warmup=num_warmup)
     if threads is not None:
         check.integer(1, threads=threads)
     if chunk is not None:
@@ -212,7 +212,7 @@ class _Loop:
             return self.has_to_end(interrupted, GRACE_SECONDS)
 
         while run.done < goal and not self.has_to_end(interrupted):
-            pauses.heard()
+            pauses.notify_listeners()
             stop = min(run.done + self.size.size, goal)
             if run.done < run.num_warmup:
                 most = max(1, CHUNK_NUMBERS // run.draws.shape[2])
@@ -291,4 +291,4 @@ def _outcome(task: Future[None], show: Callable[[], None]) -> BaseException | No
             return task.exception(WAIT_SECONDS)
         except TimeoutError:
             show()
-            pauses.heard()
+            pauses.notify_listeners()

@@ -15,7 +15,7 @@ from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.files import replacing
-from dpsample.core.streams import restore, save_state
+from dpsample.core.streams import restore_state, save_state
 from dpsample.samplers.chain import NUM_STATS, ChainState
 
 Saved = NDArray[np.generic]
@@ -106,7 +106,7 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
     except OSError as error:
         message = f"The checkpoint {path} could not be written ({error})."
         message += " The run goes on."
-        warnings.warn(message, RuntimeWarning, stacklevel=check.user_level())
+        warnings.warn(message, RuntimeWarning, stacklevel=check.user_stack_level())
 
 
 def _stacked(run: CheckpointRun, name: str) -> Saved:
@@ -122,7 +122,7 @@ def snapshot(run: CheckpointRun) -> Callable[[], None]:
         for state, kept in zip(run.states, states, strict=True):
             for name in STATE:
                 getattr(state, name)[:] = kept[name]
-        run.streams = [restore(saved) for saved in streams]
+        run.streams = [restore_state(saved) for saved in streams]
 
     return undo
 
@@ -151,7 +151,7 @@ def load(
             f"{path.name} was written with {file['arithmetic']}, not {arithmetic()}."
         )
         message += " The run goes on, though not bit for bit."
-        warnings.warn(message, RuntimeWarning, stacklevel=check.user_level())
+        warnings.warn(message, RuntimeWarning, stacklevel=check.user_stack_level())
     run.reserve(kept)
     run.draws[:, :kept], run.stats[:, :kept] = file["draws"], file["stats"]
     run.done = int(file["done"])
@@ -195,7 +195,7 @@ def _compare(path: Path, name: str, array: Saved, like: Saved) -> None:
 def _streams(path: Path, text: object, chains: int) -> list[np.random.Generator]:
     try:
         states = json.loads(str(text))
-        restored = [restore(state) for state in states]
+        restored = [restore_state(state) for state in states]
     except Exception as error:  # of NumPy, on states that are none
         _refuse(path, f"streams that cannot be restored ({error!r})")
     if len(restored) != chains:

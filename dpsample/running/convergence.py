@@ -162,7 +162,7 @@ class RunFacts:
             'have too small a variance. Use sampler="auto" or BilliardHMC(); '
             "check=False turns this warning off.",
             RuntimeWarning,
-            stacklevel=check.user_level(),
+            stacklevel=check.user_stack_level(),
         )
 
     def more_draws(self, growth: int) -> str:
@@ -284,7 +284,7 @@ class Convergence:
             f"sample size {self.ess:.0f} (at least {SMALLEST_ESS:.0f}), worst for "
             f"{self.worst}. {remedy}",
             RuntimeWarning,
-            stacklevel=check.user_level(),
+            stacklevel=check.user_stack_level(),
         )
 
 
@@ -378,7 +378,7 @@ class TrialRun:
                 f"The effective sample size is {size:.4g} after {draws.shape[1]} draws "
                 f"per chain, not {self.wanted:g}: {self._cause(draws.shape[1], facts)}",
                 RuntimeWarning,
-                stacklevel=check.user_level(),
+                stacklevel=check.user_stack_level(),
             )
         return {"ess_reached": size, "is_target_ess_reached": size >= self.wanted}
 

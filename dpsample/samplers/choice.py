@@ -290,7 +290,7 @@ def _trial_draws(
     """Draws (chain, draw, dim) of chains from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
     for _ in range(NUM_CHAINS):
-        pauses.heard()
+        pauses.notify_listeners()
         state = prepared.init(prepared.draw_start(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))
         notes = np.empty((len(path), NUM_STATS))

@@ -98,7 +98,7 @@ def minimize(
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
     for _ in range(MAX_ITERATIONS):
-        pauses.heard()
+        pauses.notify_listeners()
         value_ahead = energy.slope(ahead, gradient)
         smoothness *= 0.7
         for _ in range(100):
@@ -244,7 +244,7 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     before: Array | None = None
     damping = Damping(basis.shape[1])
     for _ in range(MAX_NEWTON_STEPS):
-        pauses.heard()
+        pauses.notify_listeners()
         gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         # Windows and covariance may chase each other; a mean of two settles that.
         if before is not None and damping.caution > 1.0:

@@ -347,7 +347,7 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
         code, count, loss = pauses.call(
             control, grow, numbers, pieces, frame, pile, count, TOLERANCE[rank]
         )
-        pauses.heard()
+        pauses.notify_listeners()
     if code == errors.UNCOVERED:
         return None, math.inf
     raise_unless_ok(code)

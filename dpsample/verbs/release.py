@@ -17,7 +17,7 @@ from dpsample.core.arithmetic import require_arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.spec import lazy_property
 from dpsample.core.streams import (
-    Reseeded,
+    ReusableGenerator,
     Seed,
     release_streams,
     seed_sequence,
@@ -218,7 +218,10 @@ class ReleasePlan:
 
         In compiled code, where all of a draw is.
         """
-        room, thetas = Reseeded(), np.full((len(seeds), self.target.dim), np.nan)
+        room, thetas = (
+            ReusableGenerator(),
+            np.full((len(seeds), self.target.dim), np.nan),
+        )
         has_interior = not has_equalities(self.target)
         if self.is_cheap and self.exact is None and room.is_known and has_interior:
             assert self.prepared is not None
@@ -363,7 +366,7 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
             answers.clear()
         while (left := due - time.monotonic()) > 0.0:
             time.sleep(min(left, SLEEP_SECONDS))
-            pauses.heard()
+            pauses.notify_listeners()
     except BaseException:
         answers.clear()
         raise
@@ -374,7 +377,7 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
 
 @screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def release(
     problem: Problem,
     budget: Budget,
@@ -624,7 +627,7 @@ def _text(options: object) -> object:
         return object()
 
 
-@check.plain
+@check.unwrap_numpy
 def planned(
     problem: Problem,
     budget: Budget,

@@ -119,7 +119,7 @@ class Tuned:
         """Refuse numbers out of their ranges."""
         check_stop(self.stop, self.mean_tries)
         check.scale(cap=self.cap)
-        check.integer(1, most=check.EXACT, num_scored=self.num_scored)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_scored=self.num_scored)
         check.open_interval(0.0, 1.0, score_share=self.score_share)
 
     @property
@@ -212,7 +212,7 @@ class Tuned:
 
 
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def tune(
     problem: Problem,
     candidates: Sequence[Optimizer] | Mapping[str, Optimizer],
@@ -361,7 +361,7 @@ def optimizers_of(candidates: object) -> tuple[tuple[str, ...], tuple[Optimizer,
         names, given = (), ()
     if not given or not all(isinstance(each, Optimizer) for each in given):
         condition = "a sequence or a dict of optimizers"
-        check.fail("candidates", condition, check.shown(candidates))
+        check.fail("candidates", condition, check.describe(candidates))
     if len(set(names)) < len(names):
         check.fail("candidates", "of different names", ", ".join(names))
     return names, given
@@ -369,7 +369,7 @@ def optimizers_of(candidates: object) -> tuple[tuple[str, ...], tuple[Optimizer,
 
 def _check_score(problem: Problem, score: Problem) -> None:
     """Refuse scores of other models, and of losses that a record can make fail."""
-    columns.same("score", score.feature_names, problem.feature_names)
+    columns.require_same("score", score.feature_names, problem.feature_names)
     if score.dim != problem.dim:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
     if problem.clip_rows and not score.clip_rows:  # one certificate speaks of both

@@ -284,7 +284,7 @@ def _called(tree: ast.expr, room: ModuleType) -> Any:
     for entry in tree.keywords:
         own = losses if entry.arg == "wall_loss" else room
         given[entry.arg] = _called(entry.value, own)
-    return check.built("certificate.mechanism", kind, given)
+    return check.build("certificate.mechanism", kind, given)
 
 
 def _event_checks(stated: EventCertificate, again: EventCertificate) -> list[Check]:

@@ -132,7 +132,7 @@ def _add_ratios(
     for start in range(ends[0], ends[1] + 1, count):
         part = start, min(start + count, ends[1] + 1)
         _add_sums(one.masses, other.masses, places, table, part, masses)
-        pauses.heard()
+        pauses.notify_listeners()
     terms = len(one.masses) + len(other.masses)
     short = one.short + other.short + (6.0 * terms + 16.0) * UNIT
     # Where one is 0 the other is split between 0 and the end: next to nothing.

@@ -277,7 +277,7 @@ class EventGroup(Event):
         """Check that there are events, and keep them as a tuple."""
         events: object = self.events
         if not isinstance(events, tuple | list) or not events:
-            check.fail("events", "a nonempty tuple of events", check.shown(events))
+            check.fail("events", "a nonempty tuple of events", check.describe(events))
         for index, item in enumerate(events):
             check.instance(Event, **{f"events[{index}]": item})
         object.__setattr__(self, "events", tuple(events))
@@ -420,7 +420,7 @@ class BestOfEvent(EventGroup):
         check_stop(self.stop, self.mean_tries)
         object.__setattr__(self, "mean_tries", float(self.mean_tries))
         if any(map(has_near, self.events)):
-            check.fail("events", "without a NearEvent", check.shown(self.events))
+            check.fail("events", "without a NearEvent", check.describe(self.events))
 
 
 def has_near(event: Event) -> bool:

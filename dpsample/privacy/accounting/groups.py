@@ -32,7 +32,7 @@ LOG_STEP = 0.4
 NUM_POINTS = 24
 
 
-@check.plain
+@check.unwrap_numpy
 def group_event(event: Event, size: int) -> Event:
     """Event under which ``size`` records may change at once.
 
@@ -77,7 +77,7 @@ def group_event(event: Event, size: int) -> Event:
     return scaled
 
 
-@check.plain
+@check.unwrap_numpy
 def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> float:
     """Delta at ``epsilon`` of a group of ``size`` records.
 
@@ -132,7 +132,7 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     return best
 
 
-@check.plain
+@check.unwrap_numpy
 def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> float:
     """Epsilon at ``delta`` of a group of ``size`` records.
 

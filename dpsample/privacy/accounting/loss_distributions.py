@@ -223,7 +223,7 @@ class Composition:
         begin = np.searchsorted(nodes[1:], losses)
         end = np.minimum(begin + 1, len(nodes) - 1)
         gaps, ways = nodes[end] - nodes[begin], losses - nodes[begin]  # both exact
-        shares = np.expm1(ways) / np.maximum(np.expm1(gaps), check.SMALLEST_NORMAL)
+        shares = np.expm1(ways) / np.maximum(np.expm1(gaps), check.MIN_NORMAL)
         found: Array = (1.0 - shares) * deltas[begin] + shares * deltas[end]
         return found
 

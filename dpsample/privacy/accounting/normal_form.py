@@ -155,7 +155,7 @@ def reveal_samples(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]
 def _whole(noise: float, times: int, relation: str) -> GaussianEvent:
     """Return steps that all read the record, of a gdp that an event may have."""
     gdp = math.sqrt(times) * (step_shift(relation) / noise)
-    return GaussianEvent(min(max(gdp, check.SMALLEST_NORMAL), MOST_GDP))
+    return GaussianEvent(min(max(gdp, check.MIN_NORMAL), MOST_GDP))
 
 
 def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
@@ -200,8 +200,8 @@ def _merged(parts: list[Event]) -> tuple[Event, ...]:
 
 def _shares(total: int) -> list[int]:
     """Split a number of steps into numbers that an event may have."""
-    whole, rest = divmod(total, check.LONGEST)
-    return [check.LONGEST] * whole + [rest] * (rest > 0)
+    whole, rest = divmod(total, check.MAX_LENGTH)
+    return [check.MAX_LENGTH] * whole + [rest] * (rest > 0)
 
 
 def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:

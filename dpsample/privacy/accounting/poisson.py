@@ -45,7 +45,7 @@ LEAST_NOISE = 0.1  # the search ends at less, which is of no use to anybody
 LEAST_RENYI_NOISE, MOST_RENYI_NOISE = 1e-6, 1e6
 
 
-@check.plain
+@check.unwrap_numpy
 def poisson_noise_multiplier(
     budget: Budget, *, sampling_rate: float, num_steps: int
 ) -> float:
@@ -106,7 +106,7 @@ def poisson_noise_multiplier(
     return _smallest_noise(steps, budget, guess=event.sampling_rate * full)
 
 
-@check.plain
+@check.unwrap_numpy
 def allocated_noise_multiplier(
     budget: Budget, *, num_steps: int, num_epochs: int = 1
 ) -> float:
@@ -158,7 +158,7 @@ def allocated_noise_multiplier(
     return _smallest_noise(steps, budget, guess=amplified)
 
 
-@check.plain
+@check.unwrap_numpy
 def fixed_size_epsilon(
     *,
     delta: float,
@@ -211,11 +211,16 @@ def fixed_size_epsilon(
     1.993
     """
     check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(1, most=check.EXACT, num_records=num_records, batch_size=batch_size)
+    check.integer(
+        1,
+        maximum=check.MAX_EXACT_INT,
+        num_records=num_records,
+        batch_size=batch_size,
+    )
     check.integer(1, num_steps=num_steps)
     check.positive(noise_multiplier=noise_multiplier)
     if batch_size > num_records:
-        check.fail("batch_size", "<= num_records", check.shown(batch_size))
+        check.fail("batch_size", "<= num_records", check.describe(batch_size))
     whole = gaussian_epsilon(delta, 2.0 * math.sqrt(num_steps) / noise_multiplier)
     is_far = not LEAST_RENYI_NOISE <= noise_multiplier <= MOST_RENYI_NOISE
     if batch_size == num_records or is_far:
@@ -245,7 +250,7 @@ def _smallest_noise(
     def excess(noise: float) -> float:
         event, relation = steps(noise), budget.relation
         delta = delta_of(event, epsilon=budget.epsilon, relation=relation)
-        ratio = math.log(max(delta, check.SMALLEST_NORMAL) / budget.delta)
+        ratio = math.log(max(delta, check.MIN_NORMAL) / budget.delta)
         return max(ratio, 1e-16) if delta > budget.delta else ratio
 
     safe = max(guess, LEAST_NOISE)

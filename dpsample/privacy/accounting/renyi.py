@@ -53,7 +53,7 @@ MARGIN = 1e-12
 LEAST_DELTA = 2.2250738585072014e-308
 
 
-@check.plain
+@check.unwrap_numpy
 def rdp_delta(epsilon: float, curve: Curve) -> float:
     """Delta at ``epsilon`` of a mechanism with bounded Renyi divergences.
 
@@ -100,7 +100,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     return delta_up(search_minimum(log_delta) + MARGIN)
 
 
-@check.plain
+@check.unwrap_numpy
 def rdp_epsilon(delta: float, curve: Curve) -> float:
     """Epsilon at ``delta`` of a mechanism with bounded Renyi divergences.
 
@@ -155,7 +155,7 @@ def _check_curve(curve: object) -> None:
     """Refuse what is not a function from an order to a number."""
     remedy = "It takes an order > 1 and returns a bound of the divergence."
     if not callable(curve):
-        check.fail("curve", "a function", check.shown(curve), remedy)
+        check.fail("curve", "a function", check.describe(curve), remedy)
     try:
         _known(curve, 1.0)
     except (TypeError, ValueError) as error:

@@ -77,7 +77,7 @@ class Entry(NamedTuple):
     @property
     def title(self) -> str:
         """Label, or what the entry is, on one line without control characters."""
-        text = check.printable(self.label or self.what)
+        text = check.escape_controls(self.label or self.what)
         return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
 
     @property
@@ -259,7 +259,7 @@ class Ledger:
             then. An unproved entry exceeds every budget.
         """
         if os.getpid() != self._process:
-            warnings.warn(COPY, UserWarning, stacklevel=check.user_level())
+            warnings.warn(COPY, UserWarning, stacklevel=check.user_stack_level())
         after, total = Ledger(self.relation, self.budget), self.budget
         while True:
             before = after._entries = self._entries
@@ -578,7 +578,7 @@ def _entry_from_dict(given: Json) -> Entry:
     kinds = set(given) - {"label"}
     if "label" not in given or kinds not in ({"event"}, {"certificate"}):
         condition = "a label with an event or a certificate"
-        check.fail("entry", condition, check.shown(given))
+        check.fail("entry", condition, check.describe(given))
     if kinds == {"event"}:
         return Entry(given["label"], events.from_dict(given["event"]))
     content = given["certificate"]

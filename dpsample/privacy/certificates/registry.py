@@ -83,7 +83,7 @@ class Registry:
             is_known = isinstance(identifier, str) and identifier in sentences
             if not is_known or identifier in identifiers[:index]:
                 condition = "one of the registry's, listed once"
-                check.fail(f"{field}[{index}]", condition, check.shown(identifier))
+                check.fail(f"{field}[{index}]", condition, check.describe(identifier))
         return tuple(sentences[identifier] for identifier in identifiers)
 
     def seal(self, identifiers: tuple[str, ...], version: int | None = None) -> str:
@@ -112,14 +112,16 @@ class Registry:
         if isinstance(name, str) and name.startswith(INTERVALS):
             return self._intervals(name.removeprefix(INTERVALS))
         if not (isinstance(name, str) and name in self.kinds):
-            check.fail("kind", "one of the registry's", check.shown(name))
+            check.fail("kind", "one of the registry's", check.describe(name))
         return self.kinds[name]
 
     def _tuned(self, names: list[str]) -> Kind:
         """Kind of tuning over candidates of several kinds: all that they rest on."""
         is_plain = not any(name.startswith((TUNED, INTERVALS)) for name in names)
         if names != sorted(set(names)) or not is_plain:
-            check.fail("kind", "of different candidates in order", check.shown(names))
+            check.fail(
+                "kind", "of different candidates in order", check.describe(names)
+            )
         inner = [self.kind(name) for name in names]
         if not all(kind.by and kind.events and kind.releasable for kind in inner):
             check.fail("kind", "of candidates that may be released", names)
@@ -137,7 +139,7 @@ class Registry:
     def _intervals(self, base: str) -> Kind:
         """Kind of intervals about the fit of another kind."""
         if base.startswith((TUNED, INTERVALS)):
-            check.fail("kind", "of intervals about a fit", check.shown(base))
+            check.fail("kind", "of intervals about a fit", check.describe(base))
         inner = self.kind(base)
         if not (set(inner.by) & set(BASES) and inner.events and inner.releasable):
             check.fail("kind", f"of intervals about {' or '.join(BASES)}", base)
@@ -189,11 +191,11 @@ def check_name(kind: str, name: object, *, field: str) -> None:
     if not allowed:
         if not (LABEL.fullmatch(text) or is_call(text)):
             condition = "a name of at most 60 letters, digits, spaces and _.-"
-            check.fail(field, condition, check.shown(name))
+            check.fail(field, condition, check.describe(name))
     elif text not in allowed or kind.startswith("draw/"):  # a draw's has options
         if not (text.split("(")[0] in allowed and is_call(text)):
             condition = f"made by {' or '.join(allowed)}, as {kind!r} is"
-            check.fail(field, condition, check.shown(name))
+            check.fail(field, condition, check.describe(name))
 
 
 def is_call(text: str) -> bool:

@@ -23,7 +23,7 @@ NoiseCalibration = Literal["exact", "paper"]
 ROUNDING = 16.0 * 2.0**-53
 
 
-@check.plain
+@check.unwrap_numpy
 def gaussian_stddev(
     budget: Budget, sensitivity: float, *, calibration: NoiseCalibration = "exact"
 ) -> float:
@@ -114,7 +114,7 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     return round_up(math.sqrt(r - 1.0) * sensitivity * ratio)
 
 
-@check.plain
+@check.unwrap_numpy
 def generalized_gaussian_gdp(
     *, sensitivity: float, sigma: float, dim: int, p: float, r: float
 ) -> float:
@@ -154,7 +154,7 @@ def generalized_gaussian_gdp(
     return round_up(size / sigma)
 
 
-@check.plain
+@check.unwrap_numpy
 def generalized_gaussian_sigma(
     budget: Budget,
     *,
@@ -213,7 +213,7 @@ def generalized_gaussian_sigma(
     return round_up(size / gdp_from_budget(budget.epsilon, budget.delta))
 
 
-@check.plain
+@check.unwrap_numpy
 def pure_scale(budget: Budget, sensitivity: float) -> float:
     r"""Scale of Laplace or K-norm noise: :math:`s/\epsilon`, rounded up.
 

@@ -32,7 +32,7 @@ SMALLEST_GDP = 1e-300
 LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-@check.plain
+@check.unwrap_numpy
 def gaussian_delta(epsilon: float, gdp: float) -> float:
     """Smallest delta for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
 
@@ -66,10 +66,10 @@ def gaussian_delta(epsilon: float, gdp: float) -> float:
     if gdp == 0.0:
         return 0.0
     delta = math.exp(_log_delta(float(epsilon), float(gdp))) * ROUND_UP
-    return min(max(delta, check.SMALLEST_NORMAL), 1.0)
+    return min(max(delta, check.MIN_NORMAL), 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def gaussian_epsilon(delta: float, gdp: float) -> float:
     """Smallest epsilon for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
 
@@ -115,7 +115,7 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
     return bisect(is_safe, safe=safe, unsafe=0.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def gdp_from_budget(epsilon: float, delta: float) -> float:
     """Largest ``gdp`` whose curve passes below (epsilon, delta).
 
@@ -235,7 +235,7 @@ def bisect(
     return safe
 
 
-@check.plain
+@check.unwrap_numpy
 def closed_form_gdp(epsilon: float, delta: float) -> float:
     """Closed-form gdp that is always valid: sqrt(2L + 2 epsilon) - sqrt(2L).
 
@@ -277,7 +277,7 @@ def closed_form_gdp(epsilon: float, delta: float) -> float:
     return math.sqrt(2.0) * epsilon / roots
 
 
-@check.plain
+@check.unwrap_numpy
 def paper_gdp(epsilon: float, delta: float) -> float:
     """Gdp that the printed theorems use: epsilon / sqrt(2L), L = log(1/(2 delta)).
 

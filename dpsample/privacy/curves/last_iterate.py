@@ -126,7 +126,7 @@ def _length(c: Array, s: Array, stddev: Array, start: float) -> float:
         kept = np.flatnonzero(lengths > 1e-200)
         rises = np.add.reduceat(rises, np.append(0, kept[:-1] + 1))
         slopes = rises / lengths[kept]
-        slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.SMALLEST_NORMAL)
+        slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.MIN_NORMAL)
         sums = lengths.sum(), rises.sum(), slopes.sum()  # the regression takes them
     if not np.isfinite(sums).all():
         remedy = "Use other units, or fewer steps."
@@ -134,7 +134,7 @@ def _length(c: Array, s: Array, stddev: Array, start: float) -> float:
     slopes = isotonic_regression(slopes, weights=lengths[kept]).x
     parts = np.sqrt(lengths[kept]) * slopes
     if max(s.max(), start) > 0.0:  # no part is lost below the least number
-        parts = np.maximum(parts, check.SMALLEST_NORMAL)
+        parts = np.maximum(parts, check.MIN_NORMAL)
     most = float(parts.max())
     if most == 0.0:
         return 0.0
@@ -165,4 +165,4 @@ def _in_units(
     """Values times products, in a unit: nothing but 0 gets lost below the numbers."""
     (part, power), (whole, shift) = np.frexp(values), np.frexp(unit)
     found = np.ldexp(products * (part / whole), powers + power - shift)
-    return np.where(part > 0.0, np.maximum(found, check.SMALLEST_NORMAL), 0.0)
+    return np.where(part > 0.0, np.maximum(found, check.MIN_NORMAL), 0.0)

@@ -58,7 +58,7 @@ LEAST_MOMENT = 1e-290  # below it moments are their first terms
 LONGEST = 1e60  # shift in standard deviations: its square is far from overflow
 
 
-@check.plain
+@check.unwrap_numpy
 def minimizer_error(
     *, strong_convexity: float, gap: float = 0.0, gradient_norm: float = 0.0
 ) -> float:
@@ -103,7 +103,7 @@ def minimizer_error(
     return (by_gap + gradient_norm / strong_convexity) * ROUND_UP
 
 
-@check.plain
+@check.unwrap_numpy
 def minimizer_sensitivity(
     facts: PublicFacts,
     *,
@@ -232,7 +232,7 @@ class PerturbedObjective:
         check.positive(lipschitz=self.lipschitz, ridge=self.ridge)
         remedy = "Objective perturbation needs a loss with a bounded curvature."
         check.non_negative(smoothness=self.smoothness, remedy=remedy)
-        check.integer(1, most=check.EXACT, num_records=self.num_records)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_records=self.num_records)
         check.one_of(RELATIONS, relation=self.relation)
 
     @classmethod
@@ -289,7 +289,7 @@ class PerturbedObjective:
             remedy = "The noise is too small for its losses to be numbers."
             check.fail("stddev", f">= shift / 1e60 = {least:.3g}", stddev, remedy)
         t = self.shift / float(stddev) * (1.0 + ROUNDING)
-        return max(t, check.SMALLEST_NORMAL) if self.shift > 0.0 else 0.0
+        return max(t, check.MIN_NORMAL) if self.shift > 0.0 else 0.0
 
     def delta(self, epsilon: float, *, stddev: float) -> float:
         """Delta that is proved at ``epsilon``.

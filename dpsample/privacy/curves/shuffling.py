@@ -67,7 +67,7 @@ NOISE_ROUND_UP = 1.0 + 1e-14
 MOST_SPENT = 2.0  # of epsilon, by shuffling
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_closed_form(
     *, local_epsilon: float, delta: float, num_records: int
 ) -> float:
@@ -107,7 +107,7 @@ def shuffle_closed_form(
     """
     check.non_negative(local_epsilon=local_epsilon)
     check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(1, most=check.EXACT, num_records=num_records)
+    check.integer(1, maximum=check.MAX_EXACT_INT, num_records=num_records)
     limit = closed_form_limit(delta, num_records)
     if local_epsilon > limit:
         check.fail(
@@ -127,7 +127,7 @@ def closed_form_limit(delta: float, num_records: int) -> float:
     return math.log(num_records / (16.0 * (math.log(2.0) - math.log(delta))))
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> float:
     """Delta after shuffling, by summing over the number of records that hide one.
 
@@ -181,11 +181,11 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     masses = np.maximum(masses, 0.0) + TAIL_ROUNDING * np.minimum(left, right)
     deltas = _deltas(starts, float(epsilon), float(local_epsilon))
     # Not 0, where doubles end: that is for epsilon >= epsilon_0 alone.
-    found = max(float(masses @ deltas) * ROUND_UP, check.SMALLEST_NORMAL)
+    found = max(float(masses @ deltas) * ROUND_UP, check.MIN_NORMAL)
     return min(found, 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> float:
     """Epsilon after shuffling, by the numerical bound.
 
@@ -331,7 +331,7 @@ class LocalNoise(NamedTuple):
     local_delta: float
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_total_delta(
     delta: float,
     *,
@@ -387,11 +387,11 @@ def shuffle_total_delta(
         check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
     extra = delta_factor(epsilon, local_epsilon, num_records) * local_delta
     if local_delta > 0.0:  # where doubles end
-        extra = max(extra, check.SMALLEST_NORMAL)
+        extra = max(extra, check.MIN_NORMAL)
     return min((delta + extra) * NOISE_ROUND_UP, 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_local_noise(
     budget: Budget, *, num_records: int, method: ShuffleMethod = "numerical"
 ) -> LocalNoise:
@@ -443,7 +443,7 @@ def shuffle_local_noise(
         if upper <= 0.0:
             remedy = "Use method='numerical'."
             condition = "> 16 log(4/delta) for the closed form"
-            check.fail("num_records", condition, check.shown(num_records), remedy)
+            check.fail("num_records", condition, check.describe(num_records), remedy)
 
     def is_safe(local: float) -> bool:
         shared: dict[str, Any] = {"local_epsilon": local, "num_records": num_records}

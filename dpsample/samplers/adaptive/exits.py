@@ -37,7 +37,7 @@ from dpsample.domains import (
     Simplex,
     WholeSpace,
 )
-from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
+from dpsample.numerics.norms import lp_normal, reset_rotations, schatten_normal
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.log_concave import sift_down
 
@@ -461,7 +461,7 @@ def certified_exit(body, theta, velocity, pull, turns, horizon, room, normal, ou
         size, strength = max(size, strength), 1.0
     limit = body.radius + ROUNDING * size
     other, rest = room[:dim], room[dim:]
-    forget_turns(min(body.num_rows, body.num_columns), rest[dim:])
+    reset_rotations(min(body.num_rows, body.num_columns), rest[dim:])
     out[0], out[1] = np.nan, WALL
     known, width, stop, is_hit = 0.0, horizon, horizon, False
     for _ in range(MAX_PIECES):

@@ -149,7 +149,7 @@ class _Pilots:
         for begin in range(0, width, size):
             part = slice(begin, min(begin + size, width))
             for state, path, heights in zip(self.states, draws, energies, strict=True):
-                pauses.heard()
+                pauses.notify_listeners()
                 if begin in (0, skipped):
                     state.own.report[:] = state.own.slopes[:] = 0.0
                 state.own.tuning[:] = tuning

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, forget, is_due
+from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers import chain, line
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
@@ -150,7 +150,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
             memory[0] += 1.0
             if kind == slacks.PAIRS:
                 if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
-                    forget(control)
+                    abandon_step(control)
                     return DRAW_FAILED, row
                 continue
             last, t = 0, 0.0
@@ -173,7 +173,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                     rate, curvature = slopes[j], hessian[j, j]
                 t = draw_quadratic(rng, rate, curvature, low, high)
                 if t != t:
-                    forget(control)
+                    abandon_step(control)
                     return DRAW_FAILED, row
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:

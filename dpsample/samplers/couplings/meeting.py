@@ -58,7 +58,7 @@ def find(
         prepared = sampler.prepare(target, rng)
     if not isinstance(prepared, PreparedChain | PreparedProximal):
         wanted = "a sampler or what its prepare returned"
-        check.fail("sampler", wanted, check.shown(sampler), _REMEDY)
+        check.fail("sampler", wanted, check.describe(sampler), _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
     coupling = coupled_chain(prepared)
@@ -114,7 +114,7 @@ class Coupled:
         while not has_met and time < self.max_steps:
             room, count = min(CHUNK, self.max_steps - time), 0
             while count < room and not has_met:
-                pauses.heard()
+                pauses.notify_listeners()
                 part = slice(count, min(count + size.size, room))
                 begin = perf_counter()
                 made, has_met = self.pair.advance(
@@ -174,7 +174,7 @@ def run_all(
     if threads is not None:
         check.integer(1, threads=threads)
     with pauses.single_threaded_blas():
-        return pauses.in_threads(task, ((rng,) for rng in streams), threads)
+        return pauses.run_in_threads(task, ((rng,) for rng in streams), threads)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -338,9 +338,11 @@ class MeetingTimes:
         check.open_interval(0.0, 1.0, confidence=confidence)
         entries = np.atleast_1d(check.entries("steps", steps))
         given = check.array("steps", entries, shape=(None,))
-        fits = (given >= 0.0) & (given <= check.EXACT) & (given == np.round(given))
+        fits = (
+            (given >= 0.0) & (given <= check.MAX_EXACT_INT) & (given == np.round(given))
+        )
         if not fits.all():
-            wanted = f"whole numbers from 0 to {check.EXACT}"
+            wanted = f"whole numbers from 0 to {check.MAX_EXACT_INT}"
             check.fail("steps", wanted, float(given[~fits][0]))
         t, count = given.astype(np.int64), self.times.size
         counts = self._counts(t)

@@ -22,7 +22,7 @@ from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import pointer
 from dpsample.core.spec import lazy_property
-from dpsample.core.streams import Reseeded, Words
+from dpsample.core.streams import ReusableGenerator, Words
 from dpsample.domains import PROJECT
 from dpsample.losses import Loss, RecordGradient
 from dpsample.samplers.chain import (
@@ -421,7 +421,7 @@ class PreparedLocalized:
             if on_passes is not None:
                 read = tries.progress[kernels.RECORDS]
                 on_passes(read / self.target.home.num_records)
-            pauses.heard()
+            pauses.notify_listeners()
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         """Proposals in region and domain among ``size`` tries, and what D may be."""
@@ -433,7 +433,7 @@ class PreparedLocalized:
             self._run(limits, rng, tries.point, tries)
             kept = int(tries.progress[kernels.KEPT])
             found.append((tries.vectors[:kept], tries.budgets[:kept]))
-            pauses.heard()
+            pauses.notify_listeners()
         vectors, budgets = map(np.concatenate, zip(*found, strict=True))
         return vectors, budgets
 
@@ -450,7 +450,7 @@ class PreparedLocalized:
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
             jit.call(kernels.fill_inside, *self.fixed, rows[part], inside[part])
-            pauses.heard()
+            pauses.notify_listeners()
         return inside
 
     def points(self, vectors: Array) -> Array:
@@ -548,7 +548,7 @@ class PreparedLocalized:
 
     def draw_each(
         self,
-        room: Reseeded,
+        room: ReusableGenerator,
         words: Words,
         thetas: Array,
         limits: tuple[GridNumbers, float],
@@ -569,7 +569,7 @@ class PreparedLocalized:
         given = law, grid, project, room.memory, words, room.rng, thetas, tries
         with np.errstate(over="ignore"):  # streams count modulo 2^64, interpreted too
             while call(kernels.draw_each, *given) == pauses.PAUSED:
-                pauses.heard()
+                pauses.notify_listeners()
 
     def _limits(self, most: float, patience: float) -> DrawLimits:
         """How a draw goes about it; `draw` says what is meant."""

@@ -189,7 +189,7 @@ class ConstantTime:
         """Check the numbers."""
         check.scale(step_size=self.step_size)
         check.integer(1, num_steps=self.num_steps, num_gradients=self.num_gradients)
-        check.integer(1, most=MOST_WORK, work=self.work)
+        check.integer(1, maximum=MOST_WORK, work=self.work)
 
     @property
     def num_tries(self) -> int:

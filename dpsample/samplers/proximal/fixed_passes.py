@@ -272,7 +272,7 @@ def draw(
             numbers, data.dense, response, data.offset, state, rng, min(chunk, left)
         )
         left -= chunk
-        pauses.heard()
+        pauses.notify_listeners()
     is_done = state.counts[ACCEPTED] == chosen.num_steps
     return (state.vectors[ANSWER].copy() if is_done else None), state
 
