@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import dpsample as dps
+from dpsample.api.warm import public_samplers
 from dpsample.running import chains
-from dpsample.verbs.warm import public_samplers
 
 TIGHT = 1e-12
 

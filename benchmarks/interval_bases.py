@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit
 
 import dpsample as dps
-from dpsample.verbs import sandwich
+from dpsample.inference import sandwich
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 LOSSES = {  # with the radius of the ball and the bandwidth of kinks

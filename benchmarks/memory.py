@@ -8,8 +8,8 @@ peak resident size is reset (Linux), then `Problem`, `release` and a non-private
 the same passes are timed. ``peak`` is the rise of the resident size over the size of
 features and response as given, ``resident_mb`` the whole process at its peak; with
 ``--workers`` those of worker processes follow, which read the files of the folder. CPU
-times are of all processes. ``theta`` tells whether two homes gave the same bits. At the
-end are log-log slopes of seconds from each row to the next.
+times are of all processes. ``theta`` tells whether two storage backends gave the same
+bits. At the end are log-log slopes of seconds from each row to the next.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ import numpy as np
 
 import dpsample as dps
 from dpsample import samplers
+from dpsample.api.minimize import planned
+from dpsample.api.warm import public_samplers
 from dpsample.running import chains
-from dpsample.verbs.minimize import planned
-from dpsample.verbs.warm import public_samplers
 
 TICK = 0.003
 COMPILER = ("numba/core/compiler", "numba/core/caching", "llvmlite")
@@ -263,7 +263,7 @@ def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 def others(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Noise, warm-up of the cache, bounds of total variation."""
     del small
-    from dpsample.verbs import warm
+    from dpsample.api import warm
 
     rng = np.random.default_rng(0)
     size = (1_000_000, 10)

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from pygments.lexers import TextLexer
 
+import dpsample
 from dpsample.core.public import __version__, public_modules
 
 project = "dpsample"
@@ -63,7 +64,7 @@ html_show_sourcelink = html_copy_source = False
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 
 API = Path(__file__).parent / "api"
-PUBLIC = public_modules()
+PUBLIC = public_modules(dpsample)
 # Where a bar in a docstring is no absolute value: code, formulas, examples.
 VERBATIM = re.compile(
     r"(``.*?``|:math:`[^`]*`|\.\. math::\n\n(?:[ ]+.*\n|\n)+|>>> (?:.+\n)+)"

@@ -7,10 +7,11 @@ than importing Numba.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
+from dpsample.core.public import MovedModules, dir_of
 from dpsample.core.public import __version__ as __version__
-from dpsample.core.public import dir_of
 
 if TYPE_CHECKING:
     from dpsample import (
@@ -21,11 +22,20 @@ if TYPE_CHECKING:
         losses,
         noise,
         optimizers,
+        papers,
         privacy,
         regularizers,
         samplers,
         tables,
     )
+    from dpsample.answers.results import Fit, Release
+    from dpsample.api.advise import advise
+    from dpsample.api.intervals import Intervals, intervals
+    from dpsample.api.minimize import minimize
+    from dpsample.api.release import release
+    from dpsample.api.replicate import replicate
+    from dpsample.api.sample import sample
+    from dpsample.api.tune import tune
     from dpsample.audits import audit
     from dpsample.privacy import Budget, Certificate, calibrate
     from dpsample.problem import problem
@@ -33,15 +43,7 @@ if TYPE_CHECKING:
     from dpsample.problem.problem import Problem
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
     from dpsample.targets.gibbs import Gibbs
-    from dpsample.verbs.advise import advise
-    from dpsample.verbs.intervals import Intervals, intervals
-    from dpsample.verbs.minimize import minimize
-    from dpsample.verbs.release import release
-    from dpsample.verbs.replicate import replicate
-    from dpsample.verbs.results import Fit, Release
-    from dpsample.verbs.sample import sample
-    from dpsample.verbs.tune import tune
-    from dpsample.verbs.verify import verify
+    from dpsample.verification.verify import verify
 
 __all__ = [
     "Budget",
@@ -67,6 +69,7 @@ __all__ = [
     "minimize",
     "noise",
     "optimizers",
+    "papers",
     "privacy",
     "problem",
     "regularizers",
@@ -81,28 +84,31 @@ __all__ = [
 
 __dir__ = dir_of([*__all__, "__version__"])
 
+if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+    sys.meta_path.insert(0, MovedModules())
+
 _HOME = {
     "Budget": "privacy",
     "Certificate": "privacy",
-    "Fit": "verbs.results",
+    "Fit": "answers.results",
     "Gibbs": "targets.gibbs",
-    "Intervals": "verbs.intervals",
+    "Intervals": "api.intervals",
     "NoCertificate": "samplers",
     "Problem": "problem.problem",
     "Proximal": "samplers",
     "PublicFacts": "problem.facts",
-    "Release": "verbs.results",
+    "Release": "answers.results",
     "SamplingError": "samplers",
-    "advise": "verbs.advise",
+    "advise": "api.advise",
     "audit": "audits",
     "calibrate": "privacy",
-    "intervals": "verbs.intervals",
-    "minimize": "verbs.minimize",
-    "release": "verbs.release",
-    "replicate": "verbs.replicate",
-    "sample": "verbs.sample",
-    "tune": "verbs.tune",
-    "verify": "verbs.verify",
+    "intervals": "api.intervals",
+    "minimize": "api.minimize",
+    "release": "api.release",
+    "replicate": "api.replicate",
+    "sample": "api.sample",
+    "tune": "api.tune",
+    "verify": "verification.verify",
 }
 
 

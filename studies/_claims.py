@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dpsample.papers import curves
+from dpsample.papers.claim import EpsilonAt, needed_factor
+from dpsample.papers.curves import huber_attack
+from dpsample.papers.su import strongly_convex
+from dpsample.papers.xu import INSTANCE_RATIO
 from dpsample.privacy.curves.gaussian import paper_gdp
-from dpsample.privacy.printed import curves
-from dpsample.privacy.printed.claim import EpsilonAt, needed_factor
-from dpsample.privacy.printed.curves import huber_attack
-from dpsample.privacy.printed.su import strongly_convex
-from dpsample.privacy.printed.xu import INSTANCE_RATIO
 
 DIM = 50  # in the number of steps of arXiv:1908.09970
 REPLACE = "replace_one"
@@ -89,7 +89,9 @@ def noisy_sgd(claim, *, is_poisson):
         law = {"sampling_rate": batch / n, "relation": REPLACE}
         return exact(claim, curves.poisson(**law, **step))
     sizes = {"batch": batch, "num_records": n}
-    pairs = [curves.repeated(p, **sizes, **step) for p in ("(2r, 0)", "(+r, -r)")]
+    pairs = [
+        curves.with_replacement(p, **sizes, **step) for p in ("(2r, 0)", "(+r, -r)")
+    ]
     return Truth(claim, lambda factor: max(pair(factor) for pair in pairs))
 
 
@@ -165,7 +167,7 @@ def shuffled(claim, *, has_second_log):
     return Truth(
         claim,
         curves.gaussian(2.0 / (noise * math.sqrt(n)), claim.delta),
-        curves.shuffled(noise, **law),
+        curves.shuffle(noise, **law),
         lambda: curves.shuffled_noise(claim.epsilon, **law) / noise,
     )
 

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 import dpsample as dps
+from dpsample.api.intervals import Sandwich, weights
 from dpsample.experiments import Figure, Metric, Study
-from dpsample.verbs.intervals import Sandwich, weights
 
 RADIUS, BANDWIDTH, LEVEL = 20.0, 0.3, 0.95
 LOSSES = {

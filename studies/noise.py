@@ -7,9 +7,9 @@ import numpy as np
 import dpsample as dps
 from dpsample.experiments import Figure, Metric, Slope, Study
 from dpsample.numerics.norms import dual, norm, regularity
+from dpsample.privacy.calibration.exponent_choice import noise_cost
 from dpsample.privacy.curves.additive import generalized_gaussian_sigma
 from dpsample.privacy.curves.gaussian import gdp_from_budget
-from dpsample.privacy.exponent_choice import noise_cost
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 NUM_DRAWS = 500

@@ -14,9 +14,9 @@ from numba import njit
 
 import dpsample as dps
 from dpsample import optimizers
-from dpsample.datasets import growth as hard_instances_module
-from dpsample.datasets.growth import growth_constant
 from dpsample.experiments import Figure, Metric, Slope, Study
+from dpsample.papers import growth as hard_instances_module
+from dpsample.papers.growth import growth_constant
 from dpsample.privacy import gdp_from_budget
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)

@@ -29,20 +29,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         after an error of the user; 130 after Ctrl-C. Errors are one line on stderr. An
         error of the program is not caught.
     """
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    command = sys.argv[1:] if arguments is None else list(arguments)
     try:
         from dpsample.cli import screen
 
-        with screen.any_text(), screen.heartbeat(given[0] if given else "help"):
+        with screen.any_text(), screen.heartbeat(command[0] if command else "help"):
             try:
-                return _run(given)
+                return _run(command)
             finally:
                 screen.abandon()
     except KeyboardInterrupt:  # while something is imported, or at the end
         return INTERRUPTED
 
 
-def _run(given: list[str]) -> int:
+def _run(command: list[str]) -> int:
     import typer
 
     from dpsample.cli import screen
@@ -50,8 +50,10 @@ def _run(given: list[str]) -> int:
     from dpsample.cli.screen import KeptError
 
     try:
-        shown = ["--help"] if given in ([], ["study"]) else []
-        code = app([*given, *shown], prog_name="dpsample", standalone_mode=False)
+        help_option = ["--help"] if command in ([], ["study"]) else []
+        code = app(
+            [*command, *help_option], prog_name="dpsample", standalone_mode=False
+        )
         screen.flush()
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED

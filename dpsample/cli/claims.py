@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dpsample.cli import screen
 from dpsample.cli.screen import Side
 from dpsample.core import check
-from dpsample.experiments import papers
-from dpsample.privacy.printed import PAPERS, Claim, claims
+from dpsample.papers import PAPERS, Claim, claims
+from dpsample.papers import verdicts as papers
 from dpsample.running import progress
 
 HEAD = (
@@ -21,7 +21,6 @@ HEAD = (
     "verdict",
 )
 SIDES: tuple[Side, ...] = (*("left",) * 4, *("right",) * 3, "left")
-SIGNS = {"exact": "", "upper bound": "<= ", "attack": ">= "}
 LEGEND = (
     "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "
     ">= attained by the named pair",
@@ -54,17 +53,17 @@ def markdown_lines(rows: Sequence[Claim]) -> list[str]:
     """Return the tables as lines of Markdown."""
     lines = []
     for key, title in PAPERS.items():
-        own = [row for row in rows if row.paper == key]
-        if not own:
+        paper_rows = [row for row in rows if row.paper == key]
+        if not paper_rows:
             continue
         rule = tuple("---:" if side == "right" else "---" for side in SIDES)
-        body = [HEAD, rule, *(cells(row) for row in own)]
+        body = [HEAD, rule, *(cells(row) for row in paper_rows)]
         lines += [f"## {title}", ""]
         lines += [f"| {' | '.join(line)} |" for line in body]
         lines.append("")
         lines += [
             f"- {row.place}: {row.formula}"
-            for row in {(row.place, row.formula): row for row in own}.values()
+            for row in {(row.place, row.formula): row for row in paper_rows}.values()
         ]
         lines.append("")
     return [*lines, *(f"- {line}" for line in LEGEND)]
@@ -74,13 +73,14 @@ def cells(row: Claim) -> tuple[str, ...]:
     """Return one line of the table as words."""
     true = "unknown"
     if row.true_epsilon is not None:
-        true = f"{SIGNS[row.meaning]}{row.true_epsilon:.3g}"
+        signs = {"exact": "", "upper bound": "<= ", "attack": ">= "}
+        true = f"{signs[row.meaning]}{row.true_epsilon:.3g}"
     needed = "none" if row.verdict == "fails" else "unknown"
     if row.noise_factor is not None:
         needed = f"x {row.noise_factor:.3g}"
     claimed = f"({row.epsilon:g}, {row.delta:g})"
-    place = (row.place, row.setting, row.accounting, row.relation)
-    return (*place, claimed, true, needed, row.verdict)
+    location = (row.place, row.setting, row.accounting, row.relation)
+    return (*location, claimed, true, needed, row.verdict)
 
 
 def print_errata(code: str | None, *, markdown: bool = False) -> None:
@@ -117,6 +117,6 @@ def _print_words(
 ) -> None:
     """One table for each paper that has rows."""
     for key, title in PAPERS.items():
-        own = [cells for paper, cells in rows if paper == key]
-        if own:
-            screen.print_table(title, head, own, sides, sentences=sentences)
+        paper_rows = [cells for paper, cells in rows if paper == key]
+        if paper_rows:
+            screen.print_table(title, head, paper_rows, sides, sentences=sentences)

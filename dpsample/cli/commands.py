@@ -1,4 +1,4 @@
-"""Commands and their options; what they do is in the modules of this folder."""
+"""Commands and their options. What they do is in the modules of this folder."""
 
 import os
 from pathlib import Path
@@ -139,7 +139,7 @@ def release(
 
 @app.command()
 def verify(file: Answer, checker: Checker = "standard") -> int:
-    """Recompute a certificate; the exit code is 1 if it does not hold."""
+    """Recompute a certificate. The exit code is 1 if it does not hold."""
     from dpsample.cli.verify import run
 
     return run(file, checker)
@@ -174,7 +174,7 @@ def bounds(
 
 @app.command()
 def certificate(file: Answer, html: Page = None, overwrite: Overwrite = False) -> int:
-    """Print a certificate, or write a page about it; the exit code is as of verify."""
+    """Print a certificate, or write a page about it. The exit code is as of verify."""
     from dpsample.cli.verify import show
 
     return show(file, html, overwrite=overwrite)
@@ -258,14 +258,14 @@ def papers(markdown: Markdown = False) -> None:
 @app.command()
 def warm(everything: Everything = False) -> None:
     """Compile ahead what is usually needed, so that later processes start at once."""
+    from dpsample.api.warm import warm
     from dpsample.cli import screen
     from dpsample.core.cache import CACHE_DIRECTORY
-    from dpsample.verbs.warm import warm
 
-    told = screen.console()
+    console = screen.console()
     count = warm(
-        lambda name, left: told.print(f"compiling {name}, {left} parts left"),
+        lambda name, left: console.print(f"compiling {name}, {left} parts left"),
         processes=os.cpu_count() or 1,
         is_whole=everything,
     )
-    told.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")
+    console.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import dpsample as dps
+from dpsample.answers.results import Release
 from dpsample.cli import screen
 from dpsample.core import files
 from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.tables import Dataset
-from dpsample.verbs.results import Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NUM_RECORDS = 10_000
 DIM = 10
-SIGNAL, RADIUS = 2.5, 3.0  # the truth lies inside the ball
-FALSE_ALARMS = 0.01
-PICTURE = Path("dpsample-demo.png")
+# Norm of the true coefficients, which lie inside the ball of the radius.
+SIGNAL = 2.5
+RADIUS = 3.0
 
 
 def run(output: Path | None, *, overwrite: bool = False) -> None:
@@ -29,7 +29,7 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
 
     The picture of the last demo is replaced, another file is not.
     """
-    picture = output or PICTURE
+    picture = output or Path("dpsample-demo.png")
     screen.check_outputs(output=picture, overwrite=overwrite or output is None)
     console = screen.console()
     console.print(
@@ -78,19 +78,19 @@ def draw(answer: Release, data: Dataset, picture: Path) -> None:
 
 
 def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
-    place = np.arange(answer.theta.size)
+    index = np.arange(answer.theta.size)
     best = (answer.nonprivate_diagnostics or {})["non_private_theta"]
-    # Marginals of a k mu strongly log-concave density are so, too (Prekopa), and the
-    # monotone map from a normal law to them contracts: with probability .95 at least a
-    # coordinate is as near to its median.
+    # Marginals of a k mu strongly log-concave density are strongly log-concave as well
+    # (Prekopa), and the monotone map from a normal distribution to them contracts. So
+    # a coordinate is this close to its median with probability at least 0.95.
     spread = 1.96 / np.sqrt(answer.certificate.k * answer.certificate.mu)
     axes.errorbar(
-        place, answer.theta, yerr=spread, fmt="o", ms=4, capsize=2, label="private draw"
+        index, answer.theta, yerr=spread, fmt="o", ms=4, capsize=2, label="private draw"
     )
-    axes.plot(place, best, "x", color="C1", label="best in the ball, not private")
-    axes.plot(place, np.asarray(data.theta), "_", color="0.4", label="true")
+    axes.plot(index, best, "x", color="C1", label="best in the ball, not private")
+    axes.plot(index, np.asarray(data.theta), "_", color="0.4", label="true")
     axes.axhline(0.0, color="0.8", lw=0.8, zorder=0)
-    axes.set_xticks(place)
+    axes.set_xticks(index)
     axes.set_xlabel("coefficient")
     axes.set_ylabel("value; bars: 95 % of the noise, without the pull to 0")
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -112,14 +112,15 @@ def _draw_curve(axes: Axes, answer: Release) -> None:
     axes.set_xlabel("epsilon")
     axes.set_ylabel("delta")
     axes.legend(frameon=False, loc="lower left")
-    success = certificate.attack_risk.true_positive_rate(FALSE_ALARMS)
+    false_alarms = 0.01
+    success = certificate.attack_risk.true_positive_rate(false_alarms)
     right = axes.twinx()
-    reach = np.minimum(delta + np.exp(epsilon) * FALSE_ALARMS, 1.0)
+    reach = np.minimum(delta + np.exp(epsilon) * false_alarms, 1.0)
     right.plot(epsilon, 100.0 * reach, "--", color="C1")
     right.set_ylim(0.0, 5.0)
     right.set_ylabel("dashed: attacks found in %, by this pair alone", color="C1")
     right.set_title(
-        f"at {100 * FALSE_ALARMS:g} % false alarms an attack finds "
+        f"at {100 * false_alarms:g} % false alarms an attack finds "
         f"{100 * success:.2g} % at most",
         fontsize="medium",
     )

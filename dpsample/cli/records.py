@@ -3,7 +3,7 @@
 ``dpsample bounds`` writes a skeleton: names and types of columns, no values. Header and
 separator are facts about the file. Types of a text file are guesses: a column has the
 type of more than half of its first entries, so that one record decides it only where
-they are split; the skeleton says so.
+they are split. The skeleton says so.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from dpsample.tables.entries import Column
 from dpsample.tables.read import contents, refuse_record, to_frame
 from dpsample.tables.schema import Schema, TextFormat, toml_key, toml_text
 
-SEPARATORS = ",;\t|"
-LOOKED_AT = 1_000  # entries of a column
-MARKS = ((".", ""), (",", ""), (",", "."), (".", ","))
 HINTS = {
     "numeric": "[lower, upper] that every possible record obeys",
     "date": '["first day", "last day"], ISO 8601',
@@ -48,8 +45,6 @@ HEAD = """\
 
 ignore = []
 """
-GUESSED = "Types and marks are guesses\n# from most of the records: check them."
-STORED = "Types are those that the\n# file declares."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +92,7 @@ def read(
     return data
 
 
-def rules(data: Dataset, problem: dps.Problem) -> list[str]:
+def describe_rules(data: Dataset, problem: dps.Problem) -> list[str]:
     """Say what is done to any record before the draw: public rules, never counts."""
     row, limit = problem.facts.row_bound, problem.response_bound
     outside = "scaled down to it" if problem.clip_rows else "an error"
@@ -108,7 +103,7 @@ def rules(data: Dataset, problem: dps.Problem) -> list[str]:
     return ["Encoding, by public rules:", *(f"  {line}" for line in lines)]
 
 
-def loss_named(text: str) -> Loss:
+def parse_loss(text: str) -> Loss:
     """Loss of ``name`` or ``name:parameter``."""
     name, colon, parameter = text.partition(":")
     name = name.replace("-", "_")
@@ -135,7 +130,7 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
     return dps.Problem(
         data.features,
         data.response,
-        loss=loss_named(options.loss),
+        loss=parse_loss(options.loss),
         domain=dps.domains.Ball(options.radius),
         row_bound=row_bound,
         row_norm=options.row_norm,
@@ -165,33 +160,38 @@ def write_skeleton(
 
 def skeleton(content: bytes, kind: str, source: str) -> str:
     """Text of a TOML file that has to be filled in."""
-    file = _format(content, kind) if kind != "parquet" else TextFormat()
+    file = _guess_format(content, kind) if kind != "parquet" else TextFormat()
     frame = to_frame(content, kind, Schema(file=file), source)
     is_stored = kind == "parquet"
     if is_stored:
         types = {field.name: _stored_type(field.type) for field in frame.schema}
     else:
-        columns = entries.columns_of(frame.head(LOOKED_AT))
+        columns = entries.columns_of(frame.head(1_000))
         refuse_record(columns, file)  # which would be printed
-        candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
-        file = max(candidates, key=lambda one: _num_numbers(columns, one))
-        types = {name: _type(c.entries, file) for name, c in columns.items()}
-    said = STORED if is_stored else GUESSED
+        marks = ((".", ""), (",", ""), (",", "."), (".", ","))
+        candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
+        file = max(candidates, key=lambda marks: _num_numbers(columns, marks))
+        types = {name: _guess_type(c.entries, file) for name, c in columns.items()}
+    origin_of_types = (
+        "Types and marks are guesses\n# from most of the records: check them."
+    )
+    if is_stored:
+        origin_of_types = "Types are those that the\n# file declares."
     printable = "".join(c if c.isprintable() else "?" for c in source)
-    text = HEAD.format(source=printable, types=said)
+    text = HEAD.format(source=printable, types=origin_of_types)
     declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
     if declared:
         text += "\n[file]\n"
         text += "".join(f"{k} = {toml_text(v)}\n" for k, v in declared.items())
     for section, hint in HINTS.items():
-        names = [name for name, found in types.items() if found == section]
+        names = [name for name, guess in types.items() if guess == section]
         if names:
             text += f"\n[{section}]  # {hint}\n"
             text += "".join(f"{toml_key(name)} = []\n" for name in names)
     return text
 
 
-def _format(content: bytes, kind: str) -> TextFormat:
+def _guess_format(content: bytes, kind: str) -> TextFormat:
     """Separator of the header, and the encoding in which the file can be read."""
     # Without its mark, half of all files in latin-1 would be good UTF-16, too.
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -203,7 +203,7 @@ def _format(content: bytes, kind: str) -> TextFormat:
     lines = (x for x in re.split("[\r\n]", text.lstrip("\ufeff")) if x.strip())
     header = re.sub('"[^"]*"', "", next(lines, ""))
     usual = "\t" if kind == "tsv" else ","
-    separator = max((usual, *SEPARATORS), key=header.count)
+    separator = max((usual, *",;\t|"), key=header.count)
     return TextFormat(
         separator="" if separator == usual else separator, encoding=encoding
     )
@@ -211,8 +211,10 @@ def _format(content: bytes, kind: str) -> TextFormat:
 
 def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
     """Count entries that are numbers by these marks."""
-    found = (entries.parse_number(e, file) for c in columns.values() for e in c.entries)
-    return sum(value is not None for value in found)
+    numbers = (
+        entries.parse_number(e, file) for c in columns.values() for e in c.entries
+    )
+    return sum(value is not None for value in numbers)
 
 
 def _stored_type(declared: Any) -> str:
@@ -227,14 +229,14 @@ def _stored_type(declared: Any) -> str:
     return "numeric" if any(kind(declared) for kind in kinds) else "categorical"
 
 
-def _type(column: Array | Sequence[Any], file: TextFormat) -> str:
+def _guess_type(column: Array | Sequence[Any], file: TextFormat) -> str:
     """Type of more than half of the entries that are there."""
     for kind, convert in (
         ("numeric", entries.parse_number),
         ("date", entries.parse_day),
     ):
-        found = [convert(entry, file) for entry in column]
-        there = [v is not None for v in found if v is None or not math.isnan(v)]
-        if 2 * sum(there) > len(there):
+        values = [convert(entry, file) for entry in column]
+        is_number = [v is not None for v in values if v is None or not math.isnan(v)]
+        if 2 * sum(is_number) > len(is_number):
             return kind
     return "categorical"

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.answers.predictions import LOG_ODDS, probabilities
+from dpsample.answers.results import Fit, Release, load_answer
 from dpsample.cli import screen
-from dpsample.cli.records import RecordOptions, build, read, rules
+from dpsample.cli.records import RecordOptions, build, describe_rules, read
 from dpsample.core import check, files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.numerics import norms
 from dpsample.privacy import LedgerFile
 from dpsample.privacy.budget import Relation
-from dpsample.privacy.certificates.ledger_file import read_ledger, removed_if_unused
+from dpsample.privacy.certificates.ledger_file import read_ledger, remove_if_unused
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
 from dpsample.tables.encoding import clip_rows
 from dpsample.tables.read import contents, parse_libsvm, to_frame
-from dpsample.verbs.predictions import LOG_ODDS, probabilities
-from dpsample.verbs.results import Fit, Release, load_answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class ReleaseOptions(RecordOptions):
 def run(options: ReleaseOptions) -> None:
     """Release, save and print answer and certificate, evaluate if asked to.
 
-    Everything that can be wrong is found before the draw; after it, nothing loses it.
+    Everything that can be wrong is found before the draw. After it, nothing loses it.
     """
     inputs = (options.file, options.evaluate, options.bounds)
     screen.check_outputs(*inputs, output=options.output, overwrite=options.overwrite)
@@ -65,15 +65,15 @@ def run(options: ReleaseOptions) -> None:
     problem = build(options, data)
     problems = [(options.file.name, problem)]
     if options.evaluate is not None:
-        other = evaluated(options, options.evaluate, data)
+        other = read_evaluation(options, options.evaluate, data)
         problems.append((options.evaluate.name, other))
     budget = options.budget
     is_new = options.ledger is not None and not options.ledger.exists()
     ledger = open_ledger(options)
     console = screen.console()
-    console.print("\n".join(rules(data, problem)))
+    console.print("\n".join(describe_rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
-    with removed_if_unused(ledger if is_new else None), warnings.catch_warnings():
+    with remove_if_unused(ledger if is_new else None), warnings.catch_warnings():
         # Told whatever PYTHONWARNINGS says, and no error of the program.
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
@@ -86,17 +86,17 @@ def run(options: ReleaseOptions) -> None:
             ledger=ledger,
             seed=options.seed,
         )
-    with screen.kept(
+    with screen.keep_output(
         answer.save,
         options.output,
         ".json",
         answer.to_json,
         overwrite=options.overwrite,
-    ) as place:
+    ) as path:
         screen.print_whole(answer.certificate.__rich__())
-        if place is not None:
-            console.print(f"Private parameters and certificate saved: {place}")
-            if had_answer and place == options.output:  # not in a spare file
+        if path is not None:
+            console.print(f"Private parameters and certificate saved: {path}")
+            if had_answer and path == options.output:  # not in a spare file
                 console.print("What was there is replaced; its budget stays spent.")
         elif options.output is not None:  # there was room for no file at all
             console.print(answer.to_json())
@@ -115,7 +115,7 @@ def print_parameters(answer: Release) -> None:
 
 
 def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
-    """Open the ledger of a command; make it, with a total, where there is none.
+    """Open the ledger of a command. Make it, with a total, where there is none.
 
     An existing ledger has its own total, which the options may repeat.
     """
@@ -129,19 +129,23 @@ def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
     others = (options.file, options.evaluate, options.bounds, options.output)
     screen.check_outputs(*others, ledger=path)
     if path.exists():
-        kept = read_ledger(path, "--ledger")
-        if kept.relation != relation:
+        existing = read_ledger(path, "--ledger")
+        if existing.relation != relation:
             remedy = "Pass its own with --relation, or start another."
             condition = f"a ledger under {relation!r}"
-            check.fail("--ledger", condition, f"{path} under {kept.relation!r}", remedy)
-        own = kept.budget
-        if own is None:
+            check.fail(
+                "--ledger", condition, f"{path} under {existing.relation!r}", remedy
+            )
+        total = existing.budget
+        if total is None:
             remedy = "Start another one, with --ledger-epsilon and --ledger-delta."
             check.fail(str(path), "a ledger with a total", "one without", remedy)
-        if epsilon not in (None, own.epsilon) or delta not in (None, own.delta):
+        if epsilon not in (None, total.epsilon) or delta not in (None, total.delta):
             remedy = "Leave --ledger-epsilon and --ledger-delta out, or start another."
-            check.fail(str(path), "a ledger with the total that is given", own, remedy)
-        return LedgerFile(path, relation=relation, budget=own)
+            check.fail(
+                str(path), "a ledger with the total that is given", total, remedy
+            )
+        return LedgerFile(path, relation=relation, budget=total)
     if epsilon is None or delta is None:
         remedy = "Add --ledger-epsilon and --ledger-delta, the total for all releases."
         check.fail("a new --ledger", "made with its total", "none", remedy)
@@ -156,12 +160,12 @@ def ledger_words(ledger: LedgerFile | None) -> str:
             "Not in a ledger: releases of the same records add up. Keep their total "
             "with --ledger FILE."
         )
-    kept = ledger.read()
-    head = f"Ledger {ledger.path}: {len(kept.entries)} release(s)."
-    return "\n".join([head, *kept.totals()])
+    ledger_now = ledger.read()
+    head = f"Ledger {ledger.path}: {len(ledger_now.entries)} release(s)."
+    return "\n".join([head, *ledger_now.totals()])
 
 
-def evaluated(options: ReleaseOptions, path: Path, data: Dataset) -> dps.Problem:
+def read_evaluation(options: ReleaseOptions, path: Path, data: Dataset) -> dps.Problem:
     """Read and check the second file as the first was, columns matched by name."""
     try:
         return build(options, read(options, path, data.columns))
@@ -179,10 +183,10 @@ def print_evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -
         head.append("accuracy")
     rows = []
     for name, problem in problems:
-        for which, one in (("private", answer), ("not private", best)):
-            row = [name, which, f"{problem.risk(one.theta):.4f}"]
+        for which, parameters in (("private", answer), ("not private", best)):
+            row = [name, which, f"{problem.risk(parameters.theta):.4f}"]
             if is_classification:
-                labels = np.where(problem.margins(one.theta) >= 0.0, 1.0, -1.0)
+                labels = np.where(problem.margins(parameters.theta) >= 0.0, 1.0, -1.0)
                 row.append(f"{(labels == problem.data.response).mean():.4f}")
             rows.append(row)
     screen.print_table(screen.NOT_PRIVATE, head, rows)
@@ -196,7 +200,7 @@ def predict(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write what a saved answer says of new records; what was clipped is told."""
+    """Write what a saved answer says of new records. What was clipped is told."""
     screen.check_outputs(answer, file, output=output, overwrite=overwrite)
     release = load_answer(answer)
     facts = release.public_facts
@@ -205,10 +209,10 @@ def predict(
         check.fail("the answer", "of a model without an offset", "one with", remedy)
     names = release.feature_names[: facts.dim - int(facts.intercept)]
     encoding = release.encoding or Encoding(schema=None, columns=names)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as clipping_warnings:
         warnings.simplefilter("always", RuntimeWarning)
         margins = release.margin(rows_of(file, encoding, format))
-    for warning in told:
+    for warning in clipping_warnings:
         screen.tell(str(warning.message))
     text = as_csv(release, encoding, margins)
     if output is None:

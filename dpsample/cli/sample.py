@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 import dpsample as dps
+from dpsample.api.warm import public_samplers
 from dpsample.cli import INTERRUPTED, screen
-from dpsample.cli.records import RecordOptions, build, read, rules
+from dpsample.cli.records import RecordOptions, build, describe_rules, read
 from dpsample.core import check, files
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.running.convergence import are_many_and_short
-from dpsample.verbs.warm import public_samplers
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -68,9 +68,9 @@ def run(options: SampleOptions) -> int:
     data = read(options, options.file)
     problem = build(options, data)
     console = screen.console()
-    target, sampler = density(options, problem), sampler_named(options.sampler)
-    console.print("\n".join(rules(data, problem)))
-    with warnings.catch_warnings(record=True) as said:
+    target, sampler = density(options, problem), parse_sampler(options.sampler)
+    console.print("\n".join(describe_rules(data, problem)))
+    with warnings.catch_warnings(record=True) as warmup_warnings:
         warnings.simplefilter("always", RuntimeWarning)
         draws = dps.sample(
             target,
@@ -84,17 +84,17 @@ def run(options: SampleOptions) -> int:
             checkpoint=options.checkpoint,
             seed=options.seed,
         )
-    for warning in said:
+    for warning in warmup_warnings:
         console.print(str(warning.message))
     code = INTERRUPTED if draws.attrs["is_interrupted"] else 0
     if options.output is None:
         show(console, draws)
         return code
-    with screen.kept(
+    with screen.keep_output(
         partial(write, draws), options.output, ".nc", overwrite=options.overwrite
-    ) as place:
+    ) as path:
         show(console, draws)
-        console.print(f"Draws saved, {screen.NOT_PRIVATE}: {place}")
+        console.print(f"Draws saved, {screen.NOT_PRIVATE}: {path}")
     return code
 
 
@@ -118,17 +118,19 @@ def density(options: SampleOptions, problem: dps.Problem) -> dps.Gibbs:
     epsilon, delta, k, mu = options.epsilon, options.delta, options.k, options.mu
     if epsilon is None and delta is None and k is not None and mu is not None:
         for name, default in CALIBRATION.items():
-            given = getattr(options, name)
-            if given != default:
+            value = getattr(options, name)
+            if value != default:
                 option = f"--{name.replace('_', '-')}"
-                check.fail(option, "left out beside --k and --mu", given)
+                check.fail(option, "left out beside --k and --mu", value)
         regularizer = dps.regularizers.SquaredNorm(options.p)
         return dps.Gibbs(problem, k=k, mu=mu, regularizer=regularizer)
     if epsilon is None or delta is None or k is not None or mu is not None:
-        given = {"--epsilon": epsilon, "--delta": delta, "--k": k, "--mu": mu}
-        seen = [name for name, value in given.items() if value is not None]
-        wanted = "either --epsilon and --delta, or --k and --mu"
-        check.fail("the density", f"given by {wanted}", " ".join(seen) or "neither")
+        options_by_name = {"--epsilon": epsilon, "--delta": delta, "--k": k, "--mu": mu}
+        seen = [name for name, value in options_by_name.items() if value is not None]
+        alternatives = "either --epsilon and --delta, or --k and --mu"
+        check.fail(
+            "the density", f"given by {alternatives}", " ".join(seen) or "neither"
+        )
     mechanism = dps.calibrate(
         problem,
         dps.Budget(epsilon=epsilon, delta=delta, relation=options.relation),
@@ -139,13 +141,13 @@ def density(options: SampleOptions, problem: dps.Problem) -> dps.Gibbs:
     return mechanism.target(problem)
 
 
-def sampler_named(name: str) -> Sampler | Literal["auto"]:
+def parse_sampler(name: str) -> Sampler | Literal["auto"]:
     """Return "auto", or the sampler of that name with its default options."""
     if name == "auto":
         return "auto"
-    known = {c.__name__.lower(): c for c in public_samplers()}
-    check.one_of(["auto", *sorted(known)], sampler=name.lower().replace("-", ""))
-    return known[name.lower().replace("-", "")]()
+    samplers = {c.__name__.lower(): c for c in public_samplers()}
+    check.one_of(["auto", *sorted(samplers)], sampler=name.lower().replace("-", ""))
+    return samplers[name.lower().replace("-", "")]()
 
 
 def print_summary(draws: DataTree) -> None:
@@ -163,8 +165,8 @@ def print_summary(draws: DataTree) -> None:
         screen.print_table(f"{title}; too few draws for a summary", head, [])
         return
     if is_short:
-        found = mixing(values, superchains(theta))
-        sizes, r_hats = found["ess_bulk"], found["r_hat"]
+        convergence = mixing(values, superchains(theta))
+        sizes, r_hats = convergence["ess_bulk"], convergence["r_hat"]
     else:
         axes = {"chain_axis": 0, "draw_axis": 1}
         sizes, r_hats = (f(values, **axes) for f in (array_stats.ess, array_stats.rhat))

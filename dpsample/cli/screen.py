@@ -27,9 +27,9 @@ from dpsample.core import check, files
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
 Save = Callable[[Path], None]
 Side = Literal["left", "right"]
-# Characters. Columns of sentences are wrapped, but not below this width.
-LEAST_WIDTH = 30
-UNLIMITED_WIDTH = 1_000_000  # for measuring a table
+# Columns of sentences are wrapped, but not below this width in characters.
+MIN_SENTENCE_WIDTH = 30
+# Interval at which a command without a live line reports that it runs.
 MINUTE_SECONDS = 60.0
 
 
@@ -86,7 +86,7 @@ def abandon() -> None:
 
 
 def tell(text: str) -> None:
-    """Print one line on stderr, if that is possible; never elsewhere."""
+    """Print one line on stderr, if that is possible. Never elsewhere."""
     if sys.stderr is None:  # closed by the shell: print would take stdout
         return
     with suppress(OSError, ValueError):
@@ -123,7 +123,7 @@ def print_whole(table: Table) -> None:
     for column in table.columns:
         if column.no_wrap:  # Rich asks for its longest word only
             column.min_width = max((cell_len(str(c)) for c in column.cells), default=0)
-    min_width = console(UNLIMITED_WIDTH).measure(table).minimum
+    min_width = console(width=1_000_000).measure(table).minimum
     console(max(min_width, shutil.get_terminal_size().columns)).print(table)
 
 
@@ -154,7 +154,7 @@ def print_table(
             wrapped
         )
         longest = max(cell_len(word) for cell in columns[j] for word in cell.split())
-        widths[j] = min(widths[j], max(column_width, LEAST_WIDTH, longest))
+        widths[j] = min(widths[j], max(column_width, MIN_SENTENCE_WIDTH, longest))
     table = Table()
     for j, name in enumerate(head):
         side = sides[j] if j < len(sides) else "right"
@@ -166,11 +166,11 @@ def print_table(
 
 
 class KeptError(Exception):
-    """Something failed after the draw; the message says where the draw is."""
+    """Something failed after the draw. The message says where the draw is."""
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: compiled modules make it an ImportError."""
+    """Return whether Ctrl-C caused an error: compiled modules raise ImportError."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -204,7 +204,7 @@ def _are_one(path: Path, other: Path) -> bool:
 
 
 @contextmanager
-def kept(
+def keep_output(
     save: Save,
     output: Path | None,
     suffix: str,
@@ -223,62 +223,62 @@ def kept(
     KeptError
         At the end of the block, if ``output`` or stdout could not be written.
     """
-    place, reason = None, ""
+    path, reason = None, ""
     try:
         if output is not None:
             if output.is_file() and not overwrite:  # it came while we drew
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             save(output)
-            place = output
+            path = output
     except OSError as error:
         reason = f"{output} could not be written ({_message(error)})"
-        place = _spare(save, suffix)
+        path = _save_spare(save, suffix)
     except BaseException:
-        tell(_last_resort(_spare(save, suffix), text))
+        tell(_last_resort(_save_spare(save, suffix), text))
         raise
     try:
-        yield place
+        yield path
         flush()
     except BaseException as error:
-        where = _last_resort(place or _spare(save, suffix), text)
+        where = _last_resort(path or _save_spare(save, suffix), text)
         if isinstance(error, OSError | ValueError):
             reason = reason or f"the output was cut short ({_message(error)})"
             raise KeptError(f"{reason}. {where}") from error
         tell(where)
         raise
     if reason:
-        raise KeptError(f"{reason}. {_where(place, text)}")
+        raise KeptError(f"{reason}. {_describe_place(path, text)}")
 
 
 def _message(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _where(place: Path | None, text: Callable[[], str] | None) -> str:
-    if place is not None:
-        return f"What was drawn is in {place}."
+def _describe_place(path: Path | None, text: Callable[[], str] | None) -> str:
+    if path is not None:
+        return f"What was drawn is in {path}."
     return "What was drawn is lost." if text is None else "What was drawn is printed."
 
 
-def _last_resort(place: Path | None, text: Callable[[], str] | None) -> str:
-    """Say where it is; if no file has it, print it first."""
-    if place is None and text is not None:
+def _last_resort(path: Path | None, text: Callable[[], str] | None) -> str:
+    """Say where it is. If no file has it, print it first."""
+    if path is None and text is not None:
         with suppress(OSError, ValueError):
             print(text(), file=sys.stderr, flush=True)
-    return _where(place, text)
+    return _describe_place(path, text)
 
 
-def _spare(save: Save, suffix: str) -> Path | None:
+def _save_spare(save: Save, suffix: str) -> Path | None:
     """Private file that holds what was drawn; None if there is room for none."""
     try:
         descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="dpsample-")
     except OSError:
         return None
     os.close(descriptor)
-    place = Path(name)
+    path = Path(name)
     try:
-        save(place)
+        save(path)
     except OSError:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return None
-    return place
+    return path

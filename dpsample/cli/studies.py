@@ -31,7 +31,6 @@ Report = Annotated[bool, Option("--report", help="Then write the reports.")]
 Resume = Annotated[bool, Option("--resume", help="Go on with the rows that exist.")]
 
 HERE = Path("studies")
-RESULTS = "results"
 
 
 @app.command("list")
@@ -65,7 +64,7 @@ def run(
     studies: Studies = HERE,
     report: Report = False,
 ) -> int:
-    """Compute the replicates of studies; all backends give the same numbers."""
+    """Compute the replicates of studies. All backends give the same numbers."""
     from dpsample.experiments import run as rows
     from dpsample.experiments.configuration import bundle
     from dpsample.experiments.tasks import Backend
@@ -74,12 +73,14 @@ def run(
         check.fail("dask", "the address of a scheduler", repr(dask))
     kind = "threads" if threads else "processes"
     backend = Backend(jobs=jobs, kind=kind, dask=dask)  # type: ignore[arg-type]
-    folder, code = output or studies / RESULTS, 0
+    folder, code = output or studies / "results", 0
     for name in _chosen(studies, names):
-        given = bundle(studies, name)
+        study_bundle = bundle(studies, name)
         path = rows.store_path(name, folder, quick=quick)
         try:
-            count = rows.run(given, folder, quick=quick, backend=backend, resume=resume)
+            count = rows.run(
+                study_bundle, folder, quick=quick, backend=backend, resume=resume
+            )
         except KeyboardInterrupt:
             print(
                 f"dpsample: interrupted. Finished replicates are in {path}; "
@@ -97,8 +98,8 @@ def run(
 def report(
     names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
 ) -> int:
-    """Write tables and figures; the exit code is 1 if theory is contradicted."""
-    folder = output or studies / RESULTS
+    """Write tables and figures. The exit code is 1 if theory is contradicted."""
+    folder = output or studies / "results"
     return max(
         _write(studies, name, folder, quick=quick) for name in _chosen(studies, names)
     )
@@ -108,13 +109,13 @@ def _chosen(studies: Path, names: list[str]) -> list[str]:
     """Return the studies that are meant, each known before the first one runs."""
     from dpsample.experiments.configuration import study_names
 
-    known = study_names(studies)
-    if not known:
+    available = study_names(studies)
+    if not available:
         check.fail("studies", "a folder of studies", str(studies))
     if names == ["all"]:
-        return known
+        return available
     for name in names:
-        check.one_of(tuple(known), study=name)
+        check.one_of(tuple(available), study=name)
     return names
 
 

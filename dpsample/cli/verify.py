@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
+from dpsample.answers.results import Fit, Release, answer_of
 from dpsample.cli import FAILED, screen
 from dpsample.core import check, files
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
 from dpsample.tables import entries
-from dpsample.verbs.results import Fit, Release, answer_of
 
 AnyCertificate = Certificate | EventCertificate
 AnyAnswer = Release | Fit | AnyCertificate
@@ -25,11 +25,11 @@ def run(file: Path, checker: str = "standard") -> int:
     """Print warnings, checks and state; 0 if everything agrees, else 1."""
 
     def report(answer: AnyAnswer) -> str:
-        made = checked(answer, checker)
-        return f"{made}\n{state(certificate_of(answer), made)}"
+        verification = verify_answer(answer, checker)
+        return f"{verification}\n{describe_state(certificate_of(answer), verification)}"
 
     check.one_of(("standard", "ball"), checker=checker)
-    text = verified(file, report)
+    text = report_on(file, report)
     if text is None:
         return FAILED
     screen.console().print(text)
@@ -44,10 +44,10 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
     def document(answer: AnyAnswer) -> str:
         # The page of an answer verifies it, which may take long: not twice.
         if html is None or not isinstance(answer, Release | Fit):
-            checked(answer)
+            verify_answer(answer)
         return str(certificate_of(answer)) if html is None else answer.to_html()
 
-    text = verified(file, document)
+    text = report_on(file, document)
     if text is None:
         return FAILED
     if html is not None:
@@ -57,7 +57,7 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
     return 0
 
 
-def verified(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
+def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     """Text about the content of a file; None after saying what does not hold."""
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))
@@ -83,7 +83,7 @@ def certificate_of(answer: AnyAnswer) -> AnyCertificate:
 
 
 def format_of(written: bytes, file: Path) -> str:
-    """Known format of the content of a file; any other is an error of the user."""
+    """Known format of the content of a file. Any other is an error of the user."""
     try:
         content = json.loads(written.decode("utf-8-sig"))
     except (ValueError, RecursionError):  # brackets without end
@@ -103,15 +103,15 @@ def read(written: bytes, kind: str, source: str) -> AnyAnswer:
     return CERTIFICATES[kind].from_json(written.decode("utf-8-sig"))
 
 
-def checked(answer: AnyAnswer, checker: Any = "standard") -> VerificationReport:
+def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationReport:
     """Return what was checked, and what was not."""
     if isinstance(answer, Release | Fit):
         return answer.verify(checker=checker)
     return dps.verify(answer, checker=checker)
 
 
-def state(certificate: AnyCertificate, report: VerificationReport) -> str:
-    """Whether the answer may be given to others, so far as this report can say it."""
+def describe_state(certificate: AnyCertificate, report: VerificationReport) -> str:
+    """Say whether the answer may be published, as far as this report shows it."""
     if certificate.releasable and report.unchecked:
         return "No verdict on publication: verify without --checker ball for the rest."
     if certificate.releasable and report.warnings:

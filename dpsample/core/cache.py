@@ -37,13 +37,16 @@ from numba.core.runtime import rtsys
 PACKAGE = Path(__file__).parents[1]
 # Plain Python above every kernel: to edit them leaves compiled code as it is.
 WITHOUT_KERNELS = (
+    "answers",
+    "api",
     "audits",
     "cli",
-    "diagnostics",
     "estimators",
     "experiments",
+    "inference",
+    "papers",
     "running",
-    "verbs",
+    "verification",
 )
 STALE_AFTER_DAYS = 14.0
 # Modules of Numba that make a cache for a jitted function, and for a C function.

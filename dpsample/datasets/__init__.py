@@ -2,20 +2,20 @@
 
 from dpsample.core.public import dir_of
 from dpsample.datasets.catalog import load
-from dpsample.datasets.growth import (
-    GrowthRegression,
-    HardInstance,
-    growth_constant,
-    growth_regression,
-    rare_records,
-    tilted_signs,
-)
 from dpsample.datasets.synthetic import (
     halfspace,
     heavy_tailed_logistic,
     heavy_tailed_regression,
     logistic,
     regression,
+)
+from dpsample.papers.growth import (
+    GrowthRegression,
+    HardInstance,
+    growth_constant,
+    growth_regression,
+    rare_records,
+    tilted_signs,
 )
 from dpsample.tables.read import Dataset
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = Path(__file__).parent
+# Environment variable with the folder of the public files.
+VARIABLE = "DPSAMPLE_DATA"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class CatalogEntry:
     files: dict[str, dict[str, str]]  # split -> name and sha256
     origin: str
     target: str = ""
-    num_features: int = 0  # of a LIBSVM file
+    num_features: int = 0  # number of columns of a LIBSVM file; 0 for a table
     ones: int = 0  # the largest number of entries 1 in its rows
 
 
@@ -65,19 +67,16 @@ def _blogfeedback() -> Schema:
     )
 
 
-VARIABLE = "DPSAMPLE_DATA"
-
-
 def load(name: str, folder: str | Path | None = None, split: str = "train") -> Dataset:
     r"""Load a well-known public data set.
 
     Nothing is downloaded: the file, possibly compressed by bz2, gzip or xz, must be
     in the folder or in one of its subfolders, and its content must have the published
-    checksum. Columns are encoded by public ranges and levels; values outside them are
+    checksum. Columns are encoded by public ranges and levels. Values outside them are
     clipped, and records with a missing number are dropped.
 
     ============================================= =====================================
-    a8a, a9a, w7a                                 labels; rows of 0 and 1, divided by
+    a8a, a9a, w7a                                 labels. Rows of 0 and 1, divided by
                                                   the square root of the number of
                                                   attributes (14; w7a: 300)
     adult, magic04                                labels
@@ -86,15 +85,15 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     fremtpl2sev (no covariates: a constant 1)     response bound
     ============================================= =====================================
 
-    a8a and its test set are the rows of a9a: never test a model of a9a on a8a. Of the
-    labels of w7a 3 % are positive: quote log-loss or AUC.
+    a8a and its test set are the rows of a9a: never test a model of a9a on a8a. Only 3%
+    of the labels of w7a are positive, so quote log-loss or AUC.
 
     Parameters
     ----------
     name : str
         One of the names above.
     folder : str or Path, optional
-        Where the files are; by default the environment variable DPSAMPLE_DATA.
+        Where the files are. By default the environment variable DPSAMPLE_DATA.
     split : {"train", "test"}
         a8a, a9a, w7a, adult and blogfeedback have a test set.
 
@@ -119,54 +118,56 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     check.one_of(sorted(entries), name=name)
     entry = entries[name]
     check.one_of(sorted(entry.files, reverse=True), split=split)
-    content = _verified(entry, split, _folder(folder, entry))
+    content = _read_verified(entry, split, _folder(folder, entry))
     if entry.num_features:
         scale = 1.0 / math.sqrt(entry.ones)
         data = read.from_libsvm(content, entry.num_features, scale=scale)
         data = replace(data, response_bound=1.0)
     else:
-        data = _encoded(name, entry, content)
+        data = _encode(name, entry, content)
     return replace(data, row_bound=1.0, source=f"{name} ({split}): {entry.origin}")
 
 
 def _folder(folder: str | Path | None, entry: CatalogEntry) -> Path:
     listed = ", ".join(f["name"] for f in entry.files.values())
     remedy = f"Put {listed} there; origin: {entry.origin}."
-    given = folder if folder is not None else os.environ.get(VARIABLE)
-    if given is None:
+    directory = folder if folder is not None else os.environ.get(VARIABLE)
+    if directory is None:
         where = f"Pass folder=... or set {VARIABLE}. {remedy}"
         check.fail("folder", "given", "None", where)
-    path = check.path("folder", given)
+    path = check.path("folder", directory)
     if not path.is_dir():
-        check.fail("folder", "an existing folder", str(given), remedy)
+        check.fail("folder", "an existing folder", str(directory), remedy)
     return path
 
 
-def _verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
+def _read_verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
     """Uncompressed content of the file that has the published checksum."""
-    name, wanted = entry.files[split]["name"], entry.files[split]["sha256"]
+    name, checksum = entry.files[split]["name"], entry.files[split]["sha256"]
     names = [name + suffix for suffix in ("", *formats.COMPRESSED)]
-    places = [place / n for place in (folder, *sorted(folder.iterdir())) for n in names]
-    files = [path for path in places if path.is_file()]
+    candidates = [
+        parent / n for parent in (folder, *sorted(folder.iterdir())) for n in names
+    ]
+    files = [path for path in candidates if path.is_file()]
     if not files:
         got = f"no {name}, plain or compressed, in {folder}"
         remedy = f"Download it; origin: {entry.origin}."
         check.fail("folder", f"one that has the file {name}", got, remedy)
     content = formats.read_content(files[0])
     digest = hashlib.sha256(content).hexdigest()
-    if digest != wanted:
-        condition = f"the published file with sha256 {wanted} (uncompressed)"
+    if digest != checksum:
+        condition = f"the published file with sha256 {checksum} (uncompressed)"
         remedy = f"Fetch it again; origin: {entry.origin}."
         check.fail(str(files[0]), condition, f"sha256 {digest}", remedy)
     return content
 
 
-def _encoded(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
+def _encode(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
     schema = public_schema(name)
     if name == "adult":  # drop the remark above the test records, the points at ends
         lines = [line.rstrip(b". \r") for line in content.split(b"\n")]
-        kept = (line for line in lines if line and not line.startswith(b"|"))
-        content = b"\n".join(kept)
+        records = (line for line in lines if line and not line.startswith(b"|"))
+        content = b"\n".join(records)
     frame = read.to_frame(content, "csv", schema)
     frame = _complete(frame, [*schema.numeric, *schema.log, entry.target])
     if not (schema.numeric or schema.log or schema.categorical):

@@ -7,27 +7,12 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
-from dpsample.numerics.norms import norm
 from dpsample.tables.read import Dataset
+from dpsample.tables.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 
-LARGEST_EXPONENT = 1000.0  # powers beyond it overflow
 NUM_SIGNALS = 10
 # Columns computed to norm 1 stay below it in exact arithmetic.
 BELOW = 1.0 - 1e-14
-
-
-def unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Array:
-    """Gaussian directions, scaled to q-norm 1 except for rounding downwards."""
-    rows = rng.standard_normal(size)
-    if math.isinf(q):
-        norms = np.max(np.abs(rows), axis=1)
-    else:
-        with np.errstate(all="ignore"):
-            powers = np.sum(np.abs(rows) ** q, axis=1)
-            norms = powers ** (1.0 / q)
-            is_odd = ~((powers > 1e-290) & (powers < 1e290))  # no number, or few digits
-            norms[is_odd] = norm(rows[is_odd], q)
-    return np.asarray(rows / norms[:, None] * (1.0 - 1e-14))
 
 
 def _draw(
@@ -49,25 +34,11 @@ def _draw(
 
 
 def noise_of(rng: np.random.Generator, number: int, degrees: float) -> Array:
-    """Student noise; with infinite degrees of freedom it is Gaussian."""
+    """Student noise. With infinite degrees of freedom it is Gaussian."""
     noise = rng.standard_normal(number)
     if math.isfinite(degrees):
         noise = noise / np.sqrt(rng.chisquare(degrees, number) / degrees)
     return noise
-
-
-def dataset_of(
-    rows: Array, response: Array, theta: Array, *, source: str, **bounds: float | None
-) -> Dataset:
-    """Synthetic records with the names x0, x1, ... and by default rows of size 1."""
-    return Dataset(
-        features=rows,
-        response=response,
-        feature_names=tuple(f"x{j}" for j in range(rows.shape[1])),
-        source=source,
-        theta=theta,
-        **({"row_bound": 1.0} | bounds),  # type: ignore[arg-type]
-    )
 
 
 @check.unwrap_numpy
@@ -187,7 +158,7 @@ def regression(
     noise : float
         Scale s of the noise.
     degrees : float
-        Degrees of freedom of Student noise; infinity stands for a Gaussian.
+        Degrees of freedom of Student noise. Infinity stands for a Gaussian.
     response_bound : float or None
         Bound of abs(response); None leaves the tails as they are.
 
@@ -238,12 +209,12 @@ def heavy_tailed_regression(
 
     Ten coefficients are -1 or 1 at random (ours: the paper says ``+-1``), the others
     are 0. Features are standard normal (ours: not stated in the paper), their columns
-    scaled to one norm; errors have ``degrees`` degrees of freedom.
+    scaled to one norm. Errors have ``degrees`` degrees of freedom.
 
     Parameters
     ----------
     num_records, dim : int
-        Shape of the features; at least 10 columns.
+        Shape of the features. At least 10 columns.
     seed : int
         Same seed, same records.
     degrees : float
@@ -309,7 +280,7 @@ def heavy_tailed_logistic(
     Returns
     -------
     Dataset
-        With labels -1 and 1; entries are at most the columns' norm.
+        With labels -1 and 1. Entries are at most the columns' norm.
 
     Raises
     ------

@@ -4,6 +4,7 @@ Nothing here is a proof of privacy: no diagnostic enters a certificate.
 """
 
 from dpsample.core.public import dir_of
+from dpsample.diagnostics import couplings
 from dpsample.diagnostics.draw_check import check
 from dpsample.diagnostics.draw_pictures import (
     plot_autocorrelation,
@@ -32,6 +33,7 @@ __all__ = [
     "MomentCheck",
     "check",
     "compare",
+    "couplings",
     "gamma_check",
     "plot_autocorrelation",
     "plot_draws",

@@ -38,7 +38,7 @@ from dpsample.privacy.certificates.terms import energy_quantile
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.proximal.metric import is_flat
 from dpsample.targets.gibbs import Gibbs, energies
-from dpsample.targets.reduced import moves_in
+from dpsample.targets.reduced import find_free_coefficients
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -107,7 +107,7 @@ def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
     if target is not None:
         require_same(chains, target)
         if is_flat(target.problem.domain, target.dim):
-            moves = moves_in(target.problem.domain.hull(target.dim)[1])
+            moves = find_free_coefficients(target.problem.domain.hull(target.dim)[1])
     findings = chain_checks.look_at_movement(chains, moves) + disagreement
     reasons, families = [skipped], 1
     looked_at = ["effective size, moves, step size"]

@@ -24,7 +24,8 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Bools
 from dpsample.diagnostics.laws import POWER, chains_of, effective_size
-from dpsample.samplers import exact, gaussian_fit
+from dpsample.samplers import gaussian_fit
+from dpsample.samplers.exact import exact
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
 

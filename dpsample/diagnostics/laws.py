@@ -21,12 +21,13 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.streams import Seed, streams
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.summaries import read
-from dpsample.samplers import exact, quadrature
+from dpsample.samplers import quadrature
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
-from dpsample.samplers.couplings.meeting import run_all
-from dpsample.samplers.exact import CORRELATED, IN_BOX, WHOLE, Exact
+from dpsample.samplers.exact import exact
+from dpsample.samplers.exact.exact import CORRELATED, IN_BOX, WHOLE, Exact
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies

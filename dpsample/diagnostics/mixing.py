@@ -1,6 +1,6 @@
 r"""Mixing: total variation of a chain to its target after t steps.
 
-Pairs of chains with a lag L meet at times tau (`dpsample.samplers.couplings`), and
+Pairs of chains with a lag L meet at times tau (`dpsample.diagnostics.couplings`), and
 
 .. math:: TV(X_t, \pi) \le E \max(0, \lceil (\tau - L - t) / L \rceil)
 
@@ -20,10 +20,14 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.diagnostics.couplings import (
+    MeetingTimes,
+    TotalVariationCurve,
+    meeting_times,
+)
+from dpsample.diagnostics.couplings.meeting import check_counts, find
 from dpsample.running.progress import with_line
 from dpsample.samplers.chain import Prepared
-from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
-from dpsample.samplers.couplings.meeting import check_counts, find
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal, start_bound
 from dpsample.samplers.sampler import Sampler

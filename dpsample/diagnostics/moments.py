@@ -10,13 +10,12 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
-from dpsample.diagnostics import laws
+from dpsample.diagnostics import couplings, laws
+from dpsample.diagnostics.couplings.meeting import check_counts
+from dpsample.diagnostics.couplings.unbiased import NAMED, Function
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.running.progress import with_line
-from dpsample.samplers import couplings
 from dpsample.samplers.chain import Prepared
-from dpsample.samplers.couplings.meeting import check_counts
-from dpsample.samplers.couplings.unbiased import NAMED, Function
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
@@ -119,7 +118,7 @@ def unbiased_moments(
         Functions; a callable maps draws of shape (count, dim) to an array whose first
         axis is ``count``.
     lag, burn_in, num_draws : int, optional
-        As of `samplers.couplings.unbiased_moments`; by default the lag is that of
+        As of `diagnostics.couplings.unbiased_moments`; by default the lag is that of
         `tv_bound`, the burn-in one lag, and five lags are averaged.
     replicates : int
         Independent pairs of chains.

@@ -12,9 +12,9 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.diagnostics import laws
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.laws import POWER, Interval
 from dpsample.running.progress import with_line
-from dpsample.samplers.couplings.meeting import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
 

@@ -19,14 +19,14 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.check import axes
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.laws import POWER, threshold
 from dpsample.losses import Linear
-from dpsample.problem.homes import InMemory
 from dpsample.problem.problem import Problem
+from dpsample.problem.storage import MemoryStorage
 from dpsample.running.progress import with_line
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
-from dpsample.samplers.couplings.meeting import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, as_rows, energies
 
@@ -273,7 +273,7 @@ def relabeled(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
     noise = rng.logistic(size=len(margins))
     problem = copy.copy(target.problem)
     labels = np.where(noise < margins, 1.0, -1.0)
-    problem.home = InMemory(data._replace(response=labels))
+    problem.storage = MemoryStorage(data._replace(response=labels))
     return Gibbs(problem, k=target.k, mu=target.mu, regularizer=target.regularizer)
 
 

@@ -20,10 +20,16 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from dpsample.answers.results import Fit, Release
+from dpsample.api.advise import advise, default_radius
+from dpsample.api.intervals import Intervals, intervals
+from dpsample.api.minimize import minimize
+from dpsample.api.release import release
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.domains import Ball
+from dpsample.inference.sandwich import KINKED
 from dpsample.losses import Loss
 from dpsample.numerics import norms
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
@@ -33,12 +39,6 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
 from dpsample.tables.encoding import clip_rows, refuse_undeclared
-from dpsample.verbs.advise import advise, default_radius
-from dpsample.verbs.intervals import Intervals, intervals
-from dpsample.verbs.minimize import minimize
-from dpsample.verbs.release import release
-from dpsample.verbs.results import Fit, Release
-from dpsample.verbs.sandwich import KINKED
 
 Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")
@@ -81,7 +81,7 @@ Answer = Release | Fit | Intervals
 
 
 def _in_order(table: Any) -> Any:
-    """Refuse what is no number; put columns that are only numbered in their order."""
+    """Refuse what is no number. Put columns that are only numbered in their order."""
     is_masked = np.ma.isMaskedArray(table)
     kind = getattr(getattr(table, "dtype", None), "kind", None)
     if is_masked or kind in ("m", "M"):
@@ -90,8 +90,10 @@ def _in_order(table: Any) -> Any:
     labels = columns.labels_of(table) or []
     if any(isinstance(label, str) for label in labels) or not _are_counted(labels):
         return table
-    given, wanted = map(str, labels), map(str, range(len(labels)))
-    return np.asarray(table)[:, columns.find_positions("X", [*given], [*wanted])]
+    current_order, numeric_order = map(str, labels), map(str, range(len(labels)))
+    return np.asarray(table)[
+        :, columns.find_positions("X", [*current_order], [*numeric_order])
+    ]
 
 
 def _are_counted(labels: list[object]) -> bool:
@@ -105,10 +107,12 @@ def _one_of_many(answer: Answer) -> Answer:
     Nothing tells an estimator whether it is a clone that a search fits.
     """
     proof: Any = answer.certificate
-    said = replace(proof, assumptions=(*proof.assumptions, SEARCH), digest="")
+    certificate = replace(proof, assumptions=(*proof.assumptions, SEARCH), digest="")
     if isinstance(answer, Intervals):
-        return replace(answer, certificate=said)
-    return replace(answer, certificate=said, digest="")  # that of the new certificate
+        return replace(answer, certificate=certificate)
+    return replace(
+        answer, certificate=certificate, digest=""
+    )  # that of the new certificate
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -144,7 +148,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
             Records. Columns of a DataFrame are matched by name from then on.
         y : array or Series of shape (num_records,)
-            Labels of two classes; or responses, which are moved to their public range
+            Labels of two classes. Or responses, which are moved to their public range
             if they are outside.
 
         Returns
@@ -160,10 +164,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         """
         rows = self._rows(X, y)
         self._draw(rows, *self._response(y))
-        found: Any = self._coefficients()
+        coefficients: Any = self._coefficients()
         if is_classifier(self):  # in scikit-learn's shapes, for two classes
-            found = [np.array([each]) for each in found]
-        self.coef_, self.intercept_ = found
+            coefficients = [np.array([value]) for value in coefficients]
+        self.coef_, self.intercept_ = coefficients
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -181,7 +185,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return certificate
 
     def _table(self, X: Any, schema: Schema | None, *, reset: bool) -> Any:
-        """Return a table of named columns; those of an array are x0, x1 and so on.
+        """Return a table of named columns. Those of an array are x0, x1 and so on.
 
         They are 0, 1 and so on where the schema declares them so.
         """
@@ -190,13 +194,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
 
         kind = (schema or Schema()).kind
         is_numbered = kind("0") is not None and kind("x0") is None
-        given, X = X, _in_order(X)
-        names, labels = columns.names_of(X), columns.labels_of(given) or []
+        original, X = X, _in_order(X)
+        names, labels = columns.names_of(X), columns.labels_of(original) or []
         is_matched = is_numbered and _are_counted(labels)
         if is_matched:  # with what is declared, which need not be numeric
             names = tuple(map(str, range(len(labels))))
             places = columns.find_positions("X", [*map(str, labels)], names).tolist()
-            X = nw.from_native(given)[:, places].to_native()
+            X = nw.from_native(original)[:, places].to_native()
         # What was fitted to an array has no names to match those of a frame with.
         has_names = reset or is_matched or hasattr(self, "feature_names_in_")
         if names is None or not has_names:
@@ -216,8 +220,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return X
 
     def _rows(self, X: object, y: object) -> Rows:
-        """Rows of the records to fit; sets the encoding and scikit-learn's facts."""
-        for name in ("answer_", "coef_", "intercept_"):  # of no later settings
+        """Rows of the records to fit. Sets the encoding and scikit-learn's facts."""
+        # Results of an earlier fit do not belong to the settings of this one.
+        for name in ("answer_", "coef_", "intercept_"):
             self.__dict__.pop(name, None)
         if np.ma.isMaskedArray(y):
             check.fail("y", "complete", "a masked array", "Drop such records first.")
@@ -231,7 +236,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             used = tuple(n for n in names if schema.kind(n) != "ignore")
             for undeclared in (n for n in used if schema.kind(n) is None):
                 refuse_undeclared(undeclared)
-            schema, target = self._declared(schema, used, getattr(y, "name", None))
+            schema, target = self._declare_response(
+                schema, used, getattr(y, "name", None)
+            )
             # Columns stay in [-1, 1]: the intercept's 1 is as large as any of them, and
             # costs as little sensitivity.
             length = max(len(used), 1) ** 0.5
@@ -257,7 +264,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         check_consistent_length(rows, y)
         return rows
 
-    def _declared(
+    def _declare_response(
         self, schema: Schema, used: tuple[str, ...], name: object
     ) -> tuple[Schema, str | None]:
         """Return the facts with those of the response, and its name if it has any."""
@@ -286,7 +293,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 places = columns.find_positions("X", names, self._names).tolist()
                 X = nw.from_native(X)[:, places].to_native()
             rows = validate_data(self, X, **ROWS, reset=False)
-            proof: Any = self.answer_.certificate  # of the fit, whatever is set now
+            # Facts of the fit: the parameters may have been set anew since.
+            proof: Any = self.answer_.certificate
             norm = partial(norms.norm, p=proof.facts.row_norm)
             rows = clip_rows(rows, proof.facts.row_bound, norm)
         slopes, intercept = self._split(self.answer_.theta)
@@ -363,10 +371,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             response_bound=bound,
             intercept=self.fit_intercept,
         )
-        # Of rows of length b a column has from b/sqrt(d), if all are alike, to b: the
-        # geometric mean is wrong by a factor of at most d^(1/4).
-        own = 1.0 if self.encoding_ else width**0.25 / facts.row_bound
-        return default_radius(facts, budget, row_divisor=own)
+        # A column of rows of length b has a size from b/sqrt(d), if all columns are
+        # alike, to b. The geometric mean is wrong by a factor of at most d^(1/4).
+        row_divisor = 1.0 if self.encoding_ else width**0.25 / facts.row_bound
+        return default_radius(facts, budget, row_divisor=row_divisor)
 
     @property
     def _length(self) -> float:
@@ -415,12 +423,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         Parameters
         ----------
         level : float
-            Of each interval on its own, in (0, 1).
+            Probability, in (0, 1), with which each single interval holds.
 
         Returns
         -------
         array of shape (num_features + 1, 2)
-            Ends, in the units of ``coef_``; those of the intercept come last.
+            Ends, in the units of ``coef_``. Those of the intercept come last.
 
         Raises
         ------

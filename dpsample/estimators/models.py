@@ -26,12 +26,11 @@ READ = (
     "The two classes were read from y, as this fit with a random_state is for study. "
     "Which labels there are is a public fact: declare them (classes=...)."
 )
-USUAL = (0, 1)  # classes of a fit that is to be released, if none are declared
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
-    """A private linear regressor; responses are scaled to [-1, 1] for the fit."""
+    """A private linear regressor. Responses are scaled to [-1, 1] for the fit."""
 
     response_range: tuple[float, float] | None = None
 
@@ -42,10 +41,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return tags
 
     def _response(self, y: Any) -> tuple[Array, float | None]:
-        given = column_or_1d(y, warn=True)
-        if given.dtype.kind in "mM":  # NumPy counts them in nanoseconds
-            check.fail("y", "numbers, not dates or times", str(given.dtype))
-        response = np.asarray(given, dtype=np.float64)
+        values = column_or_1d(y, warn=True)
+        if values.dtype.kind in "mM":  # NumPy counts them in nanoseconds
+            check.fail("y", "numbers, not dates or times", str(values.dtype))
+        response = np.asarray(values, dtype=np.float64)
         assert_all_finite(response, input_name="y")
         lower, upper = self.response_range_ = self._ends(self.encoding_)
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
@@ -57,11 +56,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         lower, upper = self.response_range_
         return (upper - lower) / 2.0, (upper + lower) / 2.0
 
-    def _declared(
+    def _declare_response(
         self, schema: Schema, used: tuple[str, ...], name: object
     ) -> tuple[Schema, str | None]:
         """Declare the range beside the columns: the answer predicts in its units."""
-        schema, target = super()._declared(schema, used, name)
+        schema, target = super()._declare_response(schema, used, name)
         if target is not None and target not in schema.numeric:
             got = f"in {schema.kind(target)}"
             check.fail(f"response {target!r}", "declared as numeric", got)
@@ -96,7 +95,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         Parameters
         ----------
         X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
-            Records; values outside their public bounds are moved there, with a warning.
+            Records. Values outside their public bounds are moved there, with a warning.
 
         Returns
         -------
@@ -116,14 +115,14 @@ class PrivateRidge(PrivateRegressor):
     the width of the response's range, which no prediction within it exceeds: else their
     noise would grow with the radius.
 
-    The private answer is regularized by its noise, its ball and its method; there is no
+    The private answer is regularized by its noise, its ball and its method. There is no
     penalty to choose. Parameters are those of `PrivateLogisticRegression` without
     ``classes``, and:
 
     Parameters
     ----------
     response_range : (lower, upper), optional
-        Public range of y; by default what ``bounds`` declares for the name of y.
+        Public range of y. By default what ``bounds`` declares for the name of y.
 
     Attributes
     ----------
@@ -163,7 +162,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     Parameters
     ----------
     width : float, optional
-        Residual, in units of y, up to which the loss is quadratic; by default a tenth
+        Residual, in units of y, up to which the loss is quadratic. By default a tenth
         of the response's range.
 
     Examples
@@ -218,16 +217,16 @@ class PrivateQuantileRegressor(PrivateRegressor):
         return Quantile(self.quantile)
 
 
-def _typed(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
+def _convert_levels(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
     """Levels of a table as labels of a type: "1" is 1, 1.0 and True there."""
-    found: list[Any] = []
+    labels: list[Any] = []
     for level in levels:
         values: list[Any] = [False, True] if kind.kind == "b" else []
         if kind.kind in "iuf":
             with suppress(ValueError, OverflowError):
                 values = [kind.type(float(level))]
-        found += [value for value in values if level_key(level) in spellings(value)]
-    return found if len(found) == len(levels) else levels
+        labels += [value for value in values if level_key(level) in spellings(value)]
+    return labels if len(labels) == len(levels) else levels
 
 
 def _keys(labels: Any) -> Any:
@@ -274,17 +273,17 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def _with_classes(self, encoding: Encoding) -> Encoding:
         """Return the encoding by which the answer tells labels: 1 is the second."""
         levels = [str(level) for level in encoding.levels or ()]
-        found = [
+        matches = [
             [v for v in levels if v == str(label) or level_key(v) in spellings(label)]
             for label in self.classes_
         ]
-        if sorted(found[0] + found[1]) != sorted(levels):
+        if sorted(matches[0] + matches[1]) != sorted(levels):
             condition = f"those that bounds declares for {encoding.target!r}"
             check.fail("classes", condition, self.classes_.tolist())
-        return replace(encoding, positive_label=found[1][0])
+        return replace(encoding, positive_label=matches[1][0])
 
     def _public_classes(self, labels: Any) -> Any:
-        """Return the two classes as declared; those of y only in a fit for study.
+        """Return the two classes as declared. Those of y only in a fit for study.
 
         Without a declaration, labels to be released are 0 and 1: whether y has both
         would tell something of its records.
@@ -292,18 +291,20 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         levels = None if self.encoding_ is None else self.encoding_.levels
         public: Any = self.classes
         if public is None and levels is not None:
-            public = _typed(levels, labels.dtype)
+            public = _convert_levels(levels, labels.dtype)
         if public is None:  # what is not whole is none of the classes below
             check_classification_targets(labels)
         if public is None and self.random_state is None:
-            return np.array(USUAL, dtype=bool if labels.dtype.kind == "b" else int)
+            return np.array([0, 1], dtype=bool if labels.dtype.kind == "b" else int)
         try:
-            found = np.unique(labels if public is None else np.asarray(public))
+            labels_present = np.unique(labels if public is None else np.asarray(public))
         except TypeError:  # no order
             check.fail("classes", "two of one kind", check.describe(public))
         if public is None:
             warnings.warn(READ, UserWarning, stacklevel=check.user_stack_level())
-        distinct = found[np.unique(_keys(found), return_index=True)[1]]
+        distinct = labels_present[
+            np.unique(_keys(labels_present), return_index=True)[1]
+        ]
         if len(distinct) > 2:
             kind = type_of_target(distinct)
             raise ValueError(
@@ -312,7 +313,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             )
         if len(distinct) < 2:
             remedy = "Pass the public ones (classes=...)."
-            got = f"one class: {found.tolist()}"
+            got = f"one class: {labels_present.tolist()}"
             check.fail("classes", "two different ones", got, remedy)
         return distinct
 
@@ -322,7 +323,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         Parameters
         ----------
         X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
-            Records; values outside their public bounds are moved there, with a warning.
+            Records. Values outside their public bounds are moved there, with a warning.
 
         Returns
         -------
@@ -356,7 +357,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     epsilon, delta : float
         The budget of one fit.
     relation : {"replace_one", "zero_out"}
-        Which records are neighbors; see `dpsample.Budget`.
+        Which records are neighbors. See `dpsample.Budget`.
     bounds : mapping, Schema, path or (lower, upper), optional
         Public ranges and levels of the columns: what a bounds file holds
         (`dpsample.tables.Schema`), the file, or two ends for the columns of an array.
@@ -366,10 +367,11 @@ class PrivateLogisticRegression(PrivateClassifier):
         With them, it is that of columns scaled to [-1, 1], and by default the root of
         their number: no row is longer.
     radius : float or "auto"
-        Of the ball of allowed coefficients, those of columns scaled to [-1, 1] or,
-        without ``bounds``, of X; "auto": `dpsample.verbs.advise.default_radius`.
+        Radius of the ball of allowed coefficients. Their columns are scaled to [-1, 1]
+        or, without ``bounds``, are those of X. "auto" takes
+        `dpsample.api.advise.default_radius`.
     p : float
-        Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
+        Exponent of the ball's norm. Other ones than 2 are for ``method="release"``.
     fit_intercept : bool
         Whether there is an intercept.
     method : {"auto", "objective", "tail", "release", "intervals"}
@@ -378,7 +380,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         `conf_int`; "auto": what `dpsample.advise` chooses by public facts. The first
         two have the options that it gives them, and serve the losses that it lists.
     ledger : Ledger or LedgerFile, optional
-        Where every fit is entered, those of clones too; those of other processes
+        Where every fit is entered, those of clones too. Those of other processes
         (``n_jobs``) only in a LedgerFile, because they get copies of a Ledger.
     random_state : int or RandomState, optional
         Reproduces a study's fit, which is then not releasable. By default the operating
@@ -387,33 +389,33 @@ class PrivateLogisticRegression(PrivateClassifier):
         Show a live line in a terminal or notebook if a fit takes long, as everywhere in
         the package; False is what ``verbose=0`` is elsewhere.
     classes : pair, optional
-        The two public labels; by default those that ``bounds`` declare for the name of
+        The two public labels. By default those that ``bounds`` declare for the name of
         y, and else 0 and 1. With a ``random_state``, which is for studies, they are
         read from y instead, with a warning.
 
     Attributes
     ----------
     coef_ : array of shape (1, num_features)
-        Slopes per unit of the raw columns, of indicators per level; of log columns, per
+        Slopes per unit of the raw columns, of indicators per level. Of log columns, per
         unit of sign(x) log(1 + abs(x)).
     intercept_ : array of shape (1,)
         Margin where all of these are 0.
     classes_ : array of shape (2,)
         Labels.
     answer_ : Release, Fit or Intervals
-        The private answer in the units of encoded rows, to publish; all but
+        The private answer in the units of encoded rows, to publish. All but
         `Intervals` can be saved.
     certificate_ : Certificate or EventCertificate
         Its proof.
     radius_ : float
-        Of the ball.
+        Radius of the ball.
     encoding_ : Encoding or None
         What turns raw columns into rows; None without ``bounds``.
 
     Notes
     -----
     **Guarantee.** ``answer_`` is (epsilon, delta)-differentially private under the
-    relation by the theorems that ``certificate_`` names; all that is predicted from it
+    relation by the theorems that ``certificate_`` names. All that is predicted from it
     is post-processing. Every fit spends the budget again: so does every fold of a
     cross-validation and every step of a search, which are for studies (pass
     ``random_state``) or are accounted for by `dpsample.tune`.

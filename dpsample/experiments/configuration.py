@@ -1,4 +1,4 @@
-"""Configuration: what decides a study's numbers, as texts; and how a study is loaded.
+"""Configuration: what decides a study's numbers, as texts. And how a study is loaded.
 
 The code is the cell function and what it uses: definitions in the study's file that it
 names, directly or not, and the files imported beside it, without comments and
@@ -37,11 +37,9 @@ from dpsample.experiments.study import Study
 
 Configuration = dict[str, str]
 Loaders = Mapping[str, Callable[[], object]]
-ROOTS = ("cell", "batch", "data")
-TEXTS = ("title", "question", "answer")
-LIBRARIES = ("numpy", "scipy", "numba")
-_loaded: dict[tuple[str, str], tuple[object, str]] = {}
+# Modules of studies are imported under names that begin with this.
 PREFIX = "dpsample_studies_"
+_loaded: dict[tuple[str, str], tuple[object, str]] = {}
 _import_lock, _data_lock = threading.Lock(), threading.Lock()
 
 
@@ -75,19 +73,19 @@ def study_names(folder: Path) -> list[str]:
     if not folder.is_dir():
         remedy = "Name the folder of the studies with --studies DIR."
         check.fail("studies", "a folder", str(folder), remedy)
-    return [path.stem for path in sorted(folder.glob("*.py")) if _declares(path)]
+    return [path.stem for path in sorted(folder.glob("*.py")) if _declares_study(path)]
 
 
-def _declares(path: Path) -> bool:
+def _declares_study(path: Path) -> bool:
     return any(
         isinstance(target, ast.Name) and target.id == "study"
-        for node in _parsed(path).body
+        for node in _parse(path).body
         if isinstance(node, ast.Assign)
         for target in node.targets
     )
 
 
-def _parsed(path: Path) -> ast.Module:
+def _parse(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:  # bytes that are not text
@@ -114,13 +112,13 @@ def _with_siblings(folder: Path, name: str, seen: dict[str, bool]) -> Iterator[S
     if not path.is_file():
         check.fail("import", f"of a file in {folder}", f"{name}.py")
     text = path.read_text(encoding="utf-8")
-    for sibling in _imported(_parsed(path)):
+    for sibling in _sibling_names(_parse(path)):
         yield from _with_siblings(folder, sibling, seen)
     seen[name] = True
     yield Source(name, str(path), text)
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _sibling_names(tree: ast.Module) -> Iterator[str]:
     """Modules named in relative imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level == 1:
@@ -130,41 +128,41 @@ def _imported(tree: ast.Module) -> Iterator[str]:
                 yield node.module
 
 
-def load(given: Bundle) -> Study:
-    """Import the study; the second time in a process it is there already."""
+def load(source_bundle: Bundle) -> Study:
+    """Import the study. The second time in a process it is there already."""
     with _import_lock:
-        if given.package not in sys.modules:
-            _import(given)
-        module = sys.modules[f"{given.package}.{given.study}"]
+        if source_bundle.package not in sys.modules:
+            _import(source_bundle)
+        module = sys.modules[f"{source_bundle.package}.{source_bundle.study}"]
     study = module.study
     check.instance(Study, study=study)
-    if study.name != given.study:
+    if study.name != source_bundle.study:
         remedy = "The file and the study have one name."
-        check.fail("name", repr(given.study), repr(study.name), remedy)
+        check.fail("name", repr(source_bundle.study), repr(study.name), remedy)
     return study  # type: ignore[no-any-return]
 
 
-def _import(given: Bundle) -> None:
-    package = ModuleType(given.package)
+def _import(source_bundle: Bundle) -> None:
+    package = ModuleType(source_bundle.package)
     package.__path__ = []
-    made = {given.package: package}
+    modules = {source_bundle.package: package}
     try:
-        sys.modules[given.package] = package
-        for source in given.sources:
-            full = f"{given.package}.{source.name}"
+        sys.modules[source_bundle.package] = package
+        for source in source_bundle.sources:
+            full = f"{source_bundle.package}.{source.name}"
             module = ModuleType(full)
-            module.__file__, module.__package__ = source.path, given.package
-            made[full] = sys.modules[full] = module
+            module.__file__, module.__package__ = source.path, source_bundle.package
+            modules[full] = sys.modules[full] = module
             code = compile(source.text, source.path, "exec", dont_inherit=True)
             exec(code, vars(module))
             setattr(package, source.name, module)
     except BaseException:
-        for name in made:
+        for name in modules:
             sys.modules.pop(name, None)
         raise
 
 
-def required(module: str, extra: str) -> ModuleType:
+def import_extra(module: str, extra: str) -> ModuleType:
     """Import a library of an extra, or say how to install it."""
     try:
         return importlib.import_module(module)
@@ -174,22 +172,24 @@ def required(module: str, extra: str) -> ModuleType:
         raise ImportError(message) from error
 
 
-def configuration(given: Bundle, study: Study) -> Configuration:
+def configuration(source_bundle: Bundle, study: Study) -> Configuration:
     """Return the texts that two runs must share to be one."""
     return {
-        **declaration(given, study),
-        **{f"data {name}": text for name, text in digests(given, study).items()},
+        **declaration(source_bundle, study),
+        **{
+            f"data {name}": text for name, text in digests(source_bundle, study).items()
+        },
         **environment(),
     }
 
 
-def declaration(given: Bundle, study: Study) -> Configuration:
+def declaration(source_bundle: Bundle, study: Study) -> Configuration:
     """Return what the study's own file says of its numbers."""
     return {
         "study": study.name,
         "seed": str(study.seed),
         "paired": ", ".join(sorted(study.paired)),
-        "code": code_digest(given),
+        "code": code_digest(source_bundle),
     }
 
 
@@ -206,9 +206,9 @@ def _sources() -> str:
     """
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):
-        place = path.relative_to(PACKAGE)
-        if path.suffix in (".py", ".toml") and place.parts[0] != "cli":
-            digest.update(f"{place.as_posix()}\0".encode() + path.read_bytes())
+        relative = path.relative_to(PACKAGE)
+        if path.suffix in (".py", ".toml") and relative.parts[0] != "cli":
+            digest.update(f"{relative.as_posix()}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -217,7 +217,7 @@ def _environment() -> tuple[tuple[str, str], ...]:
     return (
         ("dpsample", f"{__version__} {_sources()}"),
         ("python", ".".join(platform.python_version_tuple()[:2])),
-        *((name, version(name)) for name in LIBRARIES),
+        *((name, version(name)) for name in ("numpy", "scipy", "numba")),
         ("machine", platform.machine()),
         *arithmetic().items(),
     )
@@ -228,24 +228,26 @@ def environment() -> Configuration:
     return dict(_environment())
 
 
-def check_environment(wanted: Configuration) -> None:
+def check_environment(expected: Configuration) -> None:
     """Refuse to compute in a process with other versions than the run's."""
-    own = environment()
-    for name in differences(wanted, own):
+    present = environment()
+    for name in differences(expected, present):
         check.fail(
             f"{name} of a worker",
-            repr(wanted.get(name)),
-            repr(own.get(name)),
+            repr(expected.get(name)),
+            repr(present.get(name)),
             "Every worker needs the same versions, the same processor and BLAS kernel "
             "(OPENBLAS_CORETYPE and NUMBA_CPU_NAME set them).",
         )
 
 
-def code_digest(given: Bundle) -> str:
+def code_digest(source_bundle: Bundle) -> str:
     """Hash of the code that decides what a cell measures."""
-    *beside, own = (ast.parse(source.text) for source in given.sources)
-    nodes: list[ast.AST] = [node for tree in beside for node in tree.body]
-    nodes += _reachable(own)
+    *sibling_trees, study_tree = (
+        ast.parse(source.text) for source in source_bundle.sources
+    )
+    nodes: list[ast.AST] = [node for tree in sibling_trees for node in tree.body]
+    nodes += _reachable(study_tree)
     text = "\n".join(ast.dump(_without_docstrings(node)) for node in nodes)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -257,38 +259,39 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
     """
     definitions: dict[str, list[ast.stmt]] = {}
     todo: list[str] = []
-    kept: set[int] = set()
+    used: set[int] = set()
     for node in tree.body:
-        defined = list(_defined(node))
+        defined = list(_bound_names(node))
         for name in defined:
             definitions.setdefault(name, []).append(node)
         if not defined and not _is_docstring(node):
-            kept.add(id(node))
-            todo += _named(node)
+            used.add(id(node))
+            todo += _used_names(node)
     roots = [
         part
         for node in definitions["study"]
         for part in ast.walk(node)
-        if isinstance(part, ast.keyword) and part.arg in ROOTS
+        if isinstance(part, ast.keyword) and part.arg in ("cell", "batch", "data")
     ]
     if not roots:
         for call in (p for n in definitions["study"] for p in ast.walk(n)):
             if isinstance(call, ast.Call):
-                call.keywords = [k for k in call.keywords if k.arg not in TEXTS]
+                texts = ("title", "question", "answer")
+                call.keywords = [k for k in call.keywords if k.arg not in texts]
         return list(tree.body)
-    todo += [name for part in roots for name in _named(part)]
+    todo += [name for part in roots for name in _used_names(part)]
     seen = {"study"}
     while todo:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
             for node in definitions.get(name, ()):
-                kept.add(id(node))
-                todo += _named(node)
-    return [*roots, *(node for node in tree.body if id(node) in kept)]
+                used.add(id(node))
+                todo += _used_names(node)
+    return [*roots, *(node for node in tree.body if id(node) in used)]
 
 
-def _defined(node: ast.stmt) -> Iterator[str]:
+def _bound_names(node: ast.stmt) -> Iterator[str]:
     """Names that a statement at the top level binds."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name
@@ -302,7 +305,7 @@ def _defined(node: ast.stmt) -> Iterator[str]:
                 yield part.id
 
 
-def _named(node: ast.AST) -> list[str]:
+def _used_names(node: ast.AST) -> list[str]:
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
@@ -320,9 +323,11 @@ def _without_docstrings(node: ast.AST) -> ast.AST:
 class StudyData(Mapping[str, Any]):
     """Data sets by name, loaded when they are first asked for."""
 
-    def __init__(self, given: Bundle, study: Study, wanted: Mapping[str, str]) -> None:
-        self._package, self._loaders = given.package, study.data
-        self._wanted = wanted
+    def __init__(
+        self, source_bundle: Bundle, study: Study, digests: Mapping[str, str]
+    ) -> None:
+        self._package, self._loaders = source_bundle.package, study.data
+        self._wanted = digests
 
     def __getitem__(self, name: str) -> Any:
         """Return what the loader of this name returned."""
@@ -342,9 +347,11 @@ class StudyData(Mapping[str, Any]):
         return len(self._loaders)
 
 
-def digests(given: Bundle, study: Study) -> dict[str, str]:
+def digests(source_bundle: Bundle, study: Study) -> dict[str, str]:
     """Digest of every data set of the study."""
-    return {name: _load(given.package, name, study.data)[1] for name in study.data}
+    return {
+        name: _load(source_bundle.package, name, study.data)[1] for name in study.data
+    }
 
 
 def _load(package: str, name: str, loaders: Loaders) -> tuple[object, str]:
@@ -352,7 +359,7 @@ def _load(package: str, name: str, loaders: Loaders) -> tuple[object, str]:
         if (package, name) not in _loaded:
             value = loaders[name]()
             _freeze(value)
-            digest = required("joblib", "studies").hash(value, coerce_mmap=True)
+            digest = import_extra("joblib", "studies").hash(value, coerce_mmap=True)
             _loaded[package, name] = value, digest
         return _loaded[package, name]
 

@@ -22,9 +22,9 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import Bundle, declaration, load
-from dpsample.experiments.run import StoredRun, declared, opened, store_path
+from dpsample.experiments.run import StoredRun, declared_reasons, open_store, store_path
 from dpsample.experiments.study import (
-    FEWEST,
+    MIN_FIT_POINTS,
     Params,
     Slope,
     Study,
@@ -44,10 +44,8 @@ from dpsample.experiments.summaries import (
 )
 from dpsample.experiments.tasks import Row
 
-DECLARED = "declared.toml"  # beside the studies
-ROUNDING = 1e-6
-# An interval for an exponent of 0 is uninformative if it is wider than this.
-LEAST_EFFECT = 0.25
+# File next to the studies: the first commit of each exclusion.
+DECLARED = "declared.toml"
 
 
 class FittedSlope(NamedTuple):
@@ -72,8 +70,10 @@ class FittedSlope(NamedTuple):
         slack, low, high = self.slope.tolerance, *self.wide
         if math.isinf(low):
             return "unknown: one replicate"
-        if low - ROUNDING <= self.expected <= high + ROUNDING:
-            effect = max(abs(self.expected), LEAST_EFFECT)
+        rounding = 1e-6
+        if low - rounding <= self.expected <= high + rounding:
+            # An interval for an exponent of 0 is uninformative if wider than 0.25.
+            effect = max(abs(self.expected), 0.25)
             return "uninformative" if high - low > effect else "agrees"
         if abs(self.value - self.expected) <= slack:
             return f"agrees within {slack:g}"
@@ -91,17 +91,17 @@ class FittedSlope(NamedTuple):
 
 def fits(study: Study, measured: Sequence[Estimate]) -> list[FittedSlope]:
     """All fits that have enough cells with positive means."""
-    chosen = [
+    groups = [
         (slope, params, points)
         for slope in study.slopes
         for params, group in _groups(slope, measured)
         if len(points := [point for point in group if 0.0 < point.mean < math.inf])
-        >= FEWEST
+        >= MIN_FIT_POINTS
     ]
-    levels = (study.confidence, joint_confidence(len(chosen)))
+    levels = (study.confidence, joint_confidence(len(groups)))
     return [
         _fit(slope, params, points, levels, is_paired=slope.x in study.paired)
-        for slope, params, points in chosen
+        for slope, params, points in groups
     ]
 
 
@@ -163,7 +163,7 @@ def _paired_interval(
 ) -> MeanInterval:
     """Student's interval where replicates of all points share their seeds.
 
-    Of other replicates the errors add up at worst, whatever they share.
+    If replicates differ, their errors add up at worst, whatever they share.
     """
     number = min(len(point.values) for point in points)
     if len({point.replicates for point in points}) == 1 < number:
@@ -219,7 +219,7 @@ class Results:
 
         A parameter may be left out where all cells with the others agree.
         """
-        check.one_of([own.name for own in self.study.metrics], metric=metric)
+        check.one_of([declared.name for declared in self.study.metrics], metric=metric)
         cells = [
             cell.key
             for cell in self.study.cells(quick=self.quick)
@@ -242,12 +242,12 @@ class Results:
         return [line for line in self.lines if line.is_refuted]
 
 
-def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
+def results(bundle: Bundle, output: Path, *, quick: bool = False) -> Results:
     """Read the rows of a study and compare them with its theory."""
-    study = load(given)
-    with opened(store_path(study.name, output, quick=quick)) as store:
+    study = load(bundle)
+    with open_store(store_path(study.name, output, quick=quick)) as store:
         rows, runs, sources = store.rows(), store.runs(), store.sources()
-    measured, own = estimates(study, rows, quick=quick), declaration(given, study)
+    measured, current = estimates(study, rows, quick=quick), declaration(bundle, study)
     return Results(
         study=study,
         quick=quick,
@@ -257,26 +257,26 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
         fits=fits(study, measured),
         changed=[
             name
-            for name, text in own.items()
+            for name, text in current.items()
             if any(run.configuration.get(name) != text for run in runs)
         ],
-        declared_in=_declared_in(given),
+        declared_in=_declared_in(bundle),
     )
 
 
-def _declared_in(given: Bundle) -> dict[str, str]:
+def _declared_in(bundle: Bundle) -> dict[str, str]:
     """Read the commits of the study's exclusions from the file beside it."""
-    path = Path(given.sources[-1].path).with_name(DECLARED)
+    path = Path(bundle.sources[-1].path).with_name(DECLARED)
     if not path.is_file():
         return {}
     try:
-        known: Any = tomllib.loads(path.read_text("utf-8")).get(given.study, {})
+        commits: Any = tomllib.loads(path.read_text("utf-8")).get(bundle.study, {})
     except ValueError as error:
         check.fail("exclusions", f"readable in {path}", f"{error}")
-    texts = known.values() if isinstance(known, dict) else (None,)
+    texts = commits.values() if isinstance(commits, dict) else (None,)
     if not all(isinstance(text, str) for text in texts):
-        check.fail("exclusions", f"a table of texts in {path}", repr(known))
-    return dict(known)
+        check.fail("exclusions", f"a table of texts in {path}", repr(commits))
+    return dict(commits)
 
 
 def _reasons(
@@ -286,14 +286,17 @@ def _reasons(
     *,
     quick: bool,
 ) -> dict[str, dict[str, str]]:
-    """Reasons by cell and metric; what a cell's run did not declare is marked."""
-    every = declared(study, quick=quick)
-    for key, reasons in every.items():
-        own = [run for run in runs if run.number in sources.get(key, ())]
+    """Reasons by cell and metric. What a cell's run did not declare is marked."""
+    reasons_by_cell = declared_reasons(study, quick=quick)
+    for key, reasons in reasons_by_cell.items():
+        sources_of_cell = [run for run in runs if run.number in sources.get(key, ())]
         for metric, reason in reasons.items():
-            if any(run.declared.get(key, {}).get(metric) != reason for run in own):
+            if any(
+                run.declared.get(key, {}).get(metric) != reason
+                for run in sources_of_cell
+            ):
                 reasons[metric] = f"{reason} (DECLARED AFTER THE RUN)"
-    return every
+    return reasons_by_cell
 
 
 HEAD = (
@@ -312,18 +315,20 @@ def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
     names = parameters(lines)
     rows: list[TableRow] = [[*names, *HEAD]]
     for line in lines:
-        own, given = line.estimate, line.reference
+        estimate, reference = line.estimate, line.reference
         rows.append(
             [
-                *(own.params.get(name, "") for name in names),
-                own.metric.name,
-                len(own.values),
-                own.mean,
-                *own.interval,
+                *(estimate.params.get(name, "") for name in names),
+                estimate.metric.name,
+                len(estimate.values),
+                estimate.mean,
+                *estimate.interval,
                 "" if math.isnan(line.baseline) else line.baseline,
-                given,
-                line.value if given else "",
-                own.metric.tolerance if own.metric.tolerance > METRIC_ROUNDING else "",
+                reference,
+                line.value if reference else "",
+                estimate.metric.tolerance
+                if estimate.metric.tolerance > METRIC_ROUNDING
+                else "",
                 line.verdict,
                 line.reason,
             ]
@@ -362,10 +367,12 @@ def slope_table(fitted: Sequence[FittedSlope]) -> list[TableRow]:
 
 def text_of(params: Params) -> str:
     """Parameters as text."""
-    return ", ".join(f"{name} = {shown(value)}" for name, value in params.items())
+    return ", ".join(
+        f"{name} = {format_value(value)}" for name, value in params.items()
+    )
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Show four digits of a number, and other values as they are."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -383,24 +390,29 @@ def summary(outcome: Results) -> list[str]:
     counts = ", ".join(f"{number} {word}" for word, number in outcome.counts.items())
     lines.append(f"means beside theory: {counts or 'no reference'}")
     for line in outcome.refuted:
-        own = line.estimate
+        estimate = line.estimate
         lines.append(
-            f"CONTRADICTION at {text_of(own.params)}: {own.metric.name} ="
-            f" {shown(own.mean)}, {line.verdict}: {line.reference} {shown(line.value)}"
+            f"CONTRADICTION at {text_of(estimate.params)}: {estimate.metric.name} ="
+            f" {format_value(estimate.mean)}, {line.verdict}:"
+            f" {line.reference} {format_value(line.value)}"
         )
     return lines
 
 
 def _partial(outcome: Results) -> Iterator[str]:
     """Say where a mean is one of those replicates only that have the metric."""
-    wanted = outcome._wanted
-    numbers = Counter(r.key for r in outcome.rows if r.replicate < wanted.get(r.key, 0))
-    every = (line.estimate for line in outcome.lines)
-    for own in {(own.key, own.metric.name): own for own in every}.values():
-        if len(own.values) < numbers[own.key]:
+    expected_counts = outcome._wanted
+    numbers = Counter(
+        r.key for r in outcome.rows if r.replicate < expected_counts.get(r.key, 0)
+    )
+    all_estimates = (line.estimate for line in outcome.lines)
+    for estimate in {
+        (estimate.key, estimate.metric.name): estimate for estimate in all_estimates
+    }.values():
+        if len(estimate.values) < numbers[estimate.key]:
             yield (
-                f"at {text_of(own.params)} {own.metric.name} is of {len(own.values)}"
-                " replicates only: the others left it out"
+                f"at {text_of(estimate.params)} {estimate.metric.name} is of"
+                f" {len(estimate.values)} replicates only: the others left it out"
             )
 
 
@@ -431,9 +443,9 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     command = f"dpsample study run {study.name} --report" + " --quick" * outcome.quick
     yield f"\nRegenerated by `{command}`."
     if outcome.runs:
-        own = json.dumps(outcome.runs[0].configuration)
+        configuration = json.dumps(outcome.runs[0].configuration)
         seconds = sum(row.seconds for row in outcome.rows)
-        yield f"\nCells took {seconds:.4g} s of work. Configuration: `{own}`."
+        yield f"\nCells took {seconds:.4g} s of work. Configuration: `{configuration}`."
     for picture in pictures:
         yield f"\n![{study.title}]({picture})"
     if outcome.fits:
@@ -473,8 +485,8 @@ def _together(number: int, name: str) -> str:
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Table of Markdown; columns without any entry are left out."""
-    head, *body = [[shown(cell) for cell in row] for row in rows]
+    """Table of Markdown. Columns without any entry are left out."""
+    head, *body = [[format_value(cell) for cell in row] for row in rows]
     used = [j for j in range(len(head)) if any(row[j] for row in body)]
     for row in (head, ["---"] * len(head), *body):
         cells = (row[j].replace("|", "\\|") for j in used)

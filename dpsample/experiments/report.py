@@ -1,7 +1,7 @@
 """Reports of a study: tables, fitted slopes, and figures as PNG and SVG.
 
 Figures show means with bands, and theory in other strokes. Colors are those of Okabe
-and Ito (2008), which the color-blind can tell apart; lines differ in marker too.
+and Ito (2008), which the color-blind can tell apart. Lines differ in marker too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dpsample.core import check
 from dpsample.core import files as files_module
 from dpsample.core.arrays import Array
 from dpsample.experiments import findings
-from dpsample.experiments.configuration import Bundle, required
-from dpsample.experiments.findings import results, shown, text_of
+from dpsample.experiments.configuration import Bundle, import_extra
+from dpsample.experiments.findings import format_value, results, text_of
 from dpsample.experiments.run import folder_of
 from dpsample.experiments.study import Figure, Study, names
 from dpsample.experiments.summaries import TheoryComparison
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 _Theory = tuple[Look, Array, Array]  # look, places and values
-# Okabe and Ito's without yellow, which is pale on white; a gray and two of Paul Tol's.
+# Okabe and Ito's without yellow, which is pale on white. A gray and two of Paul Tol's.
 COLORS = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),
@@ -49,22 +49,21 @@ STROKES: dict[str, Stroke] = {
     "expected": "-.",
     "printed bound": (0, (1, 3)),
 }
-WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
-MOST_COLUMNS = 4
-TITLE_WIDTH = 40  # characters above a panel
-# Inches of a letter, of a legend's marker with the gaps, and between the outer ticks.
-LETTER, HANDLE, SPAN = 0.072, 0.6, 3.1
-# Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
-FLOOR = 0.3
+# Size of a panel in inches, and the resolution of the PNG.
+PANEL_INCHES = 3.6
+DPI = 120
+MAX_COLUMNS = 4
+# Inches of a letter, by which labels are spaced.
+LETTER_INCHES = 0.072
 
 
 def draw(study: Study, lines: Sequence[TheoryComparison], folder: Path) -> list[Path]:
-    """Draw every figure that has cells; returns the files."""
+    """Draw every figure that has cells. Returns the files."""
     files = []
     for number, figure in enumerate(study.figures, start=1):
         meant = [line for line in lines if _is_meant(figure, line)]
         if meant:
-            canvas = _canvas(_Picture.of(study, figure, meant))
+            canvas = _canvas(_Picture.from_lines(study, figure, meant))
             files += _save(canvas, study.name, folder / f"{study.name}-{number}")
     return files
 
@@ -90,10 +89,10 @@ class _Picture:
     floor: float
 
     @classmethod
-    def of(
+    def from_lines(
         cls, study: Study, figure: Figure, lines: Sequence[TheoryComparison]
     ) -> _Picture:
-        groups = dict.fromkeys(_group(figure, line) for line in lines)
+        groups = dict.fromkeys(_legend_name(figure, line) for line in lines)
         looks = {
             group: {
                 "color": COLORS[k % len(COLORS)],
@@ -105,7 +104,7 @@ class _Picture:
         }
         panels: dict[str, list[TheoryComparison]] = defaultdict(list)
         for line in lines:
-            panels[_chosen(names(figure.panels), line)].append(line)
+            panels[_panel_title(names(figure.panels), line)].append(line)
         levels = [line.estimate.mean for line in lines]
         if figure.bound:
             levels += [line.value for line in lines if _has_theory(line)]
@@ -115,8 +114,9 @@ class _Picture:
             figure=figure,
             panels=panels,
             looks=looks,
-            places=_places([line.estimate.params[figure.x] for line in lines]),
-            floor=FLOOR * lowest,
+            places=_axis_positions([line.estimate.params[figure.x] for line in lines]),
+            # On a logarithmic axis a band that reaches 0 ends below the lowest line.
+            floor=0.3 * lowest,
         )
 
     @property
@@ -125,15 +125,15 @@ class _Picture:
         return all(map(_is_number, self.places))
 
 
-def _chosen(by: Sequence[str], line: TheoryComparison) -> str:
+def _panel_title(by: Sequence[str], line: TheoryComparison) -> str:
     params = line.estimate.params
     return text_of({name: params[name] for name in by if name in params})
 
 
-def _group(figure: Figure, line: TheoryComparison) -> str:
+def _legend_name(figure: Figure, line: TheoryComparison) -> str:
     """Name of the line in the legend: a value in words needs no name."""
     by = names(figure.lines)
-    text = _chosen(by, line)
+    text = _panel_title(by, line)
     if len(by) == 1 and isinstance(line.estimate.params.get(by[0]), str):
         text = str(line.estimate.params[by[0]])
     if len(figure.metrics) == 1:
@@ -147,8 +147,8 @@ def _has_theory(line: TheoryComparison) -> bool:
     return bool(is_meant) and math.isfinite(line.value)
 
 
-def _places(values: Sequence[Any]) -> dict[object, float]:
-    """Where values are on the axis: names and infinity have one place each."""
+def _axis_positions(values: Sequence[Any]) -> dict[object, float]:
+    """Return positions on the axis. Names and infinity are numbered from the left."""
     distinct = list(dict.fromkeys(values))
     is_plain = all(map(_is_number, distinct))
     return {v: float(v if is_plain else k) for k, v in enumerate(distinct)}
@@ -162,16 +162,18 @@ def _is_number(value: object) -> bool:
 
 
 def _canvas(picture: _Picture) -> Canvas:
-    required("matplotlib", "studies")
+    import_extra("matplotlib", "studies")
 
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
     figure, number = picture.figure, len(picture.panels)
-    rows = -(-number // MOST_COLUMNS)
+    rows = -(-number // MAX_COLUMNS)
     columns = -(-number // rows)
     with rc_context({"font.size": 9.0}):
-        canvas = Canvas((WIDTH * columns + 0.6, HEIGHT * rows), layout="constrained")
+        canvas = Canvas(
+            (PANEL_INCHES * columns + 0.6, PANEL_INCHES * rows), layout="constrained"
+        )
         grid = canvas.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axis in grid.flat[number:]:
             axis.set_visible(False)
@@ -179,7 +181,7 @@ def _canvas(picture: _Picture) -> Canvas:
             grid.flat, picture.panels.items(), strict=False
         ):
             _panel(axis, picture, lines)
-            axis.set_title(fill(title, TITLE_WIDTH))
+            axis.set_title(fill(title, width=40))
         if figure.log_log:  # at the end: a limit stops the scaling to further data
             grid.flat[0].set_ylim(bottom=picture.floor)
         default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
@@ -194,12 +196,12 @@ def _panel(axis: Axes, picture: _Picture, lines: Sequence[TheoryComparison]) -> 
     figure = picture.figure
     groups: dict[tuple[str, str], list[TheoryComparison]] = defaultdict(list)
     for line in lines:
-        groups[_group(figure, line), line.reference].append(line)
+        groups[_legend_name(figure, line), line.reference].append(line)
     drawn = set()
     theories: dict[str, list[_Theory]] = defaultdict(list)
-    for (group, reference), own in groups.items():
+    for (group, reference), group_lines in groups.items():
         look = picture.looks[group]
-        x, means, low, high, theory = _columns(picture, own)
+        x, means, low, high, theory = _columns(picture, group_lines)
         if group not in drawn:
             drawn.add(group)
             axis.plot(x, means, **look)
@@ -223,21 +225,21 @@ def _band(axis: Axes, x: Array, low: Array, high: Array, color: str) -> None:
 
 
 def _theory(axis: Axes, stroke: Stroke, curves: Sequence[_Theory]) -> None:
-    """Draw theory in the looks of its lines; what they all share, once and in gray."""
+    """Draw theory in the looks of its lines. What they all share, once and in gray."""
     (_, x, theory), *others = curves
     if others and all(
-        np.array_equal(x, own) and np.allclose(theory, y, 1e-9, 0.0, equal_nan=True)
-        for _, own, y in others
+        np.array_equal(x, other_x) and np.allclose(theory, y, 1e-9, 0.0, equal_nan=True)
+        for _, other_x, y in others
     ):
         axis.plot(x, theory, linestyle=stroke, color="0.3")
         return
-    for look, own, y in curves:
-        axis.plot(own, y, **look | {"linestyle": stroke, "markerfacecolor": "none"})
+    for look, other_x, y in curves:
+        axis.plot(other_x, y, **look | {"linestyle": stroke, "markerfacecolor": "none"})
 
 
 def _scales(axis: Axes, picture: _Picture) -> None:
     if not picture.has_numbers:
-        labels = [shown(value) for value in picture.places]
+        labels = [format_value(value) for value in picture.places]
         axis.set_xticks(list(picture.places.values()), labels)
     elif picture.figure.log_log:
         axis.set_xscale("log")
@@ -250,18 +252,19 @@ def _label_all(axis: Axes, values: Sequence[float]) -> None:
     """Ticks at the values instead of powers of 10, where there is room for them."""
     if values[0] <= 0.0 or len(values) == 1:
         return
-    letters = max(len(_short(value)) for value in values) + 1
-    share = LETTER * letters / SPAN * math.log(values[-1] / values[0])
-    kept = [values[0]]
+    letters = max(len(_format_tick(value)) for value in values) + 1
+    # The outer ticks are 3.1 inches apart.
+    share = LETTER_INCHES * letters / 3.1 * math.log(values[-1] / values[0])
+    shown_values = [values[0]]
     for value in values[1:]:
-        if math.log(value / kept[-1]) >= share:
-            kept.append(value)
-    if 2 * len(kept) > len(values):
-        axis.set_xticks(kept, [_short(value) for value in kept])
+        if math.log(value / shown_values[-1]) >= share:
+            shown_values.append(value)
+    if 2 * len(shown_values) > len(values):
+        axis.set_xticks(shown_values, [_format_tick(value) for value in shown_values])
         axis.set_xticks([], minor=True)
 
 
-def _short(value: float) -> str:
+def _format_tick(value: float) -> str:
     """Three digits of a fraction."""
     return f"{value:.3g}" if value < 1.0 else f"{value:g}"
 
@@ -270,15 +273,15 @@ def _columns(picture: _Picture, lines: Sequence[TheoryComparison]) -> list[Array
     """Places, means, both ends of the band and theory, from left to right."""
     rows = []
     for line in lines:
-        own = line.estimate
-        low, high = own.interval
+        estimate = line.estimate
+        low, high = estimate.interval
         is_known = math.isfinite(low)  # not with one replicate
         rows.append(
             (
-                picture.places[own.params[picture.figure.x]],
-                own.mean,
-                low if is_known else own.mean,
-                high if is_known else own.mean,
+                picture.places[estimate.params[picture.figure.x]],
+                estimate.mean,
+                low if is_known else estimate.mean,
+                high if is_known else estimate.mean,
                 line.value if _has_theory(line) else math.nan,
             )
         )
@@ -295,7 +298,9 @@ def _legend(canvas: Canvas, picture: _Picture) -> None:
 
     handles = [Line2D([], [], label=g, **look) for g, look in picture.looks.items()]
     if picture.figure.bound:
-        lines = (line for own in picture.panels.values() for line in own)
+        lines = (
+            line for panel_lines in picture.panels.values() for line in panel_lines
+        )
         used = {line.reference for line in lines if _has_theory(line)}
         handles += [
             Line2D([], [], color="0.3", linestyle=stroke, label=word)
@@ -303,8 +308,9 @@ def _legend(canvas: Canvas, picture: _Picture) -> None:
             if word in used
         ]
     longest = max(len(str(handle.get_label())) for handle in handles)
-    fitting = int(canvas.get_figwidth() / (HANDLE + LETTER * longest))
-    columns = min(max(fitting, 1), MOST_COLUMNS)
+    # A legend's marker and the gaps take 0.6 inches.
+    fitting = int(canvas.get_figwidth() / (0.6 + LETTER_INCHES * longest))
+    columns = min(max(fitting, 1), MAX_COLUMNS)
     canvas.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
@@ -330,20 +336,20 @@ class Report:
     is_refuted: bool
 
 
-def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
+def write(bundle: Bundle, output: Path, *, quick: bool = False) -> Report:
     """Write NAME.md, NAME.csv, NAME-slopes.csv and the figures as PNG and SVG.
 
-    ``output`` is the folder of the store; what a quick run leaves is below it. It is a
+    ``output`` is the folder of the store. What a quick run leaves is below it. It is a
     ValueError if no row belongs to a declared cell: an empty report would replace a
     good one.
     """
-    outcome = results(given, output, quick=quick)
+    outcome = results(bundle, output, quick=quick)
     if not outcome.num_rows:
-        found, remedy = "none", "Run the study to the end of its first cell."
+        got, remedy = "none", "Run the study to the end of its first cell."
         if outcome.rows:
-            found = "those of others only"
+            got = "those of others only"
             remedy = "Set what the run had: data, environment variables, packages."
-        check.fail("rows", "of declared cells", found, remedy)
+        check.fail("rows", "of declared cells", got, remedy)
     name, folder = outcome.study.name, folder_of(output, quick=quick)
     files = draw(outcome.study, outcome.lines, folder)
     tables = {f"{name}.csv": findings.table(outcome.lines)}
@@ -358,7 +364,7 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     pictures = [path.name for path in files if path.suffix == ".png"]
     text = "\n".join(findings.markdown(outcome, pictures))
     files_module.write(page, f"{text}\n".encode())
-    _forget(name, folder, files)
+    _delete_stale(name, folder, files)
     return Report(
         files=[page, *files],
         summary=[*findings.summary(outcome), *findings.exponents(outcome)],
@@ -366,9 +372,9 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     )
 
 
-def _forget(name: str, folder: Path, files: Sequence[Path]) -> None:
+def _delete_stale(name: str, folder: Path, files: Sequence[Path]) -> None:
     """Delete figures and fits of an earlier report that this one has not."""
-    own = re.compile(rf"{re.escape(name)}-(slopes\.csv|[0-9]+\.(png|svg))")
+    report_file = re.compile(rf"{re.escape(name)}-(slopes\.csv|[0-9]+\.(png|svg))")
     for path in folder.iterdir():
-        if own.fullmatch(path.name) and path not in files:
+        if report_file.fullmatch(path.name) and path not in files:
             path.unlink()

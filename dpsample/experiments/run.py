@@ -27,7 +27,7 @@ from dpsample.experiments.configuration import (
     load,
 )
 from dpsample.experiments.study import (
-    FEWEST,
+    MIN_FIT_POINTS,
     Cell,
     Study,
     exponent_of,
@@ -59,7 +59,7 @@ create table if not exists rows (
 
 
 class Clock:
-    """Time left of a run; cells differ a thousandfold in cost, so each has its mean."""
+    """Time left of a run. Cells differ a thousandfold in cost, so each has its mean."""
 
     def __init__(self, todo: Iterable[Task]) -> None:
         self._waiting: Counter[str] = Counter()
@@ -86,7 +86,7 @@ class Clock:
             self._spent += row.seconds
             self.done += 1
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Seconds left at the pace so far; NaN before the first row."""
         if self._spent <= 0.0:
             return math.nan
@@ -108,7 +108,7 @@ def folder_of(output: Path, *, quick: bool) -> Path:
 
 
 def run(
-    given: Bundle,
+    bundle: Bundle,
     output: Path,
     *,
     quick: bool = False,
@@ -116,7 +116,7 @@ def run(
     resume: bool = False,
     progress: bool = True,
 ) -> int:
-    """Compute the missing rows of a study; return how many.
+    """Compute the missing rows of a study. Return how many.
 
     The store is in the folder ``output``, a quick run's below it. Tasks run here, one
     after the other, unless there is a backend; ``progress`` shows what is done and the
@@ -127,25 +127,25 @@ def run(
     ValueError
         If there are rows and ``resume`` is false, or they are of another configuration.
     KeyboardInterrupt
-        After Ctrl-C; rows of finished tasks are stored.
+        After Ctrl-C. Rows of finished tasks are stored.
     """
     backend = backend or Backend()
-    study = load(given)
-    own = configuration(given, study)
-    digests = {name: own[f"data {name}"] for name in study.data}
-    setting = Setting(given, environment(), digests)
+    study = load(bundle)
+    current = configuration(bundle, study)
+    digests = {name: current[f"data {name}"] for name in study.data}
+    setting = Setting(bundle, environment(), digests)
     path = store_path(study.name, output, quick=quick)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with opened(path, writing=True) as store:
+    with open_store(path, writing=True) as store:
         done = store.done()
         if done and not resume:
             remedy = "Pass --resume to go on, or delete that file to start afresh."
             check.fail("store", "empty", f"{path} with rows", remedy)
-        reasons = declared(study, quick=quick)
+        reasons = declared_reasons(study, quick=quick)
         for cell in study.cells(quick=quick):  # a typo costs no replicate
             evaluate(study.metrics, cell, reasons.get(cell.key, {}))
         _check_slopes(study, quick=quick)
-        store.begin(own, reasons, str(backend))
+        store.begin(current, reasons, str(backend))
         todo = list(missing(study, done, quick=quick))
         total = sum(len(task.replicates) for task in todo)
         with one_blas_thread(), _display(progress, study.name, todo) as on_rows:
@@ -161,14 +161,18 @@ def run(
 def _check_slopes(study: Study, *, quick: bool) -> None:
     """Evaluate the exponent of every fit that there may be."""
     for slope in study.slopes:
-        found = (fixed_of(slope, cell.params) for cell in study.cells(quick=quick))
-        points = Counter(key_of(fixed) for fixed in found if fixed is not None)
+        fixed_parameters = (
+            fixed_of(slope, cell.params) for cell in study.cells(quick=quick)
+        )
+        points = Counter(
+            key_of(fixed) for fixed in fixed_parameters if fixed is not None
+        )
         for key, number in points.items():
-            if number >= FEWEST:
+            if number >= MIN_FIT_POINTS:
                 exponent_of(slope, json.loads(key))
 
 
-def declared(study: Study, *, quick: bool) -> Reasons:
+def declared_reasons(study: Study, *, quick: bool) -> Reasons:
     """Reasons why references do not apply, for each cell and metric that has one."""
     reasons: Reasons = defaultdict(dict)
     for cell in study.cells(quick=quick):
@@ -216,7 +220,7 @@ def _display(
 
         def on_rows(rows: list[Row]) -> None:
             clock.add(rows)
-            show(clock.done, clock.left(time.monotonic()))
+            show(clock.done, clock.seconds_left(time.monotonic()))
 
         yield on_rows
 
@@ -241,9 +245,14 @@ class Store:
     def begin(
         self, configuration: Configuration, declared: Reasons, backend: str
     ) -> None:
-        """Note a run; refuse one of another configuration than the rows'."""
+        """Note a run. Refuse one of another configuration than the rows'."""
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
-        text = (json.dumps(configuration), json.dumps(declared), backend, started)
+        text = (
+            json.dumps(configuration),
+            json.dumps(declared),
+            backend,
+            started,
+        )
         with self._connection:
             self._start()
             if not self.done():
@@ -264,17 +273,17 @@ class Store:
         self._run = cursor.lastrowid, text[0]
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Append rows, all or none; a row that is there already is the same.
+        """Append rows, all or none. A row that is there already is the same.
 
         A run that began elsewhere while there were no rows has taken this one's place.
         """
-        number, own = self._run
+        number, configuration = self._run
         if not self.path.is_file():  # Linux goes on writing to what nobody can open
             gone = f"results cannot be kept in {self.path}: it was moved or deleted"
             raise FileNotFoundError(gone)
         with self._connection:
             self._start()
-            if (number, own) not in self._connection.execute(
+            if (number, configuration) not in self._connection.execute(
                 "select run, configuration from runs"
             ):
                 remedy = "Run one at a time, or choose another --output."
@@ -328,8 +337,8 @@ class Store:
 
 
 @contextmanager
-def opened(path: Path, *, writing: bool = False) -> Iterator[Store]:
-    """Open the file; only a run makes one that is not there."""
+def open_store(path: Path, *, writing: bool = False) -> Iterator[Store]:
+    """Open the file. Only a run makes one that is not there."""
     if not writing and not path.is_file():
         remedy = "Run the study first: dpsample study run NAME."
         check.fail("results", "a file of an earlier run", f"no {path}", remedy)

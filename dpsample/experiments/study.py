@@ -1,7 +1,7 @@
 """Studies and metrics: frozen data and pure functions, written in ``studies/NAME.py``.
 
 A cell is known by the canonical JSON of its parameters, so neither its place in the
-grid nor the backend that runs it can change its numbers; nor can they change its seeds,
+grid nor the backend that runs it can change its numbers. Nor can they change its seeds,
 which the names of study, cell and replicate decide.
 """
 
@@ -23,7 +23,6 @@ Reference = float | str | Callable[[Params], float]
 Kind = Literal["mean", "rate", "exact"]
 ROUNDING = 1e-9
 Grid = Params | Sequence[Params]
-NUM_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Metric:
     name : str
         Key in what the cell returns.
     label : str
-        Words for axes and tables; by default the name.
+        Words for axes and tables. By default the name.
     kind : {"mean", "rate", "exact"}
         "mean": replicates scatter, their mean has a Student interval. "rate": values 0
         and 1, with the exact binomial interval. "exact": a computed number, the same in
@@ -50,7 +49,7 @@ class Metric:
         Value of the best answer that reads no record, such as theta = 0. An upper bound
         that is no smaller is vacuous.
     tolerance : float
-        Relative allowance for rounding when numbers are compared; the report shows it.
+        Relative allowance for rounding when numbers are compared. The report shows it.
     """
 
     name: str
@@ -94,8 +93,8 @@ class Metric:
     @property
     def stated(self) -> dict[str, Reference]:
         """The references, and the baseline if there is one."""
-        own = {} if self.baseline is None else {"baseline": self.baseline}
-        return self.references | own
+        baseline = {} if self.baseline is None else {"baseline": self.baseline}
+        return self.references | baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,7 @@ class Inapplicable:
     reason : str
         The condition, in words.
     metrics : tuple of str
-        Metrics that are not compared with a reference there; by default all.
+        Metrics that are not compared with a reference there. By default all.
     """
 
     when: Callable[[Params], bool]
@@ -126,15 +125,15 @@ class Inapplicable:
         check.members(str, metrics=self.metrics)
 
     def concerns(self, metric: str, params: Params) -> bool:
-        """Whether the metric's references are marked in this cell."""
+        """Return whether the metric's references do not apply in this cell."""
         check.instance(str, metric=metric)
         check.instance(Mapping, params=params)
         return (not self.metrics or metric in self.metrics) and bool(self.when(params))
 
 
-def names(given: str | tuple[str, ...]) -> tuple[str, ...]:
+def names(value: str | tuple[str, ...]) -> tuple[str, ...]:
     """One name or several as a tuple."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +156,7 @@ class Figure:
     log_log : bool
         Logarithmic axes.
     title, x_label, y_label : str
-        Words; by default those of the study and of the metric.
+        Words. By default those of the study and of the metric.
     """
 
     x: str
@@ -204,7 +203,7 @@ class Slope:
     where : mapping
         Values of parameters: only these cells are fitted.
     tolerance : float
-        How far lower-order terms may move the exponent; the report says so where they
+        How far lower-order terms may move the exponent. The report says so where they
         do. A fit agrees if it is so close, however narrow its interval.
     note : str
         Explains a difference, printed beside the fit.
@@ -249,7 +248,8 @@ def exponent_of(slope: Slope, fixed: Params) -> float:
     return value
 
 
-FEWEST = 2  # points of a fit, through which any power law goes
+# A power law is fitted to at least this number of points.
+MIN_FIT_POINTS = 2
 
 
 class Cell(NamedTuple):
@@ -310,9 +310,9 @@ def seeds_of(
 
     That of replicate i is the i-th child that the cell's sequence would spawn.
     """
-    own = {name: value for name, value in params.items() if name not in paired}
-    digest = hashlib.sha256(f"{study}\n{key_of(own)}".encode()).digest()
-    words = np.frombuffer(digest[: 4 * NUM_WORDS], dtype="<u4").tolist()
+    identity = {name: value for name, value in params.items() if name not in paired}
+    digest = hashlib.sha256(f"{study}\n{key_of(identity)}".encode()).digest()
+    words = np.frombuffer(digest[:16], dtype="<u4").tolist()
     return [np.random.SeedSequence(root, spawn_key=(*words, i)) for i in replicates]
 
 
@@ -331,10 +331,10 @@ class Study:
         numbers into the words: ``mean(metric, **params)`` is that of the one cell with
         these parameters, NaN without replicates.
     grid : mapping or sequence of mappings
-        Parameters and their values: all combinations; a sequence is a union. A value
+        Parameters and their values: all combinations. A sequence is a union. A value
         that is not a list or tuple stands for itself.
     quick : mapping or sequence of mappings, optional
-        Cells of a quick run; by default the grid.
+        Cells of a quick run. By default the grid.
     replicates, quick_replicates : int or callable
         How many in each cell, or a function of its parameters.
     cell : callable, optional
@@ -343,10 +343,10 @@ class Study:
         meaning in a cell is left out.
     batch : callable, optional
         ``batch(params, seeds)`` in place of ``cell``: many replicates at once, a
-        mapping from metrics to arrays; entry i may depend on ``seeds[i]`` only.
+        mapping from metrics to arrays. Entry i may depend on ``seeds[i]`` only.
     block : int, optional
         Replicates of one task: 1 for ``cell``, all for ``batch``. It cannot change a
-        number; what is lost in a kill are the tasks that run.
+        number. What is lost in a kill are the tasks that run.
     data : mapping, optional
         Functions without arguments, by name, each called once per process. Then the
         cell is ``cell(params, seed, data)``, with ``data[name]`` what they returned:
@@ -361,7 +361,7 @@ class Study:
     seed : int
         Root of all seeds.
     confidence : float
-        Of intervals and bands.
+        Confidence of intervals and bands.
     """
 
     name: str
@@ -406,46 +406,48 @@ class Study:
             if function is not None and not callable(function):
                 check.fail(name, "a function, or None", check.describe(function))
         check.open_interval(0.0, 1.0, confidence=self.confidence)
-        known = [metric.name for metric in self.metrics]
-        if not known or len(set(known)) < len(known):
-            check.fail("metrics", "a tuple of Metric with distinct names", repr(known))
+        metric_names = [metric.name for metric in self.metrics]
+        if not metric_names or len(set(metric_names)) < len(metric_names):
+            check.fail(
+                "metrics", "a tuple of Metric with distinct names", repr(metric_names)
+            )
         for metric in self.metrics:
             named = (r for r in metric.stated.values() if isinstance(r, str))
-            _are_known("metric", named, known)
+            _check_known("metric", named, metric_names)
         for entry in self.inapplicable:
-            _are_known("metric", entry.metrics, known)
+            _check_known("metric", entry.metrics, metric_names)
         for quick in (False, True):
             for cell in self.cells(quick=quick):
                 check.integer(1, replicates=self.replicates_of(cell, quick=quick))
-        self._check_views(known)
+        self._check_views(metric_names)
 
-    def _check_views(self, known: list[str]) -> None:
+    def _check_views(self, metric_names: list[str]) -> None:
         parameters = {name for cell in self.cells() for name in cell.params}
-        _are_known("parameter", self.paired, parameters)
+        _check_known("parameter", self.paired, parameters)
         for figure in self.figures:
             used = (figure.x, *names(figure.lines), *names(figure.panels))
-            _are_known("parameter", (*used, *figure.where), parameters)
-            _are_known("metric", figure.metrics, known)
+            _check_known("parameter", (*used, *figure.where), parameters)
+            _check_known("metric", figure.metrics, metric_names)
             for quick in (False, True):
                 self._check_points(figure, {*used, *figure.where}, quick=quick)
         for slope in self.slopes:
-            _are_known("parameter", (slope.x, *slope.where), parameters)
-            _are_known("metric", (slope.y,), known)
+            _check_known("parameter", (slope.x, *slope.where), parameters)
+            _check_known("metric", (slope.y,), metric_names)
 
     def _check_points(self, figure: Figure, used: set[str], *, quick: bool) -> None:
         """No two cells of a figure are drawn at one point."""
         seen: dict[str, Params] = {}
         for cell in self.cells(quick=quick):
-            own = cell.params
-            if all(own.get(name) == value for name, value in figure.where.items()):
-                point = key_of({name: own[name] for name in own if name in used})
-                first = seen.setdefault(point, own)
-                free = [n for n in own if first.get(n, own[n]) != own[n]]
+            params = cell.params
+            if all(params.get(name) == value for name, value in figure.where.items()):
+                point = key_of({name: params[name] for name in params if name in used})
+                first = seen.setdefault(point, params)
+                free = [n for n in params if first.get(n, params[n]) != params[n]]
                 if free:
                     remedy = "Name them in lines, panels or where."
-                    what = f"figure of {', '.join(figure.metrics)}"
+                    figure_name = f"figure of {', '.join(figure.metrics)}"
                     got = f"several {', '.join(free)}"
-                    check.fail(what, "of one cell at each point", got, remedy)
+                    check.fail(figure_name, "of one cell at each point", got, remedy)
 
     def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
         """Return the cells of a full or a quick run, in the order of the grid."""
@@ -456,8 +458,8 @@ class Study:
         """Return the number of replicates of a cell."""
         check.instance(Cell, cell=cell)
         check.instance(bool, quick=quick)
-        own = self.quick_replicates if quick else None
-        number = self.replicates if own is None else own
+        quick_number = self.quick_replicates if quick else None
+        number = self.replicates if quick_number is None else quick_number
         return number(cell.params) if callable(number) else number
 
     def metric(self, name: str) -> Metric:
@@ -466,6 +468,6 @@ class Study:
         return next(metric for metric in self.metrics if metric.name == name)
 
 
-def _are_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    for name in given:
-        check.one_of(tuple(known), **{what: name})
+def _check_known(kind: str, used: Iterable[str], declared: Iterable[str]) -> None:
+    for name in used:
+        check.one_of(tuple(declared), **{kind: name})

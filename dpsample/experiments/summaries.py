@@ -1,12 +1,12 @@
 """Means of a study with their intervals, and each beside what theory says of it.
 
-A mean is below its bound if its whole interval is. It contradicts the bound if an
-interval does that holds for all comparisons of the study together, with 99 %
-probability if means are normal: among hundreds of true theorems none then looks false.
-Else it touches it: the bound is attained, or the replicates are too few. A bound that
-is infinite is no bound, one that is met by the baseline (an answer that reads no
-record) is vacuous, and an interval that is wider than what it is compared with is
-uninformative.
+A mean is below its bound if its whole interval is. It contradicts the bound if a wider
+interval does, which holds for all comparisons of the study together. Their joint
+probability is 99% if means are normal, so that none of hundreds of true theorems looks
+false. Otherwise the mean touches the bound: the bound is attained, or there are too few
+replicates. Three verdicts say that a comparison shows nothing: "no bound" (it is
+infinite), "vacuous" (the baseline, an answer that reads no record, meets it as well)
+and "uninformative" (the interval is wider than the bound itself).
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class Estimate(NamedTuple):
     metric: Metric
     values: Array
     interval: MeanInterval
-    confidence: float  # of the interval
+    confidence: float  # probability with which the interval holds
     replicates: tuple[int, ...]
 
     @property
@@ -79,7 +79,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TheoryComparison:
-    """A mean beside a reference; without one, only the mean."""
+    """A mean beside a reference. Without one, only the mean."""
 
     estimate: Estimate
     reference: str = ""
@@ -119,7 +119,7 @@ def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
 def student(
     value: float, error: float, freedom: float, confidence: float
 ) -> MeanInterval:
-    """Student's interval; an error that is not known leaves all values."""
+    """Student's interval. An error that is not known leaves all values."""
     from scipy.special import stdtrit
 
     if math.isnan(error):
@@ -143,12 +143,12 @@ def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
 def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimate]:
     """One for each declared cell and metric that has rows, in the declared order."""
     values: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    wanted = {
+    num_replicates = {
         cell.key: study.replicates_of(cell, quick=quick)
         for cell in study.cells(quick=quick)
     }
     for row in rows:
-        if row.replicate < wanted.get(row.key, 0):
+        if row.replicate < num_replicates.get(row.key, 0):
             for name, value in row.values.items():
                 values[row.key, name][row.replicate] = value
     return [
@@ -156,22 +156,22 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
             cell.params,
             cell.key,
             metric,
-            sample := np.array(list(found.values())),
+            sample := np.array(list(by_replicate.values())),
             interval(metric, sample, study.confidence),
             study.confidence,
-            tuple(found),
+            tuple(by_replicate),
         )
         for cell in study.cells(quick=quick)
         for metric in study.metrics
-        if (found := values.get((cell.key, metric.name)))
+        if (by_replicate := values.get((cell.key, metric.name)))
     ]
 
 
-def stated(
-    metric: Metric, word: str, given: Reference, params: Params, *, reason: str
+def evaluate_reference(
+    metric: Metric, word: str, reference: Reference, params: Params, *, reason: str
 ) -> float:
     """Return the number that a reference states in a cell; NaN needs a reason."""
-    value = float(given(params) if callable(given) else given)
+    value = float(reference(params) if callable(reference) else reference)
     if math.isnan(value) and not reason:
         where = f"{word} of {metric.name} in cell {key_of(params)}"
         check.fail(where, "a number", "nan", "Declare where it is inapplicable.")
@@ -181,10 +181,10 @@ def stated(
 def evaluate(metrics: Sequence[Metric], cell: Cell, reasons: Mapping[str, str]) -> None:
     """Evaluate what references state of a cell, except those that are measured."""
     for metric in metrics:
-        for word, given in metric.stated.items():
-            if not isinstance(given, str):
+        for word, reference in metric.stated.items():
+            if not isinstance(reference, str):
                 reason = reasons.get(metric.name, "")
-                stated(metric, word, given, cell.params, reason=reason)
+                evaluate_reference(metric, word, reference, cell.params, reason=reason)
 
 
 def joint_confidence(number: int) -> float:
@@ -209,32 +209,38 @@ def comparisons(
     for estimate in measured:
         metric, key = estimate.metric, estimate.key
         reason = inapplicable.get(key, {}).get(metric.name, "")
-        beside: dict[str, float] = {}
+        values: dict[str, float] = {}
         others: dict[str, Estimate | None] = {}
-        for word, given in metric.stated.items():
-            own = given
-            if isinstance(given, str):  # another metric of the cell
-                other = others[word] = by_name.get((key, given))
-                own = math.nan if other is None else other.mean
-            beside[word] = stated(metric, word, own, estimate.params, reason=reason)
-        baseline = beside.pop("baseline", math.nan)
-        if beside.get("printed bound") == math.inf:  # nothing is printed there
-            del beside["printed bound"]
-        if not beside:
+        for word, reference in metric.stated.items():
+            stated_value = reference
+            if isinstance(reference, str):  # another metric of the cell
+                other = others[word] = by_name.get((key, reference))
+                stated_value = math.nan if other is None else other.mean
+            values[word] = evaluate_reference(
+                metric, word, stated_value, estimate.params, reason=reason
+            )
+        baseline = values.pop("baseline", math.nan)
+        if values.get("printed bound") == math.inf:  # nothing is printed there
+            del values["printed bound"]
+        if not values:
             lines.append(TheoryComparison(estimate=estimate, baseline=baseline))
-        for word, value in beside.items():
+        for word, value in values.items():
             verdict: Verdict = "inapplicable"
             if not reason:
                 other = others.get(word)
-                wide = interval(metric, estimate.values, confidence)
-                near = estimate.interval
+                joint_interval = interval(metric, estimate.values, confidence)
+                interval_alone = estimate.interval
                 if other is not None and other.metric.kind != "exact":
-                    near = _beside(estimate, other, estimate.confidence)
-                    wide = _beside(estimate, other, confidence)
+                    interval_alone = _difference_interval(
+                        estimate, other, estimate.confidence
+                    )
+                    joint_interval = _difference_interval(estimate, other, confidence)
                 slack = metric.tolerance * abs(value)
                 slack = slack if math.isfinite(value) else 0.0
-                verdict = _verdict(near, wide, word, value, slack)
-                verdict = _weighed(verdict, near, word, value, baseline)
+                verdict = _verdict(interval_alone, joint_interval, word, value, slack)
+                verdict = _qualify_verdict(
+                    verdict, interval_alone, word, value, baseline
+                )
             lines.append(
                 TheoryComparison(
                     estimate=estimate,
@@ -248,44 +254,46 @@ def comparisons(
     return lines
 
 
-def _beside(own: Estimate, other: Estimate, confidence: float) -> MeanInterval:
+def _difference_interval(
+    estimate: Estimate, other: Estimate, confidence: float
+) -> MeanInterval:
     """Interval of a mean that is compared with another one, which scatters as well.
 
-    That of the differences of the same replicates, about the other mean; if they are
+    That of the differences of the same replicates, about the other mean. If they are
     others, or rates, which may not scatter by chance, both errors add up.
     """
-    low, high = interval(own.metric, own.values, confidence)
-    if not (math.isfinite(own.mean) and math.isfinite(other.mean)):
+    low, high = interval(estimate.metric, estimate.values, confidence)
+    if not (math.isfinite(estimate.mean) and math.isfinite(other.mean)):
         return MeanInterval(low, high)
-    kinds = {own.metric.kind, other.metric.kind}
-    if own.replicates != other.replicates or "rate" in kinds:
-        beside = interval(other.metric, other.values, confidence)
-        below, above = other.mean - beside.low, beside.high - other.mean
+    kinds = {estimate.metric.kind, other.metric.kind}
+    if estimate.replicates != other.replicates or "rate" in kinds:
+        other_interval = interval(other.metric, other.values, confidence)
+        below, above = other.mean - other_interval.low, other_interval.high - other.mean
         return MeanInterval(low - above, high + below)
-    metric = dataclasses.replace(own.metric, kind="mean")
-    low, high = interval(metric, own.values - other.values, confidence)
+    metric = dataclasses.replace(estimate.metric, kind="mean")
+    low, high = interval(metric, estimate.values - other.values, confidence)
     return MeanInterval(low + other.mean, high + other.mean)
 
 
 def _verdict(
-    own: MeanInterval, wide: MeanInterval, word: str, value: float, slack: float
+    alone: MeanInterval, joint: MeanInterval, word: str, value: float, slack: float
 ) -> Verdict:
     """Compare with the interval of the report, refute with the wide one."""
     if word == "expected":
-        is_inside = wide.low - slack <= value <= wide.high + slack
+        is_inside = joint.low - slack <= value <= joint.high + slack
         if not is_inside:
             return "differs"
-        return "agrees" if math.isfinite(own.low) else "touches"
+        return "agrees" if math.isfinite(alone.low) else "touches"
     if word == "lower bound":  # the same, mirrored
-        own = MeanInterval(-own.high, -own.low)
-        wide, value = MeanInterval(-wide.high, -wide.low), -value
-    if own.high <= value + slack:
+        alone = MeanInterval(-alone.high, -alone.low)
+        joint, value = MeanInterval(-joint.high, -joint.low), -value
+    if alone.high <= value + slack:
         return HOLDS[word]
-    return BROKEN[word] if wide.low > value + slack else "touches"
+    return BROKEN[word] if joint.low > value + slack else "touches"
 
 
-def _weighed(
-    verdict: Verdict, own: MeanInterval, word: str, value: float, baseline: float
+def _qualify_verdict(
+    verdict: Verdict, alone: MeanInterval, word: str, value: float, baseline: float
 ) -> Verdict:
     """Return what is left of a verdict that contradicts nothing."""
     is_above = word in ("upper bound", "printed bound")
@@ -295,7 +303,7 @@ def _weighed(
         return "no bound"
     if is_above and value >= baseline:
         return "vacuous"
-    low, high = own
+    low, high = alone
     is_open = verdict in ("touches", "agrees")
     if is_open and value != 0.0 and high - low > abs(value):
         return "uninformative"

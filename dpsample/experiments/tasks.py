@@ -30,15 +30,14 @@ from dpsample.experiments.configuration import (
     Configuration,
     StudyData,
     check_environment,
+    import_extra,
     load,
-    required,
 )
 from dpsample.experiments.study import Params, Study, key_of, seeds_of
 
 Kind = Literal["threads", "processes"]
-# Tasks that are sent for each worker, so that none is ever idle.
-AHEAD = 2
-POLL_SECONDS, PARENT_POLL_SECONDS = 0.2, 1.0
+# Number of tasks that are sent ahead for each worker, so that none is ever idle.
+TASKS_AHEAD = 2
 LOST = (
     "workers or their scheduler ended ({}), for want of memory perhaps; finished rows"
     " are stored: go on with --resume, and with fewer jobs if it happens again"
@@ -65,7 +64,7 @@ class Task(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What one replicate measured; a block's time is shared out evenly."""
+    """What one replicate measured. A block's time is shared out evenly."""
 
     key: str
     replicate: int
@@ -77,19 +76,19 @@ Keep = Callable[[list[Row]], None]
 
 
 def run(setting: Setting, task: Task) -> list[Row]:
-    """Compute the rows of a task; an error says in which cell it happened."""
+    """Compute the rows of a task. An error says in which cell it happened."""
     check_environment(setting.environment)
     study = load(setting.bundle)
     _limit_worker()
     seeds = seeds_of(
         study.name, task.params, task.replicates, root=study.seed, paired=study.paired
     )
-    more: tuple[StudyData, ...] = ()
+    data: tuple[StudyData, ...] = ()
     if study.data:
-        more = (StudyData(setting.bundle, study, setting.digests),)
+        data = (StudyData(setting.bundle, study, setting.digests),)
     begin = time.perf_counter()
     try:
-        values = _measure(study, task.params, seeds, more)
+        values = _measure(study, task.params, seeds, data)
     except Exception as error:
         first, last = task.replicates[0], task.replicates[-1]
         raise CellError(
@@ -99,8 +98,8 @@ def run(setting: Setting, task: Task) -> list[Row]:
     seconds = (time.perf_counter() - begin) / len(seeds)
     key = key_of(task.params)
     return [
-        Row(key, replicate, seconds, own)
-        for replicate, own in zip(task.replicates, values, strict=True)
+        Row(key, replicate, seconds, row_values)
+        for replicate, row_values in zip(task.replicates, values, strict=True)
     ]
 
 
@@ -111,7 +110,7 @@ def one_blas_thread() -> threadpool_limits:
     return threadpool_limits(1, "blas")
 
 
-# For good in a worker; a run sets its own process back.
+# For good in a worker. A run sets its own process back.
 _limit_worker = cache(one_blas_thread)
 
 
@@ -119,14 +118,14 @@ def _measure(
     study: Study,
     params: Params,
     seeds: list[np.random.SeedSequence],
-    more: tuple[StudyData, ...],
+    data: tuple[StudyData, ...],
 ) -> list[dict[str, float]]:
-    """Values of each replicate; a cell gets its own copy of the parameters."""
+    """Values of each replicate. A cell gets its own copy of the parameters."""
     if study.cell is not None:
-        rows = [study.cell(dict(params), seed, *more) for seed in seeds]
+        rows = [study.cell(dict(params), seed, *data) for seed in seeds]
         return [_numbers(study, row) for row in rows]
     assert study.batch is not None
-    columns = study.batch(dict(params), seeds, *more)
+    columns = study.batch(dict(params), seeds, *data)
     check.instance(Mapping, batch=columns)
     for name, column in columns.items():
         if np.shape(column) != (len(seeds),):
@@ -138,13 +137,17 @@ def _measure(
     ]
 
 
-def _numbers(study: Study, given: Mapping[str, float]) -> dict[str, float]:
+def _numbers(study: Study, values_of_cell: Mapping[str, float]) -> dict[str, float]:
     """Values of declared metrics as floats, in the order declared."""
-    check.instance(Mapping, cell=given)
-    known = [metric.name for metric in study.metrics]
-    for name in given:
-        check.one_of(known, metric=name, remedy="Declare it in metrics.")
-    values = {name: float(given[name]) for name in known if name in given}
+    check.instance(Mapping, cell=values_of_cell)
+    metric_names = [metric.name for metric in study.metrics]
+    for name in values_of_cell:
+        check.one_of(metric_names, metric=name, remedy="Declare it in metrics.")
+    values = {
+        name: float(values_of_cell[name])
+        for name in metric_names
+        if name in values_of_cell
+    }
     for name, value in values.items():
         if math.isnan(value):
             remedy = "Leave out what has no meaning in this cell."
@@ -157,10 +160,10 @@ class Backend:
     """Where tasks run. Nothing here can change a number.
 
     Kernels release the interpreter lock, so threads are enough unless a cell is mostly
-    Python; starting a process takes seconds.
+    Python. Starting a process takes seconds.
     """
 
-    jobs: int = 1  # threads or processes; a cluster uses what it has
+    jobs: int = 1  # threads or processes. A cluster uses what it has
     kind: Kind = "threads"
     dask: str | None = None  # address of a Dask scheduler
 
@@ -200,11 +203,11 @@ class Backend:
                 _drive(processes, self._ahead, call, waiting, keep)
 
     def _ahead(self) -> int:
-        return AHEAD * self.jobs
+        return TASKS_AHEAD * self.jobs
 
     @contextmanager
     def _processes(self) -> Iterator[Executor]:
-        loky = required("joblib.externals.loky", "studies")
+        loky = import_extra("joblib.externals.loky", "studies")
         others = set(active_children())
         # From the first moment on: those who wait for work end with their parent, too.
         executor = loky.ProcessPoolExecutor(
@@ -222,12 +225,12 @@ class Backend:
 
     @contextmanager
     def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
-        distributed = required("distributed", "distributed")
+        distributed = import_extra("distributed", "distributed")
         with distributed.Client(self.dask, set_as_default=False) as client:
             try:  # workers come and go
                 yield (
                     client.get_executor(),
-                    lambda: AHEAD * max(1, sum(client.ncores().values())),
+                    lambda: TASKS_AHEAD * max(1, sum(client.ncores().values())),
                 )
             except distributed.KilledWorker as error:  # four, by one task
                 raise OSError(LOST.format("KilledWorker")) from error
@@ -256,7 +259,7 @@ def _drive(
             # A wait without end is deaf to a signal that another thread received, and
             # in one by `threading`, as for futures, Ctrl-C can be a RuntimeError.
             try:
-                future = done.get(timeout=POLL_SECONDS)
+                future = done.get(timeout=0.2)  # seconds
             except Empty:
                 continue
             keep(future.result())
@@ -279,7 +282,7 @@ def _leave_with(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(PARENT_POLL_SECONDS)
+            time.sleep(1.0)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

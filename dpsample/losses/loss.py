@@ -225,7 +225,7 @@ class Loss:
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)
 
-    def _at(self, margins: Array, response: Array) -> tuple[Array, Array]:
+    def _evaluate_flat(self, margins: Array, response: Array) -> tuple[Array, Array]:
         """Losses and slopes at as many margins as responses, which are not checked."""
         values, slopes, out = margins.copy(), np.empty_like(margins), np.full(1, np.nan)
         self.pieces[1](self.params, values, response, slopes, out)
@@ -322,9 +322,9 @@ class Loss:
         ``least`` rounding errors have won.
         """
         quotients = np.array(self.curvature(margins, margins, response)[0])
-        at_margins = self._at(margins, response)
+        at_margins = self._evaluate_flat(margins, response)
         for ends in (lower, upper):
-            at_ends = self._at(ends, response)
+            at_ends = self._evaluate_flat(ends, response)
             lower_to_ends(order, margins, *at_margins, ends, *at_ends, quotients)
         return np.asarray(np.fmax(lower_bounds, quotients))  # NaN at an end at infinity
 

@@ -150,7 +150,7 @@ def record_gradient(
     Clipping the gradients of a loss of the margin gives the gradients of another convex
     loss, on which output and objective perturbation rest. For other losses, convex or
     not, this is false: one record can move the end of clipped gradient descent by far
-    more than the step sizes suggest (`dpsample.audits.clipping_instance`). What
+    more than the step sizes suggest (`dpsample.papers.clipping_instance`). What
     survives is noise in every step, and `dps.minimize` accepts nothing else.
 
     Parameters

@@ -14,6 +14,7 @@ from dpsample.noise.schatten import SchattenGaussian, schatten_plan
 from dpsample.numerics.norms import dual, regularity
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.calibration.exponent_choice import best_exponent
 from dpsample.privacy.curves.additive import (
     NoiseCalibration,
     gaussian_stddev,
@@ -22,7 +23,6 @@ from dpsample.privacy.curves.additive import (
     pure_scale,
     round_up,
 )
-from dpsample.privacy.exponent_choice import best_exponent
 
 
 @check.unwrap_numpy

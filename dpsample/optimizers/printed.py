@@ -1,7 +1,7 @@
 r"""Algorithms as papers print them, for reproduction, and what is true of their noise.
 
 **Mirror descent**, arXiv:2303.18047. Corrected is the potential (its exponent,
-gradient-E1); constants that the paper hides in O(.) are 1.
+gradient-E1). Constants that the paper hides in O(.) are 1.
 
 **Objective perturbation**: `printed_tilt`.
 
@@ -46,7 +46,7 @@ PAPERS = ("bassily", "su")
 
 
 class PrintedMirrorDescent(NamedTuple):
-    """A printed schedule, its noise and its true event."""
+    """A published schedule, its noise and its true event."""
 
     space: Geometry
     num_steps: int
@@ -57,8 +57,8 @@ class PrintedMirrorDescent(NamedTuple):
     event: Event
 
 
-def given(budget: Budget | None) -> Budget:
-    """Fail without a budget: printed schedules depend on it."""
+def require_budget(budget: Budget | None) -> Budget:
+    """Fail without a budget: published schedules depend on it."""
     if budget is None:
         check.fail("budget", "given with calibration='paper'", "None")
     return budget
@@ -72,7 +72,7 @@ def printed_noisy(
     sigma^2 = 64 L^2 kappa T log(1/delta)/(n^2 epsilon^2), gamma = beta, alpha = 4
     beta/T log_2(n/T), T = (n epsilon kappa/sqrt(d log(1/delta)))^(2/5).
     """
-    budget = given(budget)
+    budget = require_budget(budget)
     n, dim = facts.num_records, facts.dim
     space = geometry(p, dim, "generalized_gaussian", r="printed")
     beta, log_term = smoothness(facts, p), math.log(1.0 / budget.delta)
@@ -83,7 +83,7 @@ def printed_noisy(
         num_steps = min(max(round(steps), 1), max(n // 2, 1))
     sigma = 8.0 * facts.lipschitz(p) * math.sqrt(kappa * num_steps * log_term)
     sigma /= n * budget.epsilon
-    moved = SHIFTS[budget.relation] * space.record_bound(facts) / n
+    sensitivity = SHIFTS[budget.relation] * space.record_bound(facts) / n
     return PrintedMirrorDescent(
         space=space,
         num_steps=num_steps,
@@ -91,7 +91,7 @@ def printed_noisy(
         step_size=1.0 / beta,
         threshold=math.inf,
         noise=GeneralizedGaussianNoise(r=space.r, sigma=sigma),
-        event=GaussianEvent(_gdp(space, moved, sigma) * math.sqrt(num_steps)),
+        event=GaussianEvent(_gdp(space, sensitivity, sigma) * math.sqrt(num_steps)),
     )
 
 
@@ -110,7 +110,7 @@ def printed_truncated(
     epsilon^2), B = beta M + lambda, M the diameter; lambda = sqrt(n epsilon)/(kappa^2 d
     log(1/delta))^(1/4), T = (M n epsilon)^2/(lambda^2 d log(1/delta)), gamma = sqrt(T).
     """
-    budget = given(budget)
+    budget = require_budget(budget)
     n, dim, epsilon = facts.num_records, facts.dim, budget.epsilon
     space = geometry(p, dim, "generalized_gaussian", r="printed")
     log_term = math.log(1.0 / budget.delta)
@@ -146,12 +146,12 @@ def shuffled_event(
     """Event of noise on every record of disjoint batches in random order.
 
     ``record_gdp`` is the record bound over the noise of one record. The mean over a
-    batch has ``size`` independent noises, which compose; shuffling may prove more.
+    batch has ``size`` independent noises, which compose. Shuffling may prove more.
     """
     gdp = round_up(SHIFTS[budget.relation] * record_gdp / math.sqrt(size))
     batch = GaussianEvent(gdp)
     delta, relation = budget.delta, budget.relation
-    known = epsilon_of(batch, delta=delta, relation=relation)
+    batch_epsilon = epsilon_of(batch, delta=delta, relation=relation)
 
     def is_proved(epsilon: float) -> bool:
         local_delta = delta / (3.0 * num_records * (math.exp(epsilon) + 1.0))
@@ -170,11 +170,11 @@ def shuffled_event(
         )
         return total <= delta
 
-    if known > 50.0 or not is_proved(known):
+    if batch_epsilon > 50.0 or not is_proved(batch_epsilon):
         return batch
-    least = bisect(is_proved, safe=known, unsafe=0.0, width=1e-6)
-    shuffled = ApproximateEvent(epsilon=least, delta=delta)
-    return shuffled if least < known else batch
+    shuffled_epsilon = bisect(is_proved, safe=batch_epsilon, unsafe=0.0, width=1e-6)
+    shuffled = ApproximateEvent(epsilon=shuffled_epsilon, delta=delta)
+    return shuffled if shuffled_epsilon < batch_epsilon else batch
 
 
 def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:
@@ -184,7 +184,7 @@ def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:
 def printed_tilt(
     scales: TiltScales, budget: Budget, domain: Domain, paper: Paper
 ) -> Tilt:
-    """Ridge, noise and accuracy as printed, for bounded domains."""
+    """Ridge, noise and accuracy as published, for bounded domains."""
     if math.isinf(scales.radius):
         check.fail("domain", "bounded for printed constants", domain)
     if paper == "bassily":
@@ -213,7 +213,7 @@ def bassily(scales: TiltScales, budget: Budget, *, is_exact: bool) -> Tilt:
 
 
 def _su_convex(scales: TiltScales, budget: Budget) -> Tilt:
-    """Su, Zhao and Wang (2023), Algorithm 1; the diameter is twice the radius."""
+    """Su, Zhao and Wang (2023), Algorithm 1. The diameter is twice the radius."""
     n, diameter, lipschitz = scales.num_records, 2.0 * scales.radius, scales.lipschitz
     rank = min(scales.dim, 2)
     ridge = max(
@@ -257,14 +257,14 @@ def _inner_radius(domain: Domain, dim: int) -> float:
 
 
 class PrintedLocalization(NamedTuple):
-    """Printed numbers of one phase."""
+    """Published numbers of one phase."""
 
     first: int
     size: int
     eta: float
     ridge: float
     clip: float
-    num_steps: float  # as printed, not capped
+    num_steps: float  # as published, not capped
     stddev: float
     radius: float
 
@@ -278,7 +278,7 @@ def printed_phases(
     distance: float,
     failure: float,
 ) -> tuple[PrintedLocalization, ...]:
-    """Return the printed schedule on ``count`` records; ``order`` is its 2k."""
+    """Return the published schedule on ``count`` records; ``order`` is its 2k."""
     if not scales.order > 2.0:
         remedy = "The printed schedule uses the moment of order 2k, k > 1."
         check.fail("order", "> 2 with calibration='paper'", scales.order, remedy)
@@ -335,9 +335,9 @@ def printed_loops(
     max_steps: int,
     local_radius: float,
 ) -> tuple[Loop, ...]:
-    """Gradient loops of the printed phases.
+    """Gradient loops of the published phases.
 
-    A ball of ``local_radius`` about the first start stands for the printed ones about
+    A ball of ``local_radius`` about the first start stands for the published ones about
     each phase's start, which never bind: |minimizer - start| <= L/lambda.
     """
     is_local = math.isfinite(local_radius)
@@ -364,10 +364,10 @@ def printed_event(
     phases: tuple[PrintedLocalization, ...],
     max_steps: int,
 ) -> Event | None:
-    """Return what the printed noise proves of losses of a linear margin."""
+    """Return what the published noise proves of losses of a linear margin."""
     gdp = 0.0
     for phase in phases:
-        moved = scales.shift * descent_sensitivity(
+        sensitivity = scales.shift * descent_sensitivity(
             record_bound=min(phase.clip, scales.lipschitz),
             num_records=phase.size,
             step_size=phase.eta,
@@ -375,5 +375,5 @@ def printed_event(
             ridge=phase.ridge,
             num_steps=int(min(phase.num_steps, max_steps)),
         )
-        gdp = max(gdp, moved / phase.stddev)
+        gdp = max(gdp, sensitivity / phase.stddev)
     return GaussianEvent(gdp * (1.0 + 1e-12)) if math.isfinite(gdp) else None

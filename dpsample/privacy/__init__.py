@@ -2,6 +2,7 @@
 
 from dpsample.core.public import dir_of
 from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
+from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.concentrated import (
     compose_gdp,
     rho_from_bounded_range,
@@ -32,12 +33,30 @@ from dpsample.privacy.accounting.poisson import (
     poisson_noise_multiplier,
 )
 from dpsample.privacy.accounting.renyi import rdp_delta, rdp_epsilon
-from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.calibration.exponent_choice import (
+    ExponentChoice,
+    best_exponent,
+    noise_cost,
+)
+from dpsample.privacy.calibration.exponential_mechanism import (
+    ExponentialMechanism,
+    calibrate,
+)
+from dpsample.privacy.calibration.objective_calibration import (
+    ApproximateNoise,
+    approximate_noise,
+    objective_event,
+    objective_stddev,
+)
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.ledger import Entry, Ledger, Remaining
 from dpsample.privacy.certificates.ledger_file import LedgerFile
+from dpsample.privacy.certificates.verification_report import (
+    CertificateError,
+    VerificationReport,
+)
 from dpsample.privacy.curves.additive import (
     gaussian_stddev,
     generalized_gaussian_gdp,
@@ -64,22 +83,6 @@ from dpsample.privacy.curves.shuffling import (
     shuffle_local_noise,
     shuffle_total_delta,
 )
-from dpsample.privacy.exponent_choice import (
-    ExponentChoice,
-    best_exponent,
-    noise_cost,
-)
-from dpsample.privacy.exponential_mechanism import (
-    ExponentialMechanism,
-    calibrate,
-)
-from dpsample.privacy.objective_calibration import (
-    ApproximateNoise,
-    approximate_noise,
-    objective_event,
-    objective_stddev,
-)
-from dpsample.privacy.verification import CertificateError, VerificationReport
 
 __all__ = [
     "AllocatedGaussianEvent",

@@ -17,19 +17,19 @@ import numpy as np
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.columns import split_features
-from dpsample.problem.homes import (
+from dpsample.problem.records import Data
+from dpsample.problem.sources import ArrayTable, chunk_size
+from dpsample.problem.storage import (
     ENCODE,
     GROUP,
     OR_FILE,
     Above,
     Fold,
+    RecordRules,
     Result,
-    Rules,
-    Stored,
-    folded,
+    TableStorage,
+    fold_in_tree,
 )
-from dpsample.problem.records import Data
-from dpsample.problem.sources import ArrayTable, chunk_size
 
 
 def _library(name: str) -> Any:
@@ -42,7 +42,7 @@ def is_dask(value: object) -> bool:
     return type(value).__module__.startswith("dask.")
 
 
-def taken_apart(
+def split_columns(
     features: Any, response: Any, offset: Any
 ) -> tuple[Any, list[str] | None, Any, Any]:
     """Arrays of Dask, of columns if it is a DataFrame, and the features' names."""
@@ -60,10 +60,10 @@ def taken_apart(
         features = features[names]
     if features.ndim != 2:
         check.fail("features", "of shape (any, any)", f"{features.ndim} axes")
-    return _sized(features), names, response, offset
+    return _with_known_sizes(features), names, response, offset
 
 
-def _sized(value: Any) -> Any:
+def _with_known_sizes(value: Any) -> Any:
     """Array of Dask whose chunks have known sizes."""
     if hasattr(value, "to_dask_array"):
         types = list(value.dtypes) if value.ndim == 2 else [value.dtype]
@@ -75,12 +75,14 @@ def _sized(value: Any) -> Any:
     return value.compute_chunk_sizes() if np.isnan(value.shape).any() else value
 
 
-class OnCluster:
+class ClusterStorage:
     """Records of which a cluster holds partitions."""
 
     is_parallel, is_in_memory, pass_seconds = True, False, 0.0
 
-    def __init__(self, features: Any, response: Any, offset: Any, rules: Rules) -> None:
+    def __init__(
+        self, features: Any, response: Any, offset: Any, rules: RecordRules
+    ) -> None:
         self.num_records, self.dim = int(features.shape[0]), rules.facts.dim
         self.rules, self.chunk = rules, chunk_size(features.shape[0], self.dim)
         self.size = min(GROUP * self.chunk, self.num_records)
@@ -93,7 +95,7 @@ class OnCluster:
         if not is_dask(value):
             array = check.array(name, value, shape=(self.num_records,))
             value = _library("dask.array").from_array(array, self.size)
-        value = _sized(value)
+        value = _with_known_sizes(value)
         shape = (self.num_records, *value.shape[1:][: name == "features"])
         if value.shape != shape:
             check.fail(name, f"of shape {shape}", f"shape {value.shape}")
@@ -103,12 +105,12 @@ class OnCluster:
 
     @property
     def pass_bytes(self) -> float:
-        """As `Home.pass_bytes`."""
+        """As `RecordStorage.pass_bytes`."""
         return float(sum(column.nbytes for column in self.columns))
 
     @property
     def data(self) -> Data:
-        """As `Home.data`: it refuses."""
+        """As `RecordStorage.data`: it refuses."""
         condition = "in memory or in a file here"
         check.fail("records", condition, "records on a cluster", OR_FILE)
 
@@ -125,7 +127,7 @@ class OnCluster:
         ]
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `Home.map`; no part waits for those in front of it."""
+        """As `RecordStorage.map`; no part waits for those in front of it."""
         tasks = self._tasks("map", None, function, *args)
         for results in _library("dask").compute(*tasks):
             yield from results
@@ -133,33 +135,33 @@ class OnCluster:
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
-        """As `Home.fold`, by a tree of tasks."""
+        """As `RecordStorage.fold`, by a tree of tasks."""
         tasks = self._tasks("fold", fold, function, *args)
         begin = time.perf_counter()
         lazy_fold = _library("dask").delayed(fold, pure=False)
-        result: Result = folded(tasks, lazy_fold).compute()
+        result: Result = fold_in_tree(tasks, lazy_fold).compute()
         self.pass_seconds = time.perf_counter() - begin
         return result
 
     def check(self) -> Iterator[Above]:
-        """Say what `Rules.check` does, of each chunk."""
+        """Say what `RecordRules.check` does, of each chunk."""
         for results in _library("dask").compute(*self._tasks("check", None, None)):
             yield from results
 
     def windows(
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
-        """As `Home.windows`: records stream through this process."""
+        """As `RecordStorage.windows`: records stream through this process."""
         size = multiple * max(1, self.size // multiple)
         for start in range(first, last, size):
             stop = min(start + size, last)
             columns = [column[start:stop] for column in self.columns]
             part = _library("dask").compute(*columns)
-            partition = _stored(self.rules, start, stop - start, *part)
+            partition = _store_partition(self.rules, start, stop - start, *part)
             yield start, partition.read(0, stop - start)
 
 
-class _Partition(Stored):
+class _Partition(TableStorage):
     """Records of one partition, on its worker: computed anew for every pass."""
 
     def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
@@ -168,10 +170,15 @@ class _Partition(Stored):
         self.rules.enforce([above])
 
 
-def _stored(
-    rules: Rules, first: int, count: int, rows: Any, response: Any, offset: Any = None
+def _store_partition(
+    rules: RecordRules,
+    first: int,
+    count: int,
+    rows: Any,
+    response: Any,
+    offset: Any = None,
 ) -> _Partition:
-    """Home of one partition, whose shape may be another than was declared."""
+    """Storage of one partition, whose shape may be another than was declared."""
     named = {"features": rows, "response": response, "offset": offset}
     width = (rules.facts.dim - int(rules.facts.intercept),)
     tables = []
@@ -191,9 +198,9 @@ def _stored(
 def _on_partition(shared: bytes, first: int, count: int, *columns: object) -> Any:
     """Work of one task, by one thread of BLAS: more change the last bits."""
     rules, kind, fold, function, *args = _library("cloudpickle").loads(shared)
-    home = _stored(rules, first, count, *columns)
+    storage = _store_partition(rules, first, count, *columns)
     with pauses.single_threaded_blas():
         if kind == "check":
-            return list(home.check())
-        results = home.map(function, *args)
-        return folded(results, fold) if kind == "fold" else list(results)
+            return list(storage.check())
+        results = storage.map(function, *args)
+        return fold_in_tree(results, fold) if kind == "fold" else list(results)

@@ -21,11 +21,11 @@ from dpsample.core.sparse import as_csr, is_sparse
 from dpsample.domains import Domain
 from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
-from dpsample.problem import cluster, homes, records
+from dpsample.problem import cluster, records, storage
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import Features, Home, Response, Rules
 from dpsample.problem.records import Data
-from dpsample.problem.sources import FileTable, is_large, opened
+from dpsample.problem.sources import FileTable, is_large, open_parquet
+from dpsample.problem.storage import Features, RecordRules, RecordStorage, Response
 from dpsample.tables import Dataset, Encoding
 
 
@@ -128,7 +128,7 @@ class Problem:
             intercept=intercept,
         )
         self.clip_rows = clip_rows
-        self.home = self._home(rows, response, offset)
+        self.storage = self._store(rows, response, offset)
         names = names if feature_names is None else feature_names
         if encoding is not None:
             encoding = self._own(encoding, names)
@@ -143,15 +143,17 @@ class Problem:
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
 
-    def _home(self, features: object, response: object, offset: object) -> Home:
+    def _store(
+        self, features: object, response: object, offset: object
+    ) -> RecordStorage:
         """Check records, within their bounds or moved there, and keep them."""
         is_linear = self.loss.name == "linear" and self.response_bound is None
-        rules = Rules(
+        rules = RecordRules(
             facts=self.facts,
             clip_rows=self.clip_rows,
             response_limit=1.0 if is_linear else self.response_bound,
         )
-        return home_of(features, response, offset, rules)
+        return store_records(features, response, offset, rules)
 
     @classmethod
     def from_table(
@@ -243,7 +245,7 @@ class Problem:
     @property
     def data(self) -> Data:
         """Records in memory as kernels see them; files refuse."""
-        return self.home.data
+        return self.storage.data
 
     @property
     def loss(self) -> Loss:
@@ -276,7 +278,7 @@ class Problem:
 
         A release by rejection takes about ten passes, and a gradient step one.
         """
-        return self.home.pass_bytes
+        return self.storage.pass_bytes
 
     def lipschitz(self, p: float) -> float:
         """Lipschitz constant of one record's loss; see `PublicFacts.lipschitz`."""
@@ -297,7 +299,7 @@ class Problem:
             arrays = self.data.dense, self.data.response
             return np.array([self.loss.risk(*arrays, point) for point in points])
         share = self.loss, points, self.num_records
-        (risks,) = self.home.fold(homes.add, risks_of, *share)
+        (risks,) = self.storage.fold(storage.add_entries, risks_of, *share)
         return np.asarray(risks)
 
     def with_records(
@@ -347,7 +349,7 @@ class Problem:
         if rows.shape[0] != self.num_records:
             check.fail("features", f"of {self.num_records} rows", f"{rows.shape[0]}")
         other = copy(self)
-        other.plan, other.home = None, self._home(rows, response, offset)
+        other.plan, other.storage = None, self._store(rows, response, offset)
         if isinstance(self.loss, RecordGradient):
             self.loss.check_records(rows, other.data.offset)
         return other
@@ -355,7 +357,7 @@ class Problem:
     def margins(self, theta: ArrayLike) -> Array:
         """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""
         point = check.array("theta", theta, shape=(self.dim,))
-        return np.concatenate(list(self.home.map(margins_of, point)))
+        return np.concatenate(list(self.storage.map(margins_of, point)))
 
     def __repr__(self) -> str:
         """Sizes, loss and domain on one line."""
@@ -366,21 +368,23 @@ class Problem:
 
 
 @np.errstate(all="ignore")  # what floating point meets depends on the records
-def home_of(features: Any, response: Any, offset: Any, rules: Rules) -> Home:
-    """Home of records that `as_records` has looked at, with their bounds enforced."""
+def store_records(
+    features: Any, response: Any, offset: Any, rules: RecordRules
+) -> RecordStorage:
+    """Store records that `as_records` has looked at, with their bounds enforced."""
     if not cluster.is_dask(features):
-        return homes.settled(features, response, offset, rules)
+        return storage.store_here(features, response, offset, rules)
     if not is_large(features):
         y, shift = (
             c.compute() if cluster.is_dask(c) else c for c in (response, offset)
         )
-        rows = check.real_array("features", features.compute(), homes.ENCODE)
-        return homes.settled(rows, y, shift, rules)
+        rows = check.real_array("features", features.compute(), storage.ENCODE)
+        return storage.store_here(rows, y, shift, rules)
     if isinstance(rules.facts.loss, RecordGradient):
         check.fail("features", "in memory for a record gradient", "a cluster")
-    home = cluster.OnCluster(features, response, offset, rules)
-    rules.enforce(home.check())
-    return home
+    stored = cluster.ClusterStorage(features, response, offset, rules)
+    rules.enforce(stored.check())
+    return stored
 
 
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
@@ -419,15 +423,15 @@ def as_records(
     if is_sparse(features):
         return as_csr("features", features), None, response, offset
     if isinstance(features, str | PathLike):
-        return opened(features, response, offset)
+        return open_parquet(features, response, offset)
     if cluster.is_dask(features):
-        return cluster.taken_apart(features, response, offset)
+        return cluster.split_columns(features, response, offset)
     labels = columns_module.labels_of(features)
     names = None if labels is None else unique([str(label) for label in labels])
-    if isinstance(features, np.memmap) and FileTable.is_of(features):
-        return FileTable.of(features), None, response, offset
-    rows = check.real_array("features", features, homes.ENCODE)
+    if isinstance(features, np.memmap) and FileTable.can_read(features):
+        return FileTable.from_memmap(features), None, response, offset
+    rows = check.real_array("features", features, storage.ENCODE)
     if rows.ndim != 2:
         condition, got = "of shape (any, any)", f"shape {rows.shape}"
-        check.fail("features", condition, got, homes.ENCODE)
+        check.fail("features", condition, got, storage.ENCODE)
     return rows, names, response, offset

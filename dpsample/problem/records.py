@@ -91,10 +91,10 @@ def make_data(
     )
 
 
-def tiled(data: Data) -> Data:
+def add_tiles(data: Data) -> Data:
     """Add a copy in tiles to records that are dense and few."""
     dense = data.dense
-    if not are_tiled(dense.size):
+    if not has_tiles(dense.size):
         return data
     count = math.ceil(len(dense) / min(TILE, data.block))
     tile = min(32 * math.ceil(len(dense) / (32 * count)), data.block)  # whole registers
@@ -102,7 +102,7 @@ def tiled(data: Data) -> Data:
     return data._replace(tiles=np.concatenate(parts), tile=tile)
 
 
-def are_tiled(num_features: int) -> bool:
+def has_tiles(num_features: int) -> bool:
     """Return whether records with so many dense features get a copy in tiles."""
     return 0 < num_features <= MOST_TILED
 

@@ -102,14 +102,14 @@ class FileTable:
     shape: tuple[int, int]
 
     @staticmethod
-    def is_of(mapped: np.memmap[Any, Any]) -> bool:
+    def can_read(mapped: np.memmap[Any, Any]) -> bool:
         """Whether a mapped array is a file's own numbers, row by row, and many."""
         is_own = mapped.flags.c_contiguous and mapped.mode != "c"
         is_file = mapped.filename is not None and mapped.dtype.kind in "biuf"
         return is_own and is_file and mapped.ndim in (1, 2) and is_large(mapped)
 
     @classmethod
-    def of(cls, mapped: np.memmap[Any, Any]) -> FileTable:
+    def from_memmap(cls, mapped: np.memmap[Any, Any]) -> FileTable:
         """Table of a mapped file, whose changes are on their way to it."""
         if mapped.mode != "r":
             mapped.flush()
@@ -147,7 +147,7 @@ class FileTable:
         return file_stamp(self.path)
 
 
-def filed(parts: Iterable[Sequence[Array]]) -> list[Array]:
+def write_to_files(parts: Iterable[Sequence[Array]]) -> list[Array]:
     """Concatenate columns that come part by part, in files that are mapped.
 
     The files have no name and end with the arrays. TMPDIR says where they are.
@@ -162,10 +162,10 @@ def filed(parts: Iterable[Sequence[Array]]) -> list[Array]:
             for file, shape, column in zip(files, shapes, part, strict=True):
                 column.tofile(file)
                 shape[0] += len(column)
-        return [_mapped(*pair) for pair in zip(files, shapes, strict=True)]
+        return [_map_file(*pair) for pair in zip(files, shapes, strict=True)]
 
 
-def _mapped(file: Any, shape: list[int]) -> Array:
+def _map_file(file: Any, shape: list[int]) -> Array:
     """Array of a file, of a type that kernels know."""
     if not math.prod(shape):
         return np.empty(shape)
@@ -257,7 +257,7 @@ def _index_columns(schema: Any) -> set[str]:
         return set()
 
 
-def opened(
+def open_parquet(
     path: str | os.PathLike[str], response: object, offset: object
 ) -> tuple[Any, list[str], Any, Any]:
     """Features, their names, response and offset of a Parquet file; arrays if small."""

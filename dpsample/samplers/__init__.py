@@ -1,15 +1,14 @@
 """Samplers of Gibbs targets, one file each."""
 
-from importlib import import_module
 from types import ModuleType
 
-from dpsample.core.public import dir_of
+from dpsample.core.public import dir_of, import_moved
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
-from dpsample.samplers.exact import Exact
+from dpsample.samplers.exact.exact import Exact
 from dpsample.samplers.localized.localized import Localized
 from dpsample.samplers.metropolis.ball_walk import BallWalk
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
@@ -47,12 +46,11 @@ __all__ = [
     "TiltedGibbs",
     "TunaMH",
     "WhitenedSlice",
-    "couplings",
 ]
 __dir__ = dir_of(__all__)
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name != "couplings":  # which most sessions do not need
+    if name != "couplings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("dpsample.samplers.couplings")
+    return import_moved(f"{__name__}.{name}", stacklevel=2)

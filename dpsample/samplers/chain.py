@@ -17,7 +17,7 @@ from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs, Pieces, Target
+from dpsample.targets.gibbs import Gibbs, Target, TargetFunctions
 
 # Entries of the counts; a sampler may append entries of its own.
 PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
@@ -244,7 +244,7 @@ class Prepared(Protocol):
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
 
 
-def target_pieces(target: Gibbs, plan: object) -> Pieces:
+def target_pieces(target: Gibbs, plan: object) -> TargetFunctions:
     """C functions of a sampler that needs no more than those of its target."""
     del plan  # samplers with C functions of their own choose them by it
     return target.pieces

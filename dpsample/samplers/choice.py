@@ -39,7 +39,7 @@ from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAnd
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
 from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
-from dpsample.samplers.exact import MAX_DIM, Exact
+from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence

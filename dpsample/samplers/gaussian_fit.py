@@ -21,17 +21,17 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.problem.homes import InMemory
 from dpsample.problem.records import curvature_matrix
+from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers.record_terms import sum_over_records
 from dpsample.targets.gibbs import (
     Gibbs,
-    along,
     as_rows,
     energies,
-    form_in,
+    form_in_basis,
+    rows_in_basis,
     slopes,
-    spanned,
+    times_basis,
 )
 
 MAX_ITERATIONS, WINDOW = 1000, 10
@@ -88,9 +88,9 @@ def minimize(
     the energy.
     """
     weight = target.mu if mu is None else float(mu)
-    home = target.home
+    storage = target.storage
     # More than one chunk are passed alike wherever they are: the same bits.
-    is_one = isinstance(home, InMemory) and home.chunk == home.num_records
+    is_one = isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
     energy = _Kernels(target, weight) if is_one else _Passes(target, weight)
     theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
@@ -156,7 +156,7 @@ class _Passes:
     def slope(self, theta: Array, out: Array) -> float:
         target, mu, r = self.target, self.mu, self.target.regularizer
         found = sum_over_records(target, theta, wants_gram=False)
-        per_record = target.k / target.home.num_records
+        per_record = target.k / target.storage.num_records
         out[:] = per_record * found.slope
         if mu == 0.0:
             return per_record * found.value
@@ -229,7 +229,7 @@ def fit(target: Gibbs) -> GaussianFit:
         eye = np.eye(target.dim)
         widths = 0.5 * (domain.support(eye) + domain.support(-eye))
         inverse = (target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2
-        extra = form_in(np.diag(inverse), basis)
+        extra = form_in_basis(np.diag(inverse), basis)
         gaussian = _from_precision(target, basis, center, precision + extra)
     return gaussian
 
@@ -307,8 +307,8 @@ def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array,
     loss, response = target.problem.loss, target.data.response
     slopes, curvatures = np.zeros_like(margins), np.zeros_like(margins)
     for half in np.multiply.outer(HALVES, width):
-        above, slope_above = loss._at(margins + half, response)
-        below, slope_below = loss._at(margins - half, response)
+        above, slope_above = loss._evaluate_flat(margins + half, response)
+        below, slope_below = loss._evaluate_flat(margins - half, response)
         slopes += (above - below) / (4.0 * half)
         curvatures += np.maximum(slope_above - slope_below, 0.0) / (4.0 * half)
     return slopes, curvatures
@@ -322,14 +322,14 @@ def averaged_derivatives(
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
     if covariance is not None:
-        spread = rows @ spanned(basis, np.linalg.cholesky(covariance))
+        spread = rows @ times_basis(basis, np.linalg.cholesky(covariance))
         width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
     slopes, curvatures = averaged_slopes(target, margins, width)
     gradient = rows.T @ slopes / data.num_records
-    gradient = gradient + target.mu * target._regularized(theta)[1]
+    gradient = gradient + target.mu * target._evaluate_regularizer(theta)[1]
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
-    hessian = target.k * form_in(hessian, basis)
+    hessian = target.k * form_in_basis(hessian, basis)
     # Far from singular, whatever the scales are, so that the inverse has a Cholesky
     # factor, too.
     scales = np.diag(hessian)
@@ -361,13 +361,13 @@ def _from_precision(
 ) -> GaussianFit:
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
-    factor = np.ascontiguousarray(spanned(basis, vectors / root))
+    factor = np.ascontiguousarray(times_basis(basis, vectors / root))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     inside = [target._is_inside(point) for point in center + probes @ factor.T]
     return GaussianFit(
         center=center,
         factor=factor,
-        whiten=np.ascontiguousarray(along((vectors * root).T, basis.T)),
+        whiten=np.ascontiguousarray(rows_in_basis((vectors * root).T, basis.T)),
         share_inside=float(np.mean(inside)),
     )
 

@@ -16,8 +16,8 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.losses import Loss
 from dpsample.numerics.norms import norm
-from dpsample.problem.homes import add
 from dpsample.problem.records import Data, weighted_gram
+from dpsample.problem.storage import add_entries
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Relative widening of bounds: it covers rounding of norms and slopes.
@@ -124,13 +124,13 @@ def sum_over_records(
 ) -> RecordSums:
     """One pass over the records at a point."""
     loss = target.problem.loss
-    return RecordSums(*target.home.fold(add, _sums, loss, point, wants_gram))
+    return RecordSums(*target.storage.fold(add_entries, _sums, loss, point, wants_gram))
 
 
 def _sums(part: Data, loss: Loss, point: Array, wants_gram: bool) -> RecordSums:
     rows = as_rows(part)
     margins = rows @ point + (part.offset if part.offset.size else 0.0)
-    values, slopes = loss._at(margins, part.response)
+    values, slopes = loss._evaluate_flat(margins, part.response)
     gram, num_unbent = np.zeros((part.dim, part.dim)), 0
     if wants_gram:
         weights = loss.curvature(margins, margins, part.response)[1]

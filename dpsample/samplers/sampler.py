@@ -25,7 +25,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.reduced import has_equalities, reduce, reduced_reason
+from dpsample.targets.reduced import has_equalities, reduce, reduction_obstacle
 
 Exactness = Literal["iid", "invariant", "biased"]
 NUM_BLOCKS, BLOCK = 16, 25  # proposals for one search of the step
@@ -70,7 +70,7 @@ class Sampler:
         """
         check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
         if has_equalities(target):
-            reason = reduced_reason(target)
+            reason = reduction_obstacle(target)
             if reason:
                 return False, reason
             target = reduce(target).target

@@ -39,9 +39,9 @@ from dpsample.domains import (
 from dpsample.losses import Loss
 from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
 from dpsample.problem import records
-from dpsample.problem.homes import Fold, Home, InMemory, Result
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import DATA, WORK, Data, Work
+from dpsample.problem.storage import Fold, MemoryStorage, RecordStorage, Result
 from dpsample.regularizers import (
     REG_GRADIENT,
     REG_VALUE,
@@ -52,7 +52,7 @@ from dpsample.regularizers import (
 )
 
 # Attributes of a target that are made from its records.
-OF_RECORDS = ("data", "home", "numbers", "pieces", "calls")
+OF_RECORDS = ("data", "storage", "numbers", "pieces", "calls")
 # Relative widening of margin intervals: it covers their rounding errors.
 MARGIN_SLACK = 1e-9
 
@@ -81,7 +81,7 @@ ENERGY_GRADIENT = f8(
 
 
 @by_address
-class Pieces(NamedTuple):
+class TargetFunctions(NamedTuple):
     """C functions of a target, one Numba type for all targets."""
 
     loss_value: Any
@@ -224,7 +224,7 @@ class DomainGeometry(NamedTuple):
     is_round: bool  # a Euclidean ball
 
     @classmethod
-    def of(cls, domain: Domain, dim: int) -> "DomainGeometry":
+    def from_domain(cls, domain: Domain, dim: int) -> "DomainGeometry":
         """Geometry of a domain."""
         body, eye = domain.body(dim), np.eye(dim)
         rows, bounds = np.zeros((0, dim)), np.zeros(0)
@@ -242,7 +242,7 @@ class DomainGeometry(NamedTuple):
         return cls(body, domain.hull(dim)[1], rows, bounds, is_round)
 
 
-def is_all(basis: Array) -> bool:
+def spans_all(basis: Array) -> bool:
     """Whether the hull is the whole space, and the basis the identity.
 
     Products with that would take seconds in 3000 dimensions, deaf to Ctrl-C.
@@ -250,19 +250,19 @@ def is_all(basis: Array) -> bool:
     return bool(basis.shape[0] == basis.shape[1])
 
 
-def along(rows: Array, basis: Array) -> Array:
+def rows_in_basis(rows: Array, basis: Array) -> Array:
     """Rows in the basis."""
-    return rows if is_all(basis) else rows @ basis
+    return rows if spans_all(basis) else rows @ basis
 
 
-def spanned(basis: Array, columns: NDArray[Any]) -> Array:
+def times_basis(basis: Array, columns: NDArray[Any]) -> Array:
     """Columns of coordinates as vectors of the space."""
-    return columns if is_all(basis) else basis @ columns
+    return columns if spans_all(basis) else basis @ columns
 
 
-def form_in(matrix: Array, basis: Array) -> Array:
+def form_in_basis(matrix: Array, basis: Array) -> Array:
     """Quadratic form in the basis."""
-    return matrix if is_all(basis) else basis.T @ matrix @ basis
+    return matrix if spans_all(basis) else basis.T @ matrix @ basis
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -332,7 +332,7 @@ class Gibbs:
         cached = (*OF_RECORDS, "body", "geometry")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
-    def _on(self, problem: Problem) -> "Gibbs":
+    def _with_problem(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
         _ = self.regularizer_params, self.curvature  # made once for all
         other = object.__new__(Gibbs)
@@ -358,12 +358,12 @@ class Gibbs:
         return data._replace(response=response)
 
     @lazy_property
-    def home(self) -> Home:
+    def storage(self) -> RecordStorage:
         """Where the records are, with their responses as in ``data``."""
-        home = self.problem.home
-        if not isinstance(home, InMemory):
-            return _Near(home, self.problem)
-        return home if self.data is home.data else InMemory(self.data)
+        storage = self.problem.storage
+        if not isinstance(storage, MemoryStorage):
+            return _Near(storage, self.problem)
+        return storage if self.data is storage.data else MemoryStorage(self.data)
 
     @lazy_property
     def regularizer_params(self) -> RegularizerParams:
@@ -379,7 +379,7 @@ class Gibbs:
     @lazy_property
     def geometry(self) -> DomainGeometry:
         """Hull and sides of the domain, in matrices of all columns."""
-        return DomainGeometry.of(self.problem.domain, self.dim)
+        return DomainGeometry.from_domain(self.problem.domain, self.dim)
 
     def _is_inside(self, point: Array) -> bool:
         """Whether the domain contains a contiguous point, which is not checked."""
@@ -388,7 +388,7 @@ class Gibbs:
         jit.call(domain.contains_piece, self.body, point, out)
         return bool(out[0] == 1.0)
 
-    def _regularized(self, point: Array) -> tuple[float, Array]:
+    def _evaluate_regularizer(self, point: Array) -> tuple[float, Array]:
         """Regularizer and its slope at a contiguous point, which is not checked."""
         r: Any = self.regularizer  # whose pieces are kernels
         params = self.regularizer_params
@@ -406,7 +406,7 @@ class Gibbs:
     def numbers(self) -> Target:
         """Numbers that kernels read."""
         return Target(
-            data=records.tiled(self.data),
+            data=records.add_tiles(self.data),
             body=self.body,
             regularizer=self.regularizer_params,
             k=self.k,
@@ -414,14 +414,14 @@ class Gibbs:
         )
 
     @lazy_property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> TargetFunctions:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
-        domain, home = self.problem.domain, self.problem.home
-        is_sparse = isinstance(home, InMemory) and not home.data.dense.size
-        num_features = 0 if is_sparse else home.num_records * home.dim
-        energy, gradient = OF_TILES if records.are_tiled(num_features) else OF_ROWS
-        return Pieces(
+        domain, storage = self.problem.domain, self.problem.storage
+        is_sparse = isinstance(storage, MemoryStorage) and not storage.data.dense.size
+        num_features = 0 if is_sparse else storage.num_records * storage.dim
+        energy, gradient = OF_TILES if records.has_tiles(num_features) else OF_ROWS
+        return TargetFunctions(
             value,
             slope,
             record,
@@ -483,37 +483,41 @@ class Gibbs:
 
 
 class _Near:
-    """As `Home`, with responses brought near: far ones take digits of sums."""
+    """As `RecordStorage`, with responses brought near: far ones take digits of sums."""
 
-    def __init__(self, home: Home, problem: Problem) -> None:
-        self.home, self.num_records, self.dim = home, home.num_records, home.dim
+    def __init__(self, storage: RecordStorage, problem: Problem) -> None:
+        self.storage, self.num_records, self.dim = (
+            storage,
+            storage.num_records,
+            storage.dim,
+        )
         self.start = near_part, problem.loss, problem.facts.margin_bound
-        self.is_parallel, self.is_in_memory = home.is_parallel, home.is_in_memory
+        self.is_parallel, self.is_in_memory = storage.is_parallel, storage.is_in_memory
 
     @property
     def data(self) -> Data:
-        return self.home.data
+        return self.storage.data
 
     @property
     def pass_bytes(self) -> float:
-        return self.home.pass_bytes
+        return self.storage.pass_bytes
 
     @property
     def pass_seconds(self) -> float:
-        return self.home.pass_seconds
+        return self.storage.pass_seconds
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        return self.home.map(*self.start, function, *args)
+        return self.storage.map(*self.start, function, *args)
 
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
-        result: Result = self.home.fold(fold, *self.start, function, *args)
+        result: Result = self.storage.fold(fold, *self.start, function, *args)
         return result
 
     def windows(self, *args: int) -> Iterator[tuple[int, Data]]:
-        """As `Home.windows`, with far responses."""
-        return self.home.windows(*args)
+        """As `RecordStorage.windows`, with far responses."""
+        return self.storage.windows(*args)
 
 
 def near_part(
@@ -581,7 +585,7 @@ def fill_chords(target, piece, points, directions, out):
         chord(target, piece, points[i], directions[i], out[i])
 
 
-def as_seen(array: Array) -> Array:
+def as_kernel_array(array: Array) -> Array:
     """Array as kernels want it: read-only ones are another type for Numba."""
     result: Array = array
     if not (result.flags.carray and result.dtype == np.float64):  # slower to ask for it
@@ -611,7 +615,7 @@ def _size_of_domain(body: Body) -> int:
 
 def energies(target: Gibbs, points: Array) -> Array:
     """V at each row of points (num_points, dim), infinity outside. Not private."""
-    rows, out, work = as_seen(points), np.empty(len(points)), target.new_work()
+    rows, out, work = as_kernel_array(points), np.empty(len(points)), target.new_work()
     size = _size_of_records(target.data) + _size_of_domain(target.body)
     for part in _parts(len(rows), size):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
@@ -620,7 +624,7 @@ def energies(target: Gibbs, points: Array) -> Array:
 
 def slopes(target: Gibbs, points: Array) -> Array:
     """(Sub)gradients of V at the rows of points, (num_points, dim). Not private."""
-    rows, work = as_seen(points), target.new_work()
+    rows, work = as_kernel_array(points), target.new_work()
     out = np.empty_like(rows)
     for part in _parts(len(rows), _size_of_records(target.data)):
         fill_slopes(target.numbers, target.pieces, rows[part], work, out[part])
@@ -633,9 +637,9 @@ def chords(target: Gibbs, points: Array, directions: Array) -> Array:
     Of shape (num_points, 2); ``directions`` holds a row for each point, or is one of
     shape (dim,) for all.
     """
-    rows = as_seen(points)
-    along = as_seen(np.broadcast_to(directions, rows.shape))
+    rows = as_kernel_array(points)
+    steps = as_kernel_array(np.broadcast_to(directions, rows.shape))
     piece, out = chord_of(target), np.empty((len(rows), 2))
     for part in _parts(len(rows), _size_of_domain(target.body)):
-        fill_chords(target.numbers, piece, rows[part], along[part], out[part])
+        fill_chords(target.numbers, piece, rows[part], steps[part], out[part])
     return out

@@ -43,17 +43,18 @@ class PublicGrid:
     Examples
     --------
     >>> from dpsample.domains import Ball
-    >>> PublicGrid(domain=Ball(1.0), dim=2, step=0.25).rounded([0.6, 0.8]).tolist()
+    >>> PublicGrid(domain=Ball(1.0), dim=2, step=0.25).round([0.6, 0.8]).tolist()
     [0.5, 0.75]
     """
 
     domain: Domain
     dim: int
     step: float
-    room: float = math.inf  # radius of a ball about the interior point, see `room_of`
+    # Radius of a ball about the interior point, see `hull_inner_radius`.
+    inner_radius: float = math.inf
 
     @classmethod
-    def of(cls, target: Gibbs) -> PublicGrid:
+    def for_target(cls, target: Gibbs) -> PublicGrid:
         """Grid of a target, by public facts.
 
         An energy of curvature at most c, or of slope at most b, has no variance below
@@ -68,14 +69,14 @@ class PublicGrid:
         dim = facts.dim
         bend = k * (smoothness_or_inf(facts) + mu)
         slope = k * facts.lipschitz_or_inf(2.0) / math.sqrt(dim)
-        inner_radius = room_of(facts.domain, dim)
+        inner_radius = hull_inner_radius(facts.domain, dim)
         narrow = math.sqrt(dim) / inner_radius
         scales = [math.sqrt(k * mu), math.sqrt(bend), slope, narrow]
         largest = max(scale for scale in scales if math.isfinite(scale))
         step = math.ldexp(1.0, -BITS - math.ceil(math.log2(largest)))
-        return cls(domain=facts.domain, dim=dim, step=step, room=inner_radius)
+        return cls(domain=facts.domain, dim=dim, step=step, inner_radius=inner_radius)
 
-    def rounded(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
+    def round(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
         """Theta of the nearest v on the grid; if it is outside, of one that is inside.
 
         The second step depends on the first one's answer and on the domain alone. It
@@ -101,14 +102,14 @@ class PublicGrid:
         return theta if self.domain.contains(theta) else self.domain.project(theta)
 
     def holds(self, theta: Array) -> bool:
-        """Return whether `rounded` can have made ``theta``, as far as is decidable.
+        """Return whether `round` can have made ``theta``, as far as is decidable.
 
         Multiples of a smaller step pass, for machines may differ in what the step
         follows from; so do, on domains without an interior, points near the boundary,
         which a projection may have moved.
         """
         fine = replace(self, step=self.step * 2.0**-SPARE_BITS)
-        rounded = fine.rounded(theta)
+        rounded = fine.round(theta)
         if self.hull is None:
             is_same = np.array_equal(rounded, theta)
             return is_same and not np.signbit(theta[theta == 0.0]).any()
@@ -116,7 +117,9 @@ class PublicGrid:
         if np.abs(rounded - theta).max() <= slack:
             return True
         inner = self.domain.interior_point(self.dim)
-        farther = theta + self.step * math.sqrt(self.dim) / self.room * (theta - inner)
+        farther = theta + self.step * math.sqrt(self.dim) / self.inner_radius * (
+            theta - inner
+        )
         return not self.domain.contains(farther)
 
     @lazy_property
@@ -173,7 +176,7 @@ def nearest(point: Array, step: float) -> Array:
 def go_inside(
     contains: Any, project: Any, grid: GridNumbers, first: Array, out: Array
 ) -> None:
-    """Fill out with a point of the domain near ``first``, see `PublicGrid.rounded`."""
+    """Fill out with a point of the domain near ``first``, see `PublicGrid.round`."""
     copy_into(first, out)
     share, status = 2.0**-52, np.empty(1)
     while True:
@@ -190,7 +193,7 @@ def go_inside(
         share *= 2.0
 
 
-def room_of(domain: Domain, dim: int) -> float:
+def hull_inner_radius(domain: Domain, dim: int) -> float:
     """Radius of a Euclidean ball about the interior point in hull and domain.
 
     The chords along the hull's axes are in it, and the cross-polytope of the shortest.

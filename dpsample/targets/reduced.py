@@ -19,8 +19,8 @@ from dpsample.losses.custom import Custom
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.numerics.norms import conversion
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
+from dpsample.problem.storage import IN_MEMORY
 from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.targets.gibbs import Gibbs, as_rows
 
@@ -28,7 +28,7 @@ WIDENED, SMALLEST = 1.0 + 1e-9, 1e-30
 FIXED = 1e-12  # share of a coefficient in the hull's directions that is rounding
 
 
-def moves_in(basis: Array) -> Bools:
+def find_free_coefficients(basis: Array) -> Bools:
     """Which coefficients move along the directions of a hull."""
     return np.asarray(np.abs(basis).max(axis=1) > FIXED)
 
@@ -55,7 +55,7 @@ class ReducedTarget:
     @property
     def moves(self) -> Bools:
         """Which coefficients the domain leaves free."""
-        return moves_in(self.basis)
+        return find_free_coefficients(self.basis)
 
     def drop(self, point: Array) -> Array:
         """Coordinates v of a point of the hull."""
@@ -72,14 +72,14 @@ def are_stated(domain: Domain) -> bool:
     return isinstance(domain, Polytope) and domain.A_eq is not None
 
 
-def reduced_reason(target: Gibbs) -> str:
+def reduction_obstacle(target: Gibbs) -> str:
     """Why there is no reduced target, by public facts; empty if there is."""
-    if not target.problem.home.is_in_memory:
+    if not target.problem.storage.is_in_memory:
         return f"Equalities need records in memory. {IN_MEMORY}"
-    return flat_reason(target.problem.facts, target.regularizer)
+    return facts_obstacle(target.problem.facts, target.regularizer)
 
 
-def flat_reason(facts: PublicFacts, regularizer: Regularizer) -> str:
+def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
     """Why no records of these facts have a reduced target; empty if some have."""
     if isinstance(facts.loss, RecordGradient):
         return "Equalities need losses of a margin."

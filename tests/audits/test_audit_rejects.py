@@ -5,7 +5,8 @@ import pytest
 
 import dpsample as dps
 from dpsample import domains, losses
-from dpsample.audits import clipping_instance, neighbors
+from dpsample.audits import neighbors
+from dpsample.papers import clipping_instance
 from dpsample.privacy import (
     PoissonGaussianEvent,
     epsilon_of,

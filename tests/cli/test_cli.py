@@ -16,7 +16,7 @@ import pytest
 import dpsample as dps
 from dpsample import cli
 from dpsample.cli import commands, demo, release, sample, screen
-from dpsample.cli.records import loss_named
+from dpsample.cli.records import parse_loss
 from tests.support.tiers import one_in
 
 BOUNDS = """
@@ -146,7 +146,7 @@ def test_usage_errors_are_one_line_with_exit_code_2(case, capsys):
     ],
 )
 def test_a_loss_has_a_name_and_perhaps_a_number(text, loss):
-    assert loss_named(text) == loss
+    assert parse_loss(text) == loss
 
 
 INPUT_ERRORS = {

@@ -3,7 +3,7 @@
 import json
 
 from dpsample import cli
-from dpsample.privacy import printed
+from dpsample import papers as printed
 
 
 def test_the_command_prints_tables_markdown_and_json(capsys, monkeypatch):

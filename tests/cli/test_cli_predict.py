@@ -167,7 +167,7 @@ def test_answers_of_another_format_or_with_another_encoding_are_refused(folder, 
     for checker in ("standard", "ball"):
         dps.Release.load(folder / "r.json").verify(checker=checker)
     with pytest.raises(ValueError, match="fields|one release"):
-        from dpsample.privacy.ball_checker import prove
+        from dpsample.verification.ball_checker import prove
 
         prove(json.dumps(content | {"encoding": None}))
 

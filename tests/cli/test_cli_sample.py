@@ -6,9 +6,9 @@ import xarray as xr
 
 import dpsample as dps
 from dpsample import cli
+from dpsample.api.warm import public_samplers
 from dpsample.cli import sample
 from dpsample.running import chains
-from dpsample.verbs.warm import public_samplers
 
 WEIGHTS = ("--k", "40", "--mu", "0.5")
 SHORT = ("--draws", "6", "--chains", "2", "--warmup", "3")
@@ -131,8 +131,8 @@ def test_the_longest_tables_are_cut(monkeypatch, records, capsys):
 def test_every_sampler_has_a_name(kind):
     words = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__)
     for name in (kind.__name__, kind.__name__.lower(), words.removeprefix("-")):
-        assert type(sample.sampler_named(name)) is kind
-    assert sample.sampler_named("auto") == "auto"
+        assert type(sample.parse_sampler(name)) is kind
+    assert sample.parse_sampler("auto") == "auto"
 
 
 ERRORS = {

@@ -11,7 +11,8 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
-from dpsample.privacy import ball_checker, verification
+from dpsample.verification import ball_checker
+from dpsample.verification import recomputation as verification
 
 RELEASABLE = "Releasable, if what is not checked here was as stated."
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -149,13 +150,13 @@ def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, caps
 def test_a_certificate_is_recomputed_once(answer, file, tmp_path, monkeypatch, options):
     # Some take long: a plan of constant time, a chosen optimizer.
     monkeypatch.chdir(tmp_path)
-    recomputed, seen = verification.recomputed, []
+    recomputed, seen = verification.recompute, []
 
     def counted(certificate):
         seen.append(certificate.digest)
         return recomputed(certificate)
 
-    monkeypatch.setattr(verification, "recomputed", counted)
+    monkeypatch.setattr(verification, "recompute", counted)
     assert cli.main(["certificate", str(file), *options]) == 0
     file.write_text(answer.certificate.to_json())
     assert cli.main(["certificate", str(file), *options]) == 0

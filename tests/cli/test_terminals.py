@@ -23,10 +23,10 @@ import typer
 
 import dpsample as dps
 from dpsample import __main__, cli
+from dpsample.api import warm
 from dpsample.cli import claims, commands, demo, screen, verify
+from dpsample.papers import Claim
 from dpsample.privacy import usefulness
-from dpsample.privacy.printed import Claim
-from dpsample.verbs import warm
 from tests.experiments.test_study_store import environment as environment
 from tests.support.processes import ROOT
 from tests.support.toy_study import write_toy

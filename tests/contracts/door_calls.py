@@ -17,7 +17,7 @@ from tests.contracts.door_methods import METHODS, instance
 GRAMMAR = re.compile(r"\S.* must be .+, got .+\.( .+\.)?", re.DOTALL)
 SECONDS = 120  # of work: a call that takes longer hangs
 # No cheap call of them succeeds: one needs a downloaded file, the other a minute.
-REFUSING = {"datasets.load", "privacy.printed.claims"}
+REFUSING = {"datasets.load", "papers.claims"}
 OUTCOMES: Counter[str] = Counter()
 _warm = set()
 

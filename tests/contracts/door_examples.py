@@ -289,18 +289,18 @@ ARGUMENTS = {
     "privacy.zcdp_delta": {"epsilon": 1.0, "rho": 0.1},
     "privacy.zcdp_epsilon": {"delta": 1e-6, "rho": 0.1},
     "privacy.accounting.events.from_dict": {"data": {"name": "gaussian", "gdp": 0.5}},
-    "privacy.printed.claims": {"paper": "nobody"},
+    "papers.claims": {"paper": "nobody"},
     "regularizers.SchattenSquared": {"p": 1.5, "shape": O.SHAPE},
     "regularizers.SquaredNorm": {},
     "regularizers.from_dict": {"data": {"name": "squared_norm"}},
     "regularizers.optimal_exponent": DIM,
-    "samplers.couplings.meeting_times": {
+    "diagnostics.couplings.meeting_times": {
         **WALK,
         "lag": 5,
         "replicates": 5,
         "max_steps": 200,
     },
-    "samplers.couplings.unbiased_moments": {
+    "diagnostics.couplings.unbiased_moments": {
         **WALK,
         "lag": 5,
         "burn_in": 5,

@@ -36,7 +36,7 @@ INSTANCES = {
     "privacy.Ledger": O.ledger,
     "privacy.LedgerFile": O.ledger_file,
     "regularizers.Entropy": dps.regularizers.Entropy,
-    "samplers.couplings.MeetingTimes": O.meetings,
+    "diagnostics.couplings.MeetingTimes": O.meetings,
     "experiments.Inapplicable": lambda: experiments.Inapplicable(
         when=lambda params: True, reason="None", metrics=("square",)
     ),

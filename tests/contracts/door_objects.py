@@ -130,7 +130,7 @@ def walk():
 
 @cache
 def meetings():
-    return dps.samplers.couplings.meeting_times(
+    return dps.diagnostics.couplings.meeting_times(
         walk(), target(), lag=5, replicates=5, seed=1, max_steps=200
     )
 

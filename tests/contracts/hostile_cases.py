@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.api.minimize import planned
 from dpsample.domains import (
     Ball,
     Box,
@@ -31,7 +32,6 @@ from dpsample.domains import (
 )
 from dpsample.losses import Loss
 from dpsample.optimizers.loop.optimizer import Optimizer, Recipe
-from dpsample.verbs.minimize import planned
 
 REQUIRED: dict[str, dict[str, Any]] = {
     "DPSGD": {"sampling_rate": 0.5, "num_steps": 2},

@@ -10,8 +10,8 @@ import numpy as np
 
 import dpsample as dps
 from dpsample import audits, datasets, diagnostics, experiments, noise, privacy
-from dpsample.privacy import printed
-from dpsample.samplers import couplings
+from dpsample import papers as printed
+from dpsample.diagnostics import couplings
 from dpsample.tables import Schema
 from tests.contracts.door_objects import BUDGET, encoding, problem, target
 

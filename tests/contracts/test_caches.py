@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
+from dpsample.api.release import planned
 from dpsample.optimizers.loop import perturbations
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
@@ -18,7 +19,6 @@ from dpsample.privacy.accounting.events import (
     PoissonGaussianEvent,
 )
 from dpsample.problem.facts import PublicFacts, smoothness
-from dpsample.verbs.release import planned
 
 # Their arguments take a few values only: a bool, the process above a worker, and the
 # signatures of pieces.

@@ -39,7 +39,7 @@ COSTLY = (
     "release",
     "replicate",
     "sample",
-    "samplers.couplings.",
+    "diagnostics.couplings.",
     "tune",
 )
 

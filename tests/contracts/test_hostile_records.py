@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
+from dpsample.api.minimize import planned
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop import estimators
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.optimizers.loop.steps import FrankWolfeStep
 from dpsample.running import descent
-from dpsample.verbs.minimize import planned
 from tests.contracts.hostile_cases import (
     DOMAINS,
     NOT_PRIVATE,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsample.verbs.warm import public_samplers, sampler_targets
+from dpsample.api.warm import public_samplers, sampler_targets
 from tests.support.processes import files_below, run_python
 
 SET_UP = """
@@ -51,7 +51,7 @@ HALVES = dps.domains.Polytope(np.vstack([np.eye(4), -np.eye(4)]), np.ones(8))
 """
 WARM = """
 from dpsample.core.cache import CACHE_DIRECTORY
-from dpsample.verbs.warm import warm
+from dpsample.api.warm import warm
 warm(is_whole=True)
 print(CACHE_DIRECTORY)
 """
@@ -99,7 +99,7 @@ dps.release(make(mine, BALL).problem, dps.Budget(epsilon=1.0, delta=1e-6))
 """
 SAMPLERS = """
 from dpsample import domains
-from dpsample.verbs import warm
+from dpsample.api import warm
 cases = warm.sampler_targets()
 for regularizer in (None, dps.regularizers.SquaredNorm(1.5)):
     for domain in (BALL, BOX, SPACE, ROUND, MATRICES, HALVES, domains.Simplex()):

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.warm import LOGISTIC, make, public_samplers, sampler_targets
 from dpsample.core import pauses as pauses_module
 from dpsample.core.pauses import PAUSED
 from dpsample.core.streams import streams
 from dpsample.running import chains
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.running.test_chains import run as run_chains
 from tests.running.test_chains import walk
 from tests.support.ctrl_c import moments

@@ -10,12 +10,12 @@ import pytest
 import dpsample as dps
 from dpsample.core.public import public_modules
 
-MODULES = public_modules()
+MODULES = public_modules(dps)
 
 
 def test_the_list_of_modules_is_derived():
     assert len(MODULES) > 15
-    for name in ("", ".audits.neighbors", ".problem", ".samplers.couplings", ".cli"):
+    for name in ("", ".audits.neighbors", ".problem", ".diagnostics.couplings", ".cli"):
         assert f"dpsample{name}" in MODULES
 
 
@@ -54,7 +54,38 @@ def test_dir_imports_nothing():
         "import sys, dpsample; before = set(sys.modules); names = dir(dpsample);"
         "assert 'release' in names and 'losses' in names;"
         "assert set(sys.modules) == before;"
-        "assert 'dpsample.verbs.release' not in before;"
+        "assert 'dpsample.api.release' not in before;"
         "dpsample.losses; assert names == dir(dpsample)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        ("samplers.couplings", "diagnostics.couplings"),
+        ("privacy.printed.claim", "papers.claim"),
+        ("verbs.release", "api.release"),
+        ("verbs.sandwich", "inference.sandwich"),
+    ],
+)
+def test_modules_that_moved_have_their_former_names_for_one_version(former, present):
+    moved = importlib.import_module(f"dpsample.{present}")
+    code = (
+        "import warnings, importlib\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        f"    import dpsample.{former} as module\n"
+        f"assert module.__name__ == {moved.__name__!r}\n"
+        "last = caught[-1]\n"
+        "assert last.category is DeprecationWarning and last.filename == '<string>'\n"
+        f"assert 'is now {moved.__name__}.' in str(last.message), last\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_former_attribute_of_couplings_warns():
+    with pytest.warns(DeprecationWarning, match=r"is now dpsample\.diagnostics"):
+        assert dps.samplers.couplings is dps.diagnostics.couplings
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("dpsample.samplers.nothing")

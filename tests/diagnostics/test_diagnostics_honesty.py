@@ -16,7 +16,10 @@ PACKAGE = Path(dps.__file__).parent
 # Whatever makes or checks a certificate.
 PROVING = [
     *sorted((PACKAGE / "privacy").rglob("*.py")),
-    *sorted((PACKAGE / "verbs").rglob("*.py")),
+    *sorted((PACKAGE / "verification").rglob("*.py")),
+    *sorted((PACKAGE / "inference").rglob("*.py")),
+    *sorted((PACKAGE / "answers").rglob("*.py")),
+    *sorted((PACKAGE / "api").rglob("*.py")),
     *sorted((PACKAGE / "optimizers").rglob("*.py")),
     *sorted((PACKAGE / "noise").rglob("*.py")),
     *sorted((PACKAGE / "samplers").rglob("*.py")),

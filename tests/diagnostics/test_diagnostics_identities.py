@@ -9,10 +9,10 @@ from scipy.stats import binom
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.diagnostics import gamma_check, stein_check
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.identities import POWER, Identity, judge
 from dpsample.diagnostics.laws import end_of
 from dpsample.samplers import RandomWalk, gaussian_fit
-from dpsample.samplers.couplings.meeting import run_all
 from tests.support.biased_draws import SPEEDY, UNADJUSTED
 from tests.support.exact_mixing import standard_normal
 from tests.support.gibbs_cases import example

@@ -9,6 +9,7 @@ import pytest
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.diagnostics import mixing, tv_bound
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.laws import end_of
 from dpsample.samplers import (
     MALA,
@@ -17,7 +18,6 @@ from dpsample.samplers import (
     Proximal,
     RandomWalk,
 )
-from dpsample.samplers.couplings.meeting import run_all
 from tests.support.exact_mixing import GridChain, autoregressive_tv, standard_normal
 from tests.support.gibbs_targets import ONE_DIMENSION
 from tests.support.statistics import assert_law, rejected, spend

@@ -7,9 +7,9 @@ import pytest
 
 import dpsample as dps
 from dpsample.diagnostics import unbiased_moments
+from dpsample.diagnostics.couplings import coupled_steps
+from dpsample.diagnostics.couplings.coupled_steps import compile_pair
 from dpsample.samplers import MALA, BallWalk, Proximal, RandomWalk
-from dpsample.samplers.couplings import coupled_steps
-from dpsample.samplers.couplings.coupled_steps import compile_pair
 from dpsample.samplers.metropolis import random_walk
 from tests.support.biased_draws import Planted
 from tests.support.coupling_mutants import walk_with_common_noise

@@ -8,9 +8,9 @@ from scipy.stats import binom, chi2
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.diagnostics import simulation_based, simulation_based_calibration
+from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.laws import POWER
 from dpsample.samplers import MALA, Exact, RandomWalk
-from dpsample.samplers.couplings.meeting import run_all
 from tests.support.biased_draws import Planted
 from tests.support.statistics import assert_law, assert_mean, rejected, spend
 

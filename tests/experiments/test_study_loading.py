@@ -9,8 +9,8 @@ from dpsample.experiments.configuration import (
     StudyData,
     bundle,
     digests,
+    import_extra,
     load,
-    required,
     study_names,
 )
 from dpsample.experiments.tasks import CellError, Setting, Task, run
@@ -157,4 +157,4 @@ def test_a_worker_with_other_data_or_versions_says_so(tmp_path):
 
 def test_a_missing_library_is_named_with_its_extra():
     with pytest.raises(ImportError, match=r"pip install 'dpsample\[studies\]'"):
-        required("no_such_library.part", "studies")
+        import_extra("no_such_library.part", "studies")

@@ -8,7 +8,7 @@ import pytest
 
 from dpsample.experiments import Figure, Metric
 from dpsample.experiments.findings import results, summary
-from dpsample.experiments.report import draw, shown, write
+from dpsample.experiments.report import draw, format_value, write
 from dpsample.experiments.summaries import comparisons, estimates
 from dpsample.experiments.tasks import Row
 from tests.experiments.test_study_store import environment as environment
@@ -212,4 +212,4 @@ def test_false_and_true_are_names_on_the_axis(tmp_path):
     found = estimates(declared, rows(declared, lambda n, rng: [n + 1.0]), quick=False)
     draw(declared, comparisons(found, {}), tmp_path)
     text = (tmp_path / "s-1.svg").read_text()
-    assert all(f">{shown(name)}</text>" in text for name in (False, True))
+    assert all(f">{format_value(name)}</text>" in text for name in (False, True))

@@ -314,14 +314,17 @@ def test_the_clock_weighs_cells_by_what_they_cost(monkeypatch):
     monkeypatch.setattr(import_module(Clock.__module__), "time", clock)
     cheap, dear = Task({"n": 1}, (0, 1)), Task({"n": 2}, (0, 1, 2))
     clock, begin = Clock([cheap, dear]), 0.0
-    assert np.isnan(clock.left(begin))
+    assert np.isnan(clock.seconds_left(begin))
     clock.add([Row('{"n": 1}', 0, 1.0, {})])
-    assert clock.left(begin + 1.0) == pytest.approx(4.0, rel=0.01)
+    assert clock.seconds_left(begin + 1.0) == pytest.approx(4.0, rel=0.01)
     clock.add([Row('{"n": 2}', 0, 9.0, {})])
-    assert clock.left(begin + 5.0) == pytest.approx((1 + 2 * 9) / 2, rel=0.01)
+    assert clock.seconds_left(begin + 5.0) == pytest.approx((1 + 2 * 9) / 2, rel=0.01)
     clock.add([Row('{"n": 2}', i, 9.0, {}) for i in (1, 2)])
     clock.add([Row('{"n": 1}', 1, 1.0, {})])
-    assert clock.left(begin + 9.0) == pytest.approx(0.0, abs=1e-9) and clock.done == 5
+    assert (
+        clock.seconds_left(begin + 9.0) == pytest.approx(0.0, abs=1e-9)
+        and clock.done == 5
+    )
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True, None])

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsample.experiments.run import opened
+from dpsample.experiments.run import open_store
 from dpsample.experiments.tasks import Row
 from tests.support.processes import run_python
 from tests.support.toy_study import NUM_ROWS, run_toy, start, table
@@ -94,7 +94,7 @@ def interrupted(call, line):
 
 
 def test_ctrl_c_at_any_line_leaves_a_store_that_takes_rows(tmp_path):
-    with opened(tmp_path / "toy.sqlite", writing=True) as store:
+    with open_store(tmp_path / "toy.sqlite", writing=True) as store:
         store.begin({}, {}, "serial")
         for line in itertools.count():
             rows = [Row("key", 2 * line, 1.0, {}), Row("key", 2 * line + 1, 1.0, {})]
@@ -170,23 +170,23 @@ def test_an_interrupt_ends_processes_whose_tasks_are_waiting():
 
 def make(path, count, first=0):
     """A store with as many rows."""
-    with opened(path, writing=True) as store:
+    with open_store(path, writing=True) as store:
         store.begin({"code": "1"}, {}, "serial")
         store.add([Row("{}", first + i, 0.5, {"x": 0.1 * i}) for i in range(count)])
 
 
 def test_numbers_come_back_bit_by_bit(tmp_path):
     values = {"a": 0.1, "b": 5e-324, "c": -1.7976931348623157e308, "d": float("inf")}
-    with opened(tmp_path / "s.sqlite", writing=True) as store:
+    with open_store(tmp_path / "s.sqlite", writing=True) as store:
         store.begin({}, {}, "serial")
         store.add([Row('{"n": Infinity}', 3, 0.25, values)])
-    with opened(tmp_path / "s.sqlite") as store:
+    with open_store(tmp_path / "s.sqlite") as store:
         assert store.rows() == [Row('{"n": Infinity}', 3, 0.25, values)]
 
 
 def test_rows_are_added_all_or_none(tmp_path):
     make(tmp_path / "s.sqlite", 2)
-    with opened(tmp_path / "s.sqlite", writing=True) as store:
+    with open_store(tmp_path / "s.sqlite", writing=True) as store:
         store.begin({"code": "1"}, {}, "serial")
         bad = Row("{}", 3, 0.5, {"x": object()})
         with pytest.raises(TypeError):
@@ -197,14 +197,14 @@ def test_rows_are_added_all_or_none(tmp_path):
 def test_a_row_that_is_there_stays(tmp_path):
     make(tmp_path / "s.sqlite", 2)
     make(tmp_path / "s.sqlite", 3)
-    with opened(tmp_path / "s.sqlite") as store:
+    with open_store(tmp_path / "s.sqlite") as store:
         assert len(store.rows()) == 3 and len(store.runs()) == 2
 
 
 def unfinished(path):
     """Bytes of a store and of its log, as a kill leaves them behind."""
     make(path, 3)
-    with opened(path, writing=True) as store:
+    with open_store(path, writing=True) as store:
         store.begin({"code": "1"}, {}, "serial")
         for i in range(20):
             store.add([Row("{}", 3 + i, 0.5, {"x": 1.0})])
@@ -222,7 +222,7 @@ def test_a_damaged_tail_loses_the_last_rows_and_nothing_else(tmp_path, damage):
         junk = b"" if damage == "cut" else os.urandom(len(log) - kept)
         path.write_bytes(main)
         Path(f"{path}-wal").write_bytes(log[:kept] + junk)
-        with opened(path, writing=True) as store:
+        with open_store(path, writing=True) as store:
             found = [row.replicate for row in store.rows()]
             assert found == list(range(len(found))) and len(found) >= 3
             seen.add(len(found))
@@ -239,7 +239,7 @@ def test_a_file_of_something_else_is_an_error_with_a_remedy(tmp_path, content):
     path = tmp_path / "s.sqlite"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"^results must be readable.*Move it away"):
-        with opened(path, writing=True):
+        with open_store(path, writing=True):
             pass
     assert path.read_bytes() == content
 
@@ -251,7 +251,7 @@ def test_a_damaged_page_is_an_error_with_a_remedy(tmp_path):
     content[4096:] = bytes(len(content) - 4096)
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"^results must be readable"):
-        with opened(path) as store:
+        with open_store(path) as store:
             store.rows()
 
 
@@ -260,20 +260,20 @@ def test_another_layout_is_an_error(tmp_path):
     with closing(sqlite3.connect(tmp_path / "s.sqlite")) as found:
         found.execute("pragma user_version = 2")
     with pytest.raises(ValueError, match=r"^layout must be 1"):
-        with opened(tmp_path / "s.sqlite"):
+        with open_store(tmp_path / "s.sqlite"):
             pass
 
 
 def test_only_a_run_makes_a_store(tmp_path):
     with pytest.raises(ValueError, match="study run NAME"):
-        with opened(tmp_path / "s.sqlite"):
+        with open_store(tmp_path / "s.sqlite"):
             pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_are_not_written_to_a_file_that_is_gone(tmp_path):
     path, row = tmp_path / "s.sqlite", Row("{}", 0, 0.0, {"x": 1.0})
-    with opened(path, writing=True) as store:
+    with open_store(path, writing=True) as store:
         store.begin({"code": "1"}, {}, "serial")
         store.add([row])
         path.rename(tmp_path / "elsewhere")
@@ -286,7 +286,7 @@ def test_rows_are_not_written_to_a_file_that_is_gone(tmp_path):
 
 def test_every_row_knows_the_versions_and_the_time_of_its_run(tmp_path):
     run_toy(tmp_path, tmp_path, quick=True)
-    with opened(tmp_path / "quick" / "toy.sqlite") as store:
+    with open_store(tmp_path / "quick" / "toy.sqlite") as store:
         (run,), rows = store.runs(), store.rows()
         found = store._connection.execute("select distinct run from rows")
         assert found.fetchall() == [(1,)]
@@ -299,7 +299,10 @@ def test_every_row_knows_the_versions_and_the_time_of_its_run(tmp_path):
 
 def test_a_run_that_another_one_replaced_stores_nothing(tmp_path):
     path, row = tmp_path / "s.sqlite", Row("{}", 0, 0.0, {"x": 1.0})
-    with opened(path, writing=True) as first, opened(path, writing=True) as second:
+    with (
+        open_store(path, writing=True) as first,
+        open_store(path, writing=True) as second,
+    ):
         first.begin({"code": "old"}, {}, "")
         second.begin({"code": "new"}, {}, "")
         with pytest.raises(ValueError, match="of a run that is known"):

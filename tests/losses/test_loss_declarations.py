@@ -9,7 +9,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import losses
-from dpsample.verbs import minimize
+from dpsample.api import minimize
 from tests.support.declared_losses import (
     declaring,
     facts,

@@ -12,7 +12,6 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample import losses
-from dpsample.audits import clipping_instance
 from dpsample.core.jit import refuse_print
 from dpsample.optimizers.loop.batches import Poisson
 from dpsample.optimizers.loop.estimators import (
@@ -30,6 +29,7 @@ from dpsample.optimizers.loop.optimizer import (
 )
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
+from dpsample.papers import clipping_instance
 from dpsample.problem.facts import PublicFacts
 from dpsample.running import descent
 from tests.running.test_descent import problem

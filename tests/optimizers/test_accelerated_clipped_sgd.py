@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import AcceleratedClippedSGD
 from dpsample.optimizers.loop.batches import Full, Slices
 from dpsample.optimizers.loop.estimators import ClippedMean
@@ -25,7 +26,6 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import (
     BUDGET,
     ZERO_OUT,

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import ClippedGD
 from dpsample.optimizers.loop.clipping import clipped_smoothness, descent_sensitivity
 from dpsample.privacy import epsilon_of
@@ -14,7 +15,6 @@ from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import (
     BUDGET,
     ZERO_OUT,

@@ -12,6 +12,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import optimizers as opt
+from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.noise.law import grid_step
 from dpsample.optimizers.loop import batches
@@ -25,7 +26,6 @@ from dpsample.optimizers.loop.perturbations import (
 )
 from dpsample.optimizers.loop.pieces import BLOCK
 from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.verbs.minimize import minimize
 from tests.support.descents import descend
 from tests.support.statistics import assert_mean, rejected
 

@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
 from dpsample.optimizers.loop.batches import Slices
@@ -22,7 +23,6 @@ from dpsample.privacy import (
     rho_from_bounded_range,
 )
 from dpsample.running.descent import Program
-from dpsample.verbs.minimize import minimize
 from tests.support.descents import descend
 from tests.support.gradient_vectors import estimate
 from tests.support.statistics import IS_FRESH, assert_frequency, rejected

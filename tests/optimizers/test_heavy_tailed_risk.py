@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
 from dpsample.optimizers.algorithms.heavy_tailed_frank_wolfe import vertex_bound
 from dpsample.running.descent import Program
-from dpsample.verbs.minimize import minimize
 from tests.support.vertex_cases import BUDGET, frank_wolfe, problem
 
 

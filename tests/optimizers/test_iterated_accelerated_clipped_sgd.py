@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import IteratedAcceleratedClippedSGD
 from dpsample.optimizers.loop.clipping import HeavyTailedScales
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.optimizers.loop.perturbations import SCHEMES
 from dpsample.privacy import epsilon_of
 from dpsample.privacy.accounting.events import ParallelEvent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, logistic
 from tests.support.descents import descend
 from tests.support.tiers import one_in

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import ClippedGD, LocalizedClippedGD
 from dpsample.optimizers.algorithms.localized_clipped_gd import minimizations, plan_of
 from dpsample.optimizers.loop.clipping import Block, HeavyTailedScales
@@ -16,7 +17,6 @@ from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of, gdp_from_budget
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import (
     BUDGET,
     ZERO_OUT,

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.noise.law import grid_step
 from dpsample.optimizers import NoisyGD, NoisySGD
 from dpsample.problem.problem import Problem
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, logistic, rows_and_labels
 from tests.support.statistics import assert_scale, rejected
 

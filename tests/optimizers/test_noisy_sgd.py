@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.noise.law import grid_step
 from dpsample.optimizers import NoisyGD, NoisySGD, ProxGD
@@ -14,7 +15,6 @@ from dpsample.privacy import epsilon_of, gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import (
     BUDGET,
     ZERO_OUT,

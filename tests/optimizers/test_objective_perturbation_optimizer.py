@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.noise.law import add_gaussian, grid_step
 from dpsample.optimizers import ApproximateObjectivePerturbation, ObjectivePerturbation
@@ -20,7 +21,6 @@ from dpsample.privacy import (
 from dpsample.privacy.accounting.events import ApproximateEvent
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import (
     BUDGET,
     ZERO_OUT,

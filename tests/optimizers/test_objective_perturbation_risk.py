@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.optimizers import ApproximateObjectivePerturbation, ObjectivePerturbation
 from dpsample.optimizers.loop.tilted import tilt_scales
@@ -16,7 +17,6 @@ from dpsample.privacy import (
 )
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, linear, logistic, rows_and_labels
 from tests.support.tiers import one_in
 

@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
 from dpsample.running.descent import Program
-from dpsample.verbs.minimize import minimize
 from tests.support.gradient_vectors import vectors_problem
 from tests.support.proximal_cases import BUDGET, regression, spec
 from tests.support.statistics import assert_law, assert_mean, rejected

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
 from dpsample.optimizers.loop.batches import Full, Poisson
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean
@@ -19,7 +20,6 @@ from dpsample.privacy import (
     PoissonGaussianEvent,
     epsilon_of,
 )
-from dpsample.verbs.minimize import minimize
 from tests.support.proximal_cases import BUDGET, facts, regression, spec
 from tests.support.tiers import one_in
 

@@ -10,11 +10,11 @@ import pytest
 import dpsample as dps
 from dpsample import losses
 from dpsample import optimizers as opt
+from dpsample.api.minimize import minimize
 from dpsample.domains import Ball
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.optimizers.loop.solve import Objective, enough_steps
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.optimizers.test_contributions import TINY, others, problem
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)

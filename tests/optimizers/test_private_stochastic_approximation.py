@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import (
     IteratedLocalizedClippedGD,
     LocalizedClippedGD,
@@ -18,7 +19,6 @@ from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
 from dpsample.problem.problem import Problem
 from dpsample.running.descent import DescentError
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, ZERO_OUT, logistic, rows_and_labels
 from tests.support.descents import descend
 

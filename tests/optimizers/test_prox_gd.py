@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.optimizers import NoisyGD, ProxGD
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, into_ball, logistic, rows_and_labels
 
 

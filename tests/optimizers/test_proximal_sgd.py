@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.optimizers import ProximalSGD
 from dpsample.optimizers.algorithms.proximal_sgd import excess_bound
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import Budget
-from dpsample.verbs.minimize import minimize
 from tests.support.descents import descend
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
+from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
 from dpsample.optimizers import SVRG, ObjectivePerturbation
 from dpsample.optimizers.loop.estimate import RUNNING
@@ -19,7 +20,6 @@ from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
-from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import (
     BUDGET,
     ZERO_OUT,

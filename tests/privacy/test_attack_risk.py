@@ -20,7 +20,7 @@ from dpsample.privacy import (
     calibrate,
     gdp_from_budget,
 )
-from dpsample.privacy.attack_risk import GRID, percent
+from dpsample.privacy.accounting.attack_risk import GRID, percent
 from tests.support.public_facts import BUDGET, final, logistic_facts
 from tests.support.statistics import assert_frequency, rejected
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from dpsample import domains, losses
 from dpsample.privacy import Budget, Certificate, calibrate
 from dpsample.privacy.certificates.sealed import round_up
-from dpsample.privacy.verification import recomputed as verify
+from dpsample.verification.recomputation import recompute as verify
 from tests.support.public_facts import BUDGET, final
 from tests.support.public_facts import logistic_facts as facts
 

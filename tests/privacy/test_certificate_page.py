@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.answers.results import Release
 from dpsample.privacy import Certificate, EventCertificate
 from dpsample.privacy.certificates.registry import registry
-from dpsample.verbs.results import Release
 from tests.support.public_facts import final, logistic_facts
 from tests.support.tiers import usual
-from tests.verbs.test_verify import GOLDEN, golden
+from tests.verification.test_verify import GOLDEN, golden
 
 INSIDE = "data:application/json;base64,"
 HOSTILE = (

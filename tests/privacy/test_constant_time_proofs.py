@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.privacy.ball_checker import NotProved, prove
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.proximal import constant_time as timed
+from dpsample.verification.ball_checker import NotProved, prove
 from tests.support.tiers import one_in
 
 L, D = dps.losses, dps.domains

@@ -8,7 +8,7 @@ import pytest
 
 from dpsample.numerics.moments import mean_norm_power
 from dpsample.numerics.norms import conversion, dual, norm, regularity
-from dpsample.privacy.exponent_choice import best_exponent, noise_cost
+from dpsample.privacy.calibration.exponent_choice import best_exponent, noise_cost
 from tests.support.statistics import assert_mean, rejected
 from tests.support.tiers import one_in
 

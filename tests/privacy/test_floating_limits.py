@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import dpsample as dps
 from dpsample import losses, verify
+from dpsample.api import release
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -23,7 +24,6 @@ from dpsample.privacy.accounting.events import (
     NearEvent,
 )
 from dpsample.privacy.curves.additive import pure_scale
-from dpsample.verbs import release
 from tests.support.public_facts import final
 from tests.support.public_facts import linear_facts as facts
 

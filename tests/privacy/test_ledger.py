@@ -38,7 +38,7 @@ from dpsample.privacy import (
     gdp_from_budget,
     group_event,
 )
-from dpsample.privacy.certificates.ledger import Remaining, _words
+from dpsample.privacy.certificates.ledger import Remaining, _describe_remaining
 from tests.support.public_facts import BUDGET, final, linear_facts, logistic_facts
 from tests.support.tiers import usual
 
@@ -519,7 +519,7 @@ def test_a_used_up_ledger_prints_that_nothing_remains():  # A3
         assert epsilon == 0.0 and gdp < 1e-4  # delta alone may pay for a trace
         assert "Total: epsilon = 1 of 1" in repr(ledger)
         assert "Remaining: nothing." in repr(ledger)
-    words = _words(Remaining(1e-5, 0.0), Budget(epsilon=1.0, delta=1e-2))
+    words = _describe_remaining(Remaining(1e-5, 0.0), Budget(epsilon=1.0, delta=1e-2))
     assert words == "no epsilon, and delta for one release of gdp = 1e-05"
     ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-6))
     ledger.add(ApproximateEvent(epsilon=1.0, delta=1e-6))

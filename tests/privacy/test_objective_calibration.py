@@ -8,13 +8,13 @@ import pytest
 import dpsample as dps
 from dpsample import losses
 from dpsample.privacy import Budget, EventCertificate, gaussian_delta
-from dpsample.privacy.curves.objective_perturbation import (
-    PerturbedObjective,
-)
-from dpsample.privacy.objective_calibration import (
+from dpsample.privacy.calibration.objective_calibration import (
     approximate_noise,
     objective_event,
     objective_stddev,
+)
+from dpsample.privacy.curves.objective_perturbation import (
+    PerturbedObjective,
 )
 from dpsample.problem.facts import PublicFacts, smoothness
 

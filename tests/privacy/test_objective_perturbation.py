@@ -18,14 +18,14 @@ from dpsample.privacy import (
     gaussian_delta,
 )
 from dpsample.privacy.accounting import loss_distributions
+from dpsample.privacy.calibration.objective_calibration import (
+    composed_stddev,
+    objective_stddev,
+)
 from dpsample.privacy.curves.objective_perturbation import (
     MIN_Z,
     PerturbedObjective,
     tilt_and_gaussian_delta,
-)
-from dpsample.privacy.objective_calibration import (
-    composed_stddev,
-    objective_stddev,
 )
 from tests.support import tilted_scalars as scalars
 from tests.support.tiers import one_in, usual

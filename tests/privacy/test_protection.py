@@ -11,7 +11,7 @@ from dpsample.privacy.certificates import page, sealed
 from dpsample.privacy.certificates.sealed import ADDS_UP, evidence_of, level_of
 from tests.support.public_facts import final, logistic_facts
 from tests.support.tiers import one_in
-from tests.verbs.test_verify import golden
+from tests.verification.test_verify import golden
 
 GRID = [
     (epsilon, delta, n)

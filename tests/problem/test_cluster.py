@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.problem.cluster import OnCluster
+from dpsample.problem.cluster import ClusterStorage
 
 pytestmark = pytest.mark.slow
 KILL = "kill"  # file that tells a worker to end in the middle of its task
@@ -58,7 +58,7 @@ def on_cluster(folder, **arrays):
 @contextmanager
 def killed_in_pass(number, name, client, monkeypatch, folder):
     """Of two workers one is killed in a task of a pass, whenever that is."""
-    calls, run = [], getattr(OnCluster, name)
+    calls, run = [], getattr(ClusterStorage, name)
     before = set(client.run(os.getpid).values())
 
     def counted(self, *args):
@@ -67,7 +67,7 @@ def killed_in_pass(number, name, client, monkeypatch, folder):
             (folder / KILL).touch()
         return run(self, *args)
 
-    monkeypatch.setattr(OnCluster, name, counted)
+    monkeypatch.setattr(ClusterStorage, name, counted)
     yield
     assert len(calls) > number and not (folder / KILL).exists()
     assert len(before & set(client.run(os.getpid).values())) == 1
@@ -79,7 +79,7 @@ def test_a_killed_worker_changes_no_bit(client, monkeypatch, tmp_path):
     wanted = dps.release(kept, BUDGET, seed=5)
     assert wanted.nonprivate_diagnostics["method"] == "rejection"
     made = on_cluster(tmp_path, rows=rows, labels=labels)
-    assert isinstance(made.home, OnCluster)
+    assert isinstance(made.storage, ClusterStorage)
     with killed_in_pass(4, "fold", client, monkeypatch, tmp_path):
         answer = dps.release(made, BUDGET, seed=5)
     np.testing.assert_array_equal(answer.theta, wanted.theta)

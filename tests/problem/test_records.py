@@ -150,7 +150,7 @@ def test_tiles_have_the_sums_of_rows(shape, with_offset):
     rows, response, offset, theta = example(*shape)
     offset = offset if with_offset else None
     data = records.make_data(rows, response, offset, LOSS.params)
-    tiled = records.tiled(data)
+    tiled = records.add_tiles(data)
     assert tiled.tile > 0 and tiled.tiles.size == rows.size
     wanted = expected(rows, response, offset, theta)
     assert_all_close(results(tiled, theta), wanted)
@@ -162,8 +162,8 @@ def test_tiles_have_the_sums_of_rows(shape, with_offset):
 def test_many_or_sparse_records_have_no_tiles_and_parts_lose_them(monkeypatch):
     rows, response, offset, _ = example(200, 40)
     made = layouts(rows, response, offset)
-    assert records.tiled(made["csr"]) is made["csr"]
-    tiled = records.tiled(made["dense"])
+    assert records.add_tiles(made["csr"]) is made["csr"]
+    tiled = records.add_tiles(made["dense"])
     assert records.part_of(tiled, 0, 100).tile == 0
     monkeypatch.setattr(records, "MOST_TILED", rows.size - 1)
-    assert records.tiled(made["dense"]) is made["dense"]
+    assert records.add_tiles(made["dense"]) is made["dense"]

@@ -210,7 +210,7 @@ dps.verify(answer.certificate, checker="ball")
 assert answer.certificate.releasable
 assert answer.certificate.facts.loss.name == "log_cosh"
 from dpsample.losses import BUILT_IN
-from dpsample.verbs import warm
+from dpsample.api import warm
 assert "log_cosh" in BUILT_IN and "log_cosh" in {loss.name for loss in warm.LOSSES}
 """
 SAMPLER = """
@@ -238,7 +238,7 @@ RUNS = {
         (
             "tests/losses/test_losses.py",
             "tests/contracts/test_promises.py",
-            "tests/privacy/test_ball_checker.py",
+            "tests/verification/test_ball_checker.py",
         ),
     ),
     "sampler": (

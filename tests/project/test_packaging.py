@@ -19,7 +19,8 @@ CODE = """
 import sys
 import dpsample as dps
 from pathlib import Path
-from dpsample.privacy import ball_checker, certificates
+from dpsample.privacy import certificates
+from dpsample.verification import ball_checker
 assert Path(dps.__file__).is_relative_to(sys.argv[1]), dps.__file__
 budget = dps.Budget(epsilon=1.0, delta=1e-6)
 answer = dps.noise.laplace_mechanism(budget, sensitivity=1.0).release([0.5])

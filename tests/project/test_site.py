@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import typer
 
+import dpsample as dps
 from dpsample import cli
 from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
@@ -171,7 +172,7 @@ def without_page(documented):
     """Public names that are documented under none of the names that they have."""
     offered = [
         (f"{module}.{name}", getattr(importlib.import_module(module), name))
-        for module in public_modules()
+        for module in public_modules(dps)
         for name in importlib.import_module(module).__all__
     ]
     known = {id(value) for path, value in offered if path in documented}

@@ -128,7 +128,7 @@ TIMED = {
     },
     "is alone": {
         "core/test_compile.py": [""],
-        "verbs/test_sample_samplers.py": [""],
+        "api/test_sample_samplers.py": [""],
     },
     "compares days": {
         "core/test_jit.py": ["test_only_stale_caches_of_this_package_are_removed"],
@@ -139,7 +139,7 @@ TIMED = {
             "spin",
             "test_asyncio_counts_a_ctrl_c_that_waited_once",
         ],
-        "verbs/test_release_time.py": ["lasting"],
+        "api/test_release_time.py": ["lasting"],
     },
     "looks for the text": {
         "experiments/test_study_runs.py": [
@@ -157,7 +157,7 @@ TIMED = {
         "running/test_progress.py": [
             "test_a_release_shows_nothing_of_the_records_in_a_notebook"
         ],
-        "verbs/test_release_time.py": [
+        "api/test_release_time.py": [
             "FakeClock",
             "test_an_answer_comes_at_the_deadline_and_not_before",
             "late",
@@ -167,19 +167,19 @@ TIMED = {
             "test_a_ledger_is_charged_whether_there_is_an_answer_or_not",
             "test_a_late_answer_is_in_no_traceback",
         ],
-        "verbs/test_sample.py": [
+        "api/test_sample.py": [
             "test_a_time_limit_before_the_first_draw_is_an_error_that_keeps_the_warmup",
             "test_a_time_limit_while_the_sampler_is_chosen_is_an_error",
         ],
     },
     "ends before the wait": {
-        "verbs/test_release_time.py": [
+        "api/test_release_time.py": [
             "test_ctrl_c_ends_the_wait",
             "test_ctrl_c_between_the_draw_and_the_wait_leaves_no_answer",
         ],
     },
     "is refused": {
-        "verbs/test_sample.py": ["test_replicates_have_no_time_limit"],
+        "api/test_sample.py": ["test_replicates_have_no_time_limit"],
     },
 }
 

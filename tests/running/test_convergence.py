@@ -7,11 +7,11 @@ import pytest
 from arviz_stats.base import array_stats
 
 import dpsample as dps
+from dpsample.api.warm import LOGISTIC, make
 from dpsample.numerics.mixing import nested_r_hats, split_r_hats, with_squares
 from dpsample.numerics.ranked import verdicts
 from dpsample.running import convergence
 from dpsample.running.convergence import Convergence, effective_size
-from dpsample.verbs.warm import LOGISTIC, make
 from tests.running.test_trial_runs import autoregression
 
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))

@@ -11,7 +11,7 @@ import warnings
 import numba
 import pytest
 
-from dpsample.experiments.run import opened
+from dpsample.experiments.run import open_store
 from tests.contracts.public_objects import release
 from tests.running.test_chains import assert_same, run
 from tests.support.processes import files_below
@@ -117,15 +117,15 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_draws(small_disk):
 
 def test_a_full_disk_stops_a_study_with_the_reason_and_its_rows(small_disk):
     path = small_disk / "rows.sqlite"
-    with opened(path, writing=True) as store:
+    with open_store(path, writing=True) as store:
         store.begin({"study": "toy"}, {}, "serial")
     fill(small_disk, leaving=0)
     with pytest.raises(OSError, match=f"results cannot be kept in {path}: "):
-        with opened(path, writing=True) as store:
+        with open_store(path, writing=True) as store:
             for _ in range(1000):
                 store.begin({"study": "toy"}, {}, "serial " + "x" * 10_000)
     (small_disk / "filler").unlink()
-    with opened(path) as store:
+    with open_store(path) as store:
         assert store.runs()[0].backend == "serial"
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.api.warm import LOGISTIC, make
 from dpsample.core.streams import restore_state, save_state
 from dpsample.noise import law
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
@@ -13,7 +14,6 @@ from dpsample.running import chains, descent
 from dpsample.samplers.localized.exact_rejection import ExactRejection
 from dpsample.samplers.localized.localized import PreparedLocalized
 from dpsample.samplers.proximal import restricted
-from dpsample.verbs.warm import LOGISTIC, make
 from tests.core.test_pauses import Allowance, assert_same_bits
 from tests.running.test_descent import problem as records
 from tests.running.test_descent import recipe

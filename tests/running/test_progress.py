@@ -19,15 +19,15 @@ from arviz_stats.base import array_stats
 from rich.console import Console
 
 import dpsample as dps
+from dpsample.api.warm import LOGISTIC, make, public_samplers
 from dpsample.core import cache
 from dpsample.numerics.mixing import effective_share
 from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY
-from dpsample.verbs.warm import LOGISTIC, make, public_samplers
+from tests.api.test_release_time import FakeClock
 from tests.running.test_trial_runs import autoregression
 from tests.support.processes import ROOT
-from tests.verbs.test_release_time import FakeClock
 
 
 class Clock:
@@ -263,7 +263,7 @@ def test_only_the_main_thread_of_the_main_process_draws(notebook):
 START = """
 import dpsample as dps
 from dpsample.running import progress
-from dpsample.verbs.warm import LOGISTIC, make
+from dpsample.api.warm import LOGISTIC, make
 progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
 progress._said.add(progress.COMPILING)
 """

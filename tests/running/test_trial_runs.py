@@ -5,9 +5,9 @@ import pytest
 from arviz_stats.base import array_stats
 
 import dpsample as dps
+from dpsample.api.warm import LOGISTIC, make
 from dpsample.running import convergence
 from dpsample.running.convergence import TrialRun, effective_size
-from dpsample.verbs.warm import LOGISTIC, make
 
 
 def autoregression(phi, *, num_chains=2, length=2_000, dim=3, seed=1):

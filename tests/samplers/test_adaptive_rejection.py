@@ -10,8 +10,8 @@ from scipy.integrate import quad
 
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import new_control
-from dpsample.samplers import line
 from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
+from dpsample.samplers.univariate import line
 from tests.support.exact_draws import interpreted
 from tests.support.statistics import assert_law, cdf_from_log_density, rejected
 from tests.support.tiers import one_in

@@ -135,7 +135,7 @@ def lone_record(loss, *, num_records, response, size):
     )
     k = 10.0 * num_records
     grid = np.linspace(-8.0, 8.0, 100_001)
-    losses = loss._at(size * grid, np.full_like(grid, response))[0]
+    losses = loss._evaluate_flat(size * grid, np.full_like(grid, response))[0]
     law = np.exp(-0.5 * grid**2 - 10.0 * losses)
     law /= law.sum()
     mean = law @ grid

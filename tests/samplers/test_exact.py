@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import Exact, SamplingError, exact, grid_cells
+from dpsample.samplers import Exact, SamplingError
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
+from dpsample.samplers.exact import exact, grid_cells
 from tests.support.exact_runs import prepare, run, three_dimensions
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES

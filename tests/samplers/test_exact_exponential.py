@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dpsample.samplers import grid_cells
+from dpsample.samplers.exact import grid_cells
 from tests.support.statistics import assert_law, rejected
 from tests.support.tiers import one_in
 

@@ -67,8 +67,8 @@ DENSE = [name for name, case in HOSTILE.items() if not case.is_sparse]
 def test_sums_over_chunks_stay_within_the_same_bounds(name, monkeypatch):
     """Excess, slope and Gram matrix, whose errors the certificate charges."""
     case = replace(chunked(monkeypatch, name), copies=1)
-    exact, home = case.exact, case.target.home
-    assert home.chunk == 7
+    exact, storage = case.exact, case.target.storage
+    assert storage.chunk == 7
     tries = case.tries(4)
     found, bound = case.excess(tries)
     true = [case.true_excess(tries, i) for i in range(4)]
@@ -211,7 +211,7 @@ def test_decisions_by_doubles_alone_are_caught(monkeypatch):
 
 def agreeing(case, count):
     """Decisions and released points of tries, and those by mpmath on the same words."""
-    tries, grid = case.tries(count), PublicGrid.of(case.target)
+    tries, grid = case.tries(count), PublicGrid.for_target(case.target)
     found, true = decisions(case, tries)
     same = np.array_equal(found, true)
     for i in range(count):
@@ -364,7 +364,7 @@ def test_floating_point_costs_less_than_its_share(num_records, dim, radius):
     problem = logistic_facts(num_records, dim, radius)
     made = dps.calibrate(problem, BUDGET, sampler_share=0.1)
     target = made.target(problem)
-    bound = floating_bound(target, PublicGrid.of(target), made.gamma)
+    bound = floating_bound(target, PublicGrid.for_target(target), made.gamma)
     print(f"floating {bound:.1e} of gamma {made.gamma:.1e}")
     assert bound < 1e-7 * made.gamma < MOST * SHARE * made.gamma
     assert (made.gamma * (1.0 - SHARE)) * (1.0 + 1e-4) + bound <= made.gamma
@@ -394,7 +394,10 @@ def test_what_has_no_proof_is_not_charged(loss, domain):
         **options,
     )
     target = dps.Gibbs(problem, k=100.0, mu=0.1)
-    assert floating_bound(target, PublicGrid.of(target), 1e-8) > MOST * SHARE * 1e-8
+    assert (
+        floating_bound(target, PublicGrid.for_target(target), 1e-8)
+        > MOST * SHARE * 1e-8
+    )
 
 
 class Shifted(L.Logistic):
@@ -434,7 +437,7 @@ def test_a9a_is_charged(radius):
     )
     made = dps.calibrate(problem, BUDGET, sampler_share=0.1)
     target = made.target(problem)
-    bound = floating_bound(target, PublicGrid.of(target), made.gamma)
+    bound = floating_bound(target, PublicGrid.for_target(target), made.gamma)
     assert bound <= MOST * SHARE * made.gamma
     place = Place.of(target, made.gamma)
     exact = ExactRejection.of(place.prepare(np.random.default_rng(0)))

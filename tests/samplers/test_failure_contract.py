@@ -8,7 +8,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.streams import streams
-from dpsample.problem.homes import InMemory
+from dpsample.problem.storage import MemoryStorage
 from dpsample.running import chains
 from tests.support.tiers import one_in, usual
 from tests.support.unchecked_losses import unchecked
@@ -77,7 +77,7 @@ def make(low, high, how, *, k=50.0, offset=0.0, num_moving=60):
         offset=np.full(60, offset),
         offset_bound=1.0,
     )
-    problem.home = InMemory(problem.data._replace(block=40))
+    problem.storage = MemoryStorage(problem.data._replace(block=40))
     return dps.Gibbs(problem, k=k, mu=0.5)
 
 

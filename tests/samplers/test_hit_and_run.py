@@ -7,8 +7,9 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.jit import kernel
-from dpsample.samplers import HitAndRun, SamplingError, line
+from dpsample.samplers import HitAndRun, SamplingError
 from dpsample.samplers.coordinate import hit_and_run
+from dpsample.samplers.univariate import line
 from tests.support.gibbs_targets import TWO_DIMENSIONS
 from tests.support.line_targets import TARGETS, copied, draw, one_draw_each
 from tests.support.replicates import law_margin

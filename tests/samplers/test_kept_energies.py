@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsample.samplers import CoordinateHitAndRun, HitAndRun, WhitenedSlice, line
+from dpsample.samplers import CoordinateHitAndRun, HitAndRun, WhitenedSlice
 from dpsample.samplers.adaptive import whitened_slice
 from dpsample.samplers.coordinate import (
     coordinate_hit_and_run,
@@ -14,6 +14,7 @@ from dpsample.samplers.coordinate import (
     slacks,
 )
 from dpsample.samplers.errors import OK
+from dpsample.samplers.univariate import line
 from tests.support.line_targets import D, L, R, target
 from tests.support.tiers import one_in
 

@@ -23,7 +23,7 @@ from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
-from dpsample.targets.gibbs import along, form_in, spanned
+from dpsample.targets.gibbs import form_in_basis, rows_in_basis, times_basis
 from tests.core.test_pauses import Allowance, assert_same_bits
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
@@ -455,10 +455,10 @@ def test_no_matrix_is_multiplied_by_the_basis_of_a_full_domain():
     full, flat = D.Box(-1.0, 1.0).hull(3)[1], D.Simplex().hull(3)[1]
     matrix = np.arange(9.0).reshape(3, 3)
     np.testing.assert_array_equal(full, np.eye(3))
-    assert form_in(matrix, full) is matrix
-    assert along(matrix, full) is matrix
-    assert spanned(full, matrix) is matrix
-    np.testing.assert_array_equal(form_in(matrix, flat), flat.T @ matrix @ flat)
+    assert form_in_basis(matrix, full) is matrix
+    assert rows_in_basis(matrix, full) is matrix
+    assert times_basis(full, matrix) is matrix
+    np.testing.assert_array_equal(form_in_basis(matrix, flat), flat.T @ matrix @ flat)
 
 
 def test_radii_are_those_of_theorem_a():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpsample.core.jit import kernel
-from dpsample.samplers import log_concave
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
+from dpsample.samplers.univariate import log_concave
 from tests.support.exact_draws import interpreted
 from tests.support.statistics import assert_law, cdf_from_log_density, rejected
 

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import expon, norm
 
 from dpsample.core.jit import kernel
-from dpsample.samplers import log_concave
-from dpsample.samplers.log_concave import (
+from dpsample.samplers.univariate import log_concave
+from dpsample.samplers.univariate.log_concave import (
     draw_quadratic,
     energy,
     factor_envelope,

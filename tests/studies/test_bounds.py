@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dpsample.experiments.configuration import bundle, load
-from dpsample.experiments.run import declared
+from dpsample.experiments.run import declared_reasons
 from dpsample.experiments.summaries import evaluate
 from tests.support.processes import ROOT
 
@@ -16,7 +16,7 @@ STUDIES = sorted(path.stem for path in (ROOT / "studies").glob("[a-z]*.py"))
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_bound_of_a_study_is_a_number(name):
     study = load(bundle(ROOT / "studies", name))
-    reasons = declared(study, quick=False)
+    reasons = declared_reasons(study, quick=False)
     for cell in study.cells():
         evaluate(study.metrics, cell, reasons.get(cell.key, {}))
 

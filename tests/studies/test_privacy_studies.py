@@ -10,9 +10,10 @@ from scipy.special import ndtri
 
 import dpsample as dps
 from dpsample import domains, losses
+from dpsample import papers as printed
 from dpsample.audits import exact_curve, neighbors
 from dpsample.experiments.configuration import bundle, load
-from dpsample.privacy import gdp_from_budget, printed
+from dpsample.privacy import gdp_from_budget
 from studies.privacy_curve import log_gammainc
 from tests.support.tiers import one_in, usual
 

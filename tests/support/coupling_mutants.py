@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpsample.diagnostics.couplings.coupled_steps import decide, weigh_both, white_shift
 from dpsample.samplers.chain import displace, fill_with_normals
-from dpsample.samplers.couplings.coupled_steps import decide, weigh_both, white_shift
 
 
 def coupled_noise(rng, shift, count, mistake=""):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpsample.experiments.papers import erratum
+from dpsample.papers.verdicts import erratum
 
 
 def recompute(code, epsilon_at, rel=1e-3):

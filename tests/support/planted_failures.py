@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.answers import results
 from dpsample.core.streams import streams
 from dpsample.running import chains
 from dpsample.samplers import chain
@@ -16,7 +17,6 @@ from dpsample.samplers.chain import PROPOSALS
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import mirror_langevin
 from dpsample.targets import gibbs as targets_module
-from dpsample.verbs import results
 from tests.support import sampler_mutants as mutants
 from tests.support.unchecked_losses import unchecked
 

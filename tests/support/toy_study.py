@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from dpsample.experiments.configuration import bundle
-from dpsample.experiments.run import opened, run, store_path
+from dpsample.experiments.run import open_store, run, store_path
 from dpsample.experiments.tasks import Backend
 from tests.support.processes import ROOT
 
@@ -90,7 +90,7 @@ def run_toy(folder, output, **options):
 
 def table(output, *, quick=False):
     """Rows of the store without their times."""
-    with opened(store_path("toy", output, quick=quick)) as store:
+    with open_store(store_path("toy", output, quick=quick)) as store:
         return [(row.key, row.replicate, row.values) for row in store.rows()]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample.targets.grid import PublicGrid, room_of
+from dpsample.targets.grid import PublicGrid, hull_inner_radius
 
 L, D = dps.losses, dps.domains
 BODIES = [
@@ -37,7 +37,7 @@ def test_answers_are_in_the_domain_and_on_the_grid(domain, step):
     inner = domain.interior_point(3)
     for _ in range(50):
         point = domain.project(inner + rng.standard_normal(3))
-        found = grid.rounded(point)
+        found = grid.round(point)
         assert domain.contains(found)
         on_grid = (found / step == np.rint(found / step)).all()
         # A domain may hold no point of a coarse grid on the way.
@@ -53,7 +53,7 @@ def test_answers_depend_on_the_cell_alone(domain):
     origin, basis = domain.hull(3)
     cell = np.rint(basis.T @ (point - origin) / grid.step)
     answers = {
-        grid.rounded(origin + basis @ (grid.step * (cell + shift))).tobytes()
+        grid.round(origin + basis @ (grid.step * (cell + shift))).tobytes()
         for shift in rng.uniform(-0.49, 0.49, (50, basis.shape[1]))
     }
     assert len(answers) == 1 and domain.contains(np.frombuffer(answers.pop()))
@@ -63,7 +63,7 @@ def test_answers_depend_on_the_cell_alone(domain):
 def test_decimals_are_rounded_by_all_their_digits(cell, sign):
     grid = PublicGrid(domain=D.WholeSpace(), dim=1, step=0.5)
     beyond = Decimal(cell) / 2 + sign * (Decimal("0.25") + Decimal("1e-15"))
-    assert grid.rounded([beyond])[0] == 0.5 * (cell + sign)
+    assert grid.round([beyond])[0] == 0.5 * (cell + sign)
 
 
 @pytest.mark.parametrize("domain", [D.WholeSpace(), D.Ball(1.0), D.Box(-1.0, 0.25)])
@@ -76,7 +76,7 @@ def test_no_zero_has_a_sign_whatever_was_rounded(domain):
         [Decimal(x) for x in tiny.tolist()],
         np.array([2.0**-22, 0.25]),
     ):
-        assert grid.rounded(point).tobytes() == np.array([0.0, 0.25]).tobytes()
+        assert grid.round(point).tobytes() == np.array([0.0, 0.25]).tobytes()
 
 
 def test_the_step_is_a_power_of_two_below_the_public_spread():
@@ -84,7 +84,7 @@ def test_the_step_is_a_power_of_two_below_the_public_spread():
         for k in (1e-6, 1.0, 1e6):
             for radius in (1e-3, 1.0, 1e3):
                 target = target_of(D.Ball(radius), loss, k=k, mu=0.1 / radius**2)
-                step = PublicGrid.of(target).step
+                step = PublicGrid.for_target(target).step
                 assert np.frexp(step)[0] == 0.5
                 assert step <= 2.0**-10 * min(
                     radius, 1.0 / np.sqrt(k * target.mu), np.sqrt(3.0) / k
@@ -99,13 +99,13 @@ def test_the_step_tells_nothing_of_the_records():
         labels = np.where(rng.random(50) < 0.5, 1.0, -1.0)
         facts = {"loss": L.Logistic(), "domain": D.Ball(2.0), "row_bound": 1.0}
         problem = dps.Problem(rows, labels, **facts)
-        steps.add(PublicGrid.of(dps.Gibbs(problem, k=1e3, mu=0.1)).step)
+        steps.add(PublicGrid.for_target(dps.Gibbs(problem, k=1e3, mu=0.1)).step)
     assert len(steps) == 1
 
 
 @pytest.mark.parametrize("domain", BODIES[:-1], ids=repr)
 def test_the_room_is_in_the_domain(domain):
-    radius, inner = room_of(domain, 3), domain.interior_point(3)
+    radius, inner = hull_inner_radius(domain, 3), domain.interior_point(3)
     rng = np.random.default_rng(3)
     around = rng.standard_normal((100, 3))
     around *= (radius * (1.0 - 1e-9)) / np.linalg.norm(around, axis=1)[:, None]

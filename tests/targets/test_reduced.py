@@ -73,7 +73,7 @@ def test_draws_have_the_law_of_the_simplex(loss, monkeypatch):
         changed = dps.Gibbs(wrong, k=given.k, mu=given.mu, regularizer=regularizer)
         return replace(found, target=changed)
 
-    monkeypatch.setattr("dpsample.verbs.sample.reduce", without_offset)
+    monkeypatch.setattr("dpsample.api.sample.reduce", without_offset)
     wrong, _ = draws_of(target, 500)
     with rejected():
         for direction in DIRECTIONS:

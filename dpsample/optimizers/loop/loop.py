@@ -48,9 +48,9 @@ from dpsample.optimizers.loop.pieces import (
     PhasePieces,
 )
 from dpsample.optimizers.loop.scaled import HELD_BACK, OUTSIDE
-from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
+from dpsample.problem.storage import MemoryStorage, RecordStorage
 from dpsample.targets.gibbs import as_rows
 
 # Batches of all records draw nothing.
@@ -91,7 +91,7 @@ class _Kept:
     """What all recipes read of one problem, computed once."""
 
     def __init__(self, problem: Problem) -> None:
-        self.home, self.facts = problem.home, problem.facts
+        self.storage, self.facts = problem.storage, problem.facts
         self.body = problem.domain.body(problem.dim)
         self.project = pointer(problem.domain.project_piece, PROJECT)
         self.loss = LossPieces(*loop_pointers(problem.loss))
@@ -103,7 +103,11 @@ _kept: WeakKeyDictionary[Problem, _Kept] = WeakKeyDictionary()
 
 def _kept_of(problem: Problem) -> _Kept:
     kept = _kept.get(problem)
-    if kept is None or kept.home is not problem.home or kept.facts is not problem.facts:
+    if (
+        kept is None
+        or kept.storage is not problem.storage
+        or kept.facts is not problem.facts
+    ):
         kept = _kept[problem] = _Kept(problem)
     return kept
 
@@ -122,8 +126,10 @@ class Arguments:
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
         recipe.check(problem.facts)
         self.dim = problem.dim
-        self.home, self.entry_bound = problem.home, recipe.entry_bound
-        self.is_in_memory = isinstance(self.home, InMemory) or not by_passes(recipe)
+        self.storage, self.entry_bound = problem.storage, recipe.entry_bound
+        self.is_in_memory = isinstance(self.storage, MemoryStorage) or not by_passes(
+            recipe
+        )
         self.loss_params: Array | None = None  # the problem's own
         if self.is_in_memory:
             self.data = _clipped(problem.data, recipe.entry_bound)
@@ -138,7 +144,7 @@ class Arguments:
         exponents = {e.q for e in estimators if e.needs_norms}
         self._norms = kept.norms if math.isinf(recipe.entry_bound) else {}
         for q in exponents - self._norms.keys():
-            found = self.home.map(_row_norms, q, recipe.entry_bound)
+            found = self.storage.map(_row_norms, q, recipe.entry_bound)
             self._norms[q] = np.concatenate(list(found))
         self._limits: dict[tuple[float, float], Array] = {}
         self._slope_bound = problem.facts.slope_bound
@@ -164,19 +170,19 @@ class Arguments:
     def phase(self, loop: Loop, rng: np.random.Generator) -> PhasePieces:
         """One loop as its kernel reads it."""
         limits = self._records(loop.estimator)
-        return loop.compile(self.home.num_records, limits, rng, dim=self.dim)
+        return loop.compile(self.storage.num_records, limits, rng, dim=self.dim)
 
     def gradient(self, loop: Loop, rng: np.random.Generator) -> GradientPieces:
         """Batches and estimator of a loop as kernels read them."""
         limits = self._records(loop.estimator)
-        return loop.compile_gradient(self.home.num_records, limits, rng)
+        return loop.compile_gradient(self.storage.num_records, limits, rng)
 
     def windows(self, pieces: PhasePieces | GradientPieces) -> Windows | None:
         """Windows of records that are not in memory; None if they are."""
         if self.is_in_memory:
             return None
         clip = partial(_clipped, bound=self.entry_bound, params=self.loss_params)
-        return Windows(self.home, pieces, clip)
+        return Windows(self.storage, pieces, clip)
 
     def _records(self, estimator: Estimator) -> RecordLimits:
         return RecordLimits(
@@ -194,7 +200,7 @@ class Arguments:
         key = (estimator.q, float(estimator.threshold))
         if key not in self._limits:
             norms = self._norms[estimator.q]
-            self._limits[key] = slope_limits(norms, key[1], self.home.dim)
+            self._limits[key] = slope_limits(norms, key[1], self.storage.dim)
         return self._limits[key]
 
 
@@ -231,18 +237,18 @@ class Windows:
 
     def __init__(
         self,
-        home: Home,
+        storage: RecordStorage,
         pieces: PhasePieces | GradientPieces,
         clip: Callable[[Data], Data],
     ) -> None:
-        self.home, self.pieces, self.clip = home, pieces, clip
+        self.storage, self.pieces, self.clip = storage, pieces, clip
         self.parts = self._parts()
         self.given: tuple[Data, Any] | None = None
 
     def _parts(self) -> Iterator[tuple[Data, Any]]:
         """Windows of one step: records, and pieces that count from their first."""
         batches, estimator = self.pieces.batches, self.pieces.estimator
-        for start, part in self.home.windows(batches.first, batches.last, BLOCK):
+        for start, part in self.storage.windows(batches.first, batches.last, BLOCK):
             stop = start + part.num_records
             local = Full(last=stop - start).compile(stop - start, NO_DRAWS)
             yield (

@@ -22,14 +22,14 @@ from dpsample.optimizers.loop.optimizer import Minimization
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget, Relation
+from dpsample.privacy.calibration.objective_calibration import (
+    approximate_noise,
+    objective_stddev,
+)
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
     PerturbedObjective,
     minimizer_error,
-)
-from dpsample.privacy.objective_calibration import (
-    approximate_noise,
-    objective_stddev,
 )
 from dpsample.problem.facts import PublicFacts, smoothness
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpsample.core import check
+from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
-from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
-    of_problem,
+    problem_assumptions,
     registry,
 )
 from dpsample.privacy.certificates.sealed import Sealed
@@ -38,7 +38,8 @@ class Certificate(Sealed, MechanismTerms):
     seeded : bool
         Whether a seed, which somebody may know, made the random bits.
     digest : str
-        SHA-256 of all other fields: finds slips, not forgery, for it is no signature.
+        SHA-256 of all other fields. It detects accidental changes, but it is not a
+        signature and does not detect forgery.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class Certificate(Sealed, MechanismTerms):
         self.seal()
 
     @classmethod
-    def of(cls, terms: MechanismTerms) -> Certificate:
+    def of(cls, terms: MechanismTerms) -> Certificate:  # a public name, lint: ok
         """Certificate of an exact draw from a calibrated mechanism."""
         fields = dataclasses.fields(MechanismTerms)
         common = {f.name: getattr(terms, f.name) for f in fields}
@@ -181,7 +182,7 @@ class Certificate(Sealed, MechanismTerms):
             f"gdp={self.gdp:.6g}, gamma={self.gamma:.3g}; {sampler}; {self._state()})"
         )
 
-    def _known(self) -> tuple[PublicFacts, AttackRisk]:
+    def _facts_and_risk(self) -> tuple[PublicFacts, AttackRisk]:
         return self.facts, self.attack_risk
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -234,7 +235,7 @@ def assumptions_of(
     clip_rows: bool = False,
 ) -> tuple[str, ...]:
     """Return identifiers of all that a draw takes for granted."""
-    declared, records = of_problem("draw", terms.facts, clip_rows=clip_rows)
+    declared, records = problem_assumptions("draw", terms.facts, clip_rows=clip_rows)
     kind = registry().kind(kind_of(sampler))
     base = (declared, *kind.common, *(("RIDGE",) if terms.has_ridge else ()))
     if sampler is None:

@@ -19,13 +19,13 @@ from dpsample.privacy.accounting.accounting import (
     epsilon_of,
     theorems_used,
 )
+from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event
-from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
-    of_problem,
+    problem_assumptions,
     registry,
 )
 from dpsample.privacy.certificates.sealed import (
@@ -39,7 +39,10 @@ Input = str | float | bool | None
 EventCalibration = Literal["exact", "paper"]
 # What discretized losses may cost a calibration that stopped at the budget.
 SLACK = 1e-9
-NAME, WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*"), re.compile(r"[A-Za-z0-9_.+-]{1,40}")
+# Names of inputs, and values that are a single word: they cannot hold a sentence, which
+# might claim something.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,20 +63,21 @@ class EventCertificate(Sealed):
     calibration : {"exact", "paper"}
         "paper" reproduces a printed noise and promises nothing.
     facts : PublicFacts or None
-        Of the problem; None for noise on a query.
+        Public facts of the problem. None for noise on a query.
     inputs : tuple of (str, value)
         Public numbers and single words that the noise was computed from.
     event : Event or None
         What the mechanism does to privacy under the budget's relation; None if
         nothing is proved.
     epsilon_proved : float
-        Epsilon that the event proves at the budget's delta; infinity without one.
+        Epsilon that the event proves at the budget's delta. Infinity without one.
     theorems, assumptions : tuple of str
         Identifiers of what the event rests on, and of what it takes for granted.
     seeded : bool
         Whether a seed, which somebody may know, made the random bits.
     digest : str
-        SHA-256 of all other fields: finds slips, not forgery, for it is no signature.
+        SHA-256 of all other fields. It detects accidental changes, but it is not a
+        signature and does not detect forgery.
 
     Examples
     --------
@@ -120,7 +124,7 @@ class EventCertificate(Sealed):
         self.seal()
 
     @classmethod
-    def of(
+    def of(  # a public name, lint: ok
         cls,
         *,
         mechanism: str,
@@ -138,7 +142,7 @@ class EventCertificate(Sealed):
         Parameters
         ----------
         mechanism, budget, event, kind, facts, seeded
-            As in the class; the event's numbers hold under the budget's relation.
+            As in the class. The event's numbers hold under the budget's relation.
         clip_rows : bool
             Whether rows above their bound were scaled down, not refused.
         inputs : mapping of str to number or word
@@ -159,7 +163,7 @@ class EventCertificate(Sealed):
         """
         check.instance(Budget, budget=budget)
         check.instance((Event, type(None)), event=event)
-        epsilon, accounted = _accounted(event, budget)
+        epsilon, accounted = _account(event, budget)
         if calibration == "exact" and not epsilon <= budget.epsilon * (1.0 + SLACK):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
@@ -224,7 +228,7 @@ class EventCertificate(Sealed):
         event, state = self.event, self._state()
         return f"EventCertificate({self.statement}{inputs} {event!r}; {state})"
 
-    def _known(self) -> tuple[PublicFacts | None, AttackRisk | None]:
+    def _facts_and_risk(self) -> tuple[PublicFacts | None, AttackRisk | None]:
         return self.facts, None if self.event is None else self.attack_risk
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -236,14 +240,14 @@ class EventCertificate(Sealed):
             "its author declares the event": self.kind == "declared",
             "idealized numerics": self.kind.endswith("/idealized"),
         }
-        known = () if self.facts is None else self.facts.rows()
+        facts_rows = () if self.facts is None else self.facts.rows()
         return [
             ("guarantee", self.statement),
             ("releasable", self._may_be_released(obstacles)),
             ("mechanism", self.mechanism),
             ("event", "none" if self.event is None else repr(self.event)),
             ("attacks", "" if self.event is None else str(self.attack_risk)),
-            *known,
+            *facts_rows,
             ("inputs", "\n".join(f"{name} = {value!r}" for name, value in self.inputs)),
             ("theorems", "\n".join(self.words(self.theorems))),
             ("assumptions", "\n".join(self.words(self.assumptions))),
@@ -251,14 +255,14 @@ class EventCertificate(Sealed):
 
 
 @functools.lru_cache(maxsize=256)  # accounting takes longer than many fits
-def _accounted(event: Event | None, budget: Budget) -> tuple[float, tuple[str, ...]]:
+def _account(event: Event | None, budget: Budget) -> tuple[float, tuple[str, ...]]:
     """Epsilon that is proved, and the theorems of accounting behind it."""
-    epsilon = proved(event, budget)
+    epsilon = proved_epsilon(event, budget)
     return epsilon, theorems_used(event, epsilon=epsilon, relation=budget.relation)
 
 
-def proved(event: Event | None, budget: Budget) -> float:
-    """Epsilon that the event proves at the budget's delta; infinity without one."""
+def proved_epsilon(event: Event | None, budget: Budget) -> float:
+    """Epsilon that the event proves at the budget's delta. Infinity without one."""
     if event is None:
         return math.inf
     return epsilon_of(event, delta=budget.delta, relation=budget.relation)
@@ -268,9 +272,11 @@ def assumptions_of(
     kind: str, facts: PublicFacts | None, *, clip_rows: bool
 ) -> tuple[str, ...]:
     """Return identifiers of all that a mechanism takes for granted."""
-    problem = () if facts is None else of_problem(kind, facts, clip_rows=clip_rows)
-    own = registry().kind(kind)
-    return (*own.common, *own.assumptions, *problem)
+    problem = (
+        () if facts is None else problem_assumptions(kind, facts, clip_rows=clip_rows)
+    )
+    registered = registry().kind(kind)
+    return (*registered.common, *registered.assumptions, *problem)
 
 
 def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
@@ -306,14 +312,14 @@ def _plain_value(name: str, value: object) -> Input:
         return float(value)
     # JSON has no infinity: that word stands for it.
     if isinstance(value, str) and value != "inf":
-        if WORD.fullmatch(value) or (name == "K" and _is_body(value)):
+        if WORD.fullmatch(value) or (name == "K" and _is_domain_json(value)):
             return value
     check.fail(f"inputs.{name}", "a number or a word", check.describe(value))
 
 
-def _is_body(text: str) -> bool:
-    """Whether a text is the JSON of a domain, and nothing else."""
-    given = strict_json(text)
-    if not isinstance(given, dict):
+def _is_domain_json(text: str) -> bool:
+    """Return whether a text is the JSON of a domain, and nothing else."""
+    content = strict_json(text)
+    if not isinstance(content, dict):
         return False
-    return json.dumps(domains.from_dict(given).to_dict()) == text
+    return json.dumps(domains.from_dict(content).to_dict()) == text

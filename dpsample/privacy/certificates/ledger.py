@@ -36,14 +36,12 @@ from dpsample.problem.facts import RELATIONS
 
 Item = Certificate | EventCertificate | Event
 FORMAT = "dpsample ledger 1"
-# Relative width at which the search for the remaining gdp stops, and what calibration
-# to the epsilon of that gdp may lose.
-TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
-# Less counts as nothing: no release of that gdp tells anybody anything.
-LEAST_GDP = 1e-9
-LONGEST_LABEL = 60  # characters in tables and warnings
-# Of all ledgers, for copies of one could not share a lock of its own. It is held while
-# entries are replaced, never while something is computed.
+# Relative width at which the search for the remaining gdp stops.
+TOLERANCE = 1e-6
+# A smaller gdp or epsilon is reported as 0, because such a release reveals nothing.
+MIN_PRIVACY_LOSS = 1e-9
+# All ledgers share one lock, because copies of a ledger could not share a lock of its
+# own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
 COPY = (
     "This ledger is a copy from another process, which does not learn of what is spent "
@@ -64,7 +62,7 @@ class Entry(NamedTuple):
 
     @property
     def relation(self) -> str | None:
-        """Relation of a certificate; an event has none."""
+        """Relation of a certificate. An event has none."""
         return None if isinstance(self.item, Event) else self.item.budget.relation
 
     @property
@@ -78,7 +76,7 @@ class Entry(NamedTuple):
     def title(self) -> str:
         """Label, or what the entry is, on one line without control characters."""
         text = check.escape_controls(self.label or self.what)
-        return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
+        return text if len(text) <= 60 else text[:57] + "..."
 
     @property
     def what(self) -> str:
@@ -112,7 +110,7 @@ class Entry(NamedTuple):
 
 
 class Remaining(NamedTuple):
-    """What one more release may spend; zeros if the budget is used up.
+    """What one more release may spend. Zeros if the budget is used up.
 
     Attributes
     ----------
@@ -135,7 +133,7 @@ class Ledger:
     as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
     of the answers (fully adaptive composition, filters, odometers) is not covered.
 
-    Threads may share a ledger; other processes get copies, and a warning when they
+    Threads may share a ledger. Other processes get copies, and a warning when they
     spend (see `LedgerFile`).
 
     The total is the smallest of the bounds of `dpsample.privacy.delta_of` and of the
@@ -199,10 +197,10 @@ class Ledger:
     def event(self) -> Event | None:
         """All entries in sequence; None if one of them is unproved."""
         entries = self._entries  # read once: another thread may replace them
-        known = tuple(entry.event for entry in entries if entry.event is not None)
-        if len(known) < len(entries):
+        proved = tuple(entry.event for entry in entries if entry.event is not None)
+        if len(proved) < len(entries):
             return None
-        return ComposedEvent(known) if known else GaussianEvent(0.0)
+        return ComposedEvent(proved) if proved else GaussianEvent(0.0)
 
     def add(self, item: Item, label: str = "") -> None:
         """Record one release, also one that should not have been made.
@@ -255,7 +253,7 @@ class Ledger:
         Raises
         ------
         ValueError
-            As `add`, and if the total would exceed the budget; nothing is recorded
+            As `add`, and if the total would exceed the budget. Nothing is recorded
             then. An unproved entry exceeds every budget.
         """
         if os.getpid() != self._process:
@@ -281,12 +279,12 @@ class Ledger:
         Parameters
         ----------
         delta : float, optional
-            Probability, >= 0 and < 1; that of the ledger's budget if left out.
+            Probability, >= 0 and < 1. That of the ledger's budget if left out.
 
         Returns
         -------
         float
-            An upper bound; infinity if an entry is unproved.
+            An upper bound. Infinity if an entry is unproved.
 
         Raises
         ------
@@ -294,7 +292,7 @@ class Ledger:
             If ``delta`` is not inside [0, 1), or there is no budget to take it from.
         """
         if delta is None:
-            delta = self._given(None).delta
+            delta = self._resolve_budget(None).delta
         check.half_open(0.0, 1.0, delta=delta)
         if self.event is None:
             return math.inf
@@ -310,7 +308,7 @@ class Ledger:
         Parameters
         ----------
         epsilon : float, optional
-            Privacy loss, >= 0; that of the ledger's budget if left out.
+            Privacy loss, >= 0. That of the ledger's budget if left out.
 
         Returns
         -------
@@ -323,7 +321,7 @@ class Ledger:
             If ``epsilon`` is out of its range, or missing without a budget.
         """
         if epsilon is None:
-            epsilon = self._given(None).epsilon
+            epsilon = self._resolve_budget(None).epsilon
         check.non_negative(epsilon=epsilon)
         if self.event is None:
             return 1.0
@@ -353,7 +351,7 @@ class Ledger:
         ValueError
             If there is no budget or its relation is another one.
         """
-        total = self._given(budget)
+        total = self._resolve_budget(budget)
         if self.event is None:
             return Remaining(0.0, 0.0)
         find = _largest_pure if total.is_pure else _largest_release
@@ -362,7 +360,7 @@ class Ledger:
     def to_json(self) -> str:
         """Return the ledger as JSON, certificates included."""
         entries = [
-            {"label": label, _kind(item): item.to_dict()}
+            {"label": label, _key_of(item): item.to_dict()}
             for label, item in self._entries
         ]
         content = {
@@ -392,20 +390,22 @@ class Ledger:
         ValueError
             If the text is not a ledger or an entry is not valid.
         """
-        given = load_json(text, FORMAT)
-        if set(given) != {"format", "relation", "budget", "entries"}:
-            check.fail("text", "a ledger with exactly the known fields", [*given])
-        budget = None if given["budget"] is None else parse("budget", given["budget"])
-        ledger = cls(given["relation"], budget)
-        check.instance(list, entries=given["entries"])
-        for entry in map(_entry_from_dict, given["entries"]):
+        content = load_json(text, FORMAT)
+        if set(content) != {"format", "relation", "budget", "entries"}:
+            check.fail("text", "a ledger with exactly the known fields", [*content])
+        budget = (
+            None if content["budget"] is None else parse("budget", content["budget"])
+        )
+        ledger = cls(content["relation"], budget)
+        check.instance(list, entries=content["entries"])
+        for entry in map(_entry_from_dict, content["entries"]):
             ledger.add(entry.item, entry.label)
         return ledger
 
     def __repr__(self) -> str:
         """Return a table: every entry, the total, what remains and the warnings."""
         rows = [("", "release", "epsilon alone", "state")] + [
-            (str(number), entry.title, self._alone(entry), _state(entry))
+            (str(number), entry.title, self._alone(entry), _state_of(entry))
             for number, entry in enumerate(self._entries, 1)
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -424,11 +424,13 @@ class Ledger:
     def _alone(self, entry: Entry) -> str:
         """Epsilon of one entry at the budget's delta, as it is shown."""
         if entry.event is None:
-            return _shown(math.inf)
+            return _format_epsilon(math.inf)
         if self.budget is None:
             return "-"
         delta = self.budget.delta
-        return _shown(epsilon_of(entry.event, delta=delta, relation=self.relation))
+        return _format_epsilon(
+            epsilon_of(entry.event, delta=delta, relation=self.relation)
+        )
 
     def totals(self) -> list[str]:
         """Lines on what is spent and what remains.
@@ -448,37 +450,37 @@ class Ledger:
         budget = self.budget
         if budget is None:
             return ["No budget: ledger.epsilon(delta) is the total."]
-        spent = f"epsilon = {_shown(self.epsilon())} of {budget.epsilon:g}"
-        rest = _words(self.remaining(), budget)
+        spent = f"epsilon = {_format_epsilon(self.epsilon())} of {budget.epsilon:g}"
+        rest = _describe_remaining(self.remaining(), budget)
         return [f"Total: {spent} at delta = {budget.delta:g}", f"Remaining: {rest}"]
 
     def _stated_sums(self) -> tuple[Sum, Sum] | None:
         """Add what the entries promise; None if one of them promises no pair."""
         return sum_pairs(_promise(entry, self.relation) for entry in self._entries)
 
-    def _given(self, budget: Budget | None) -> Budget:
+    def _resolve_budget(self, budget: Budget | None) -> Budget:
         """Return the budget in question, which must exist and fit."""
-        chosen = self.budget if budget is None else budget
-        if not isinstance(chosen, Budget):
-            check.fail("budget", "a Budget, of the ledger or of the call", chosen)
-        if chosen.relation != self.relation:
+        resolved = self.budget if budget is None else budget
+        if not isinstance(resolved, Budget):
+            check.fail("budget", "a Budget, of the ledger or of the call", resolved)
+        if resolved.relation != self.relation:
             condition = f"{self.relation!r} like the ledger's"
-            check.fail("budget.relation", condition, repr(chosen.relation))
-        return chosen
+            check.fail("budget.relation", condition, repr(resolved.relation))
+        return resolved
 
 
 def _largest_release(event: Event, budget: Budget) -> Remaining:
-    """Bisect the gdp of the further release; both numbers are rounded down."""
+    """Bisect the gdp of the further release. Both numbers are rounded down."""
     # Side by side as `Ledger.spend` has them: nested sums differ in their last digit.
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
     def is_safe(gdp: float) -> bool:
-        both = ComposedEvent((*parts, GaussianEvent(gdp)))
-        delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
+        composed = ComposedEvent((*parts, GaussianEvent(gdp)))
+        delta = delta_of(composed, epsilon=budget.epsilon, relation=budget.relation)
         return delta <= budget.delta
 
     try:
-        safe, unsafe = LEAST_GDP, gdp_from_budget(budget.epsilon, budget.delta)
+        safe, unsafe = MIN_PRIVACY_LOSS, gdp_from_budget(budget.epsilon, budget.delta)
     except ValueError:  # a budget that is too small for any noise
         return Remaining(0.0, 0.0)
     if is_safe(unsafe):
@@ -487,7 +489,7 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
         return Remaining(0.0, 0.0)
     safe = bisect(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
     # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
-    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
+    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * (1.0 - 1e-9))
 
 
 def _largest_pure(event: Event, budget: Budget) -> Remaining:
@@ -502,11 +504,11 @@ def _largest_pure(event: Event, budget: Budget) -> Remaining:
         extended = ComposedEvent((*parts, PureEvent(epsilon)))
         return delta_of(extended, epsilon=budget.epsilon, relation=relation) == 0.0
 
-    if not is_safe(LEAST_GDP):
+    if not is_safe(MIN_PRIVACY_LOSS):
         return Remaining(0.0, 0.0)
     unsafe = budget.epsilon
     return Remaining(
-        0.0, bisect(is_safe, safe=LEAST_GDP, unsafe=unsafe, width=TOLERANCE)
+        0.0, bisect(is_safe, safe=MIN_PRIVACY_LOSS, unsafe=unsafe, width=TOLERANCE)
     )
 
 
@@ -535,7 +537,7 @@ def _first_proved(
     return None
 
 
-def _state(entry: Entry) -> str:
+def _state_of(entry: Entry) -> str:
     if entry.relation is None:
         return "as declared"
     if entry.is_declared and len(entry.warnings) == 1:
@@ -543,7 +545,7 @@ def _state(entry: Entry) -> str:
     return "NOT a guarantee" if entry.warnings else "proved"
 
 
-def _words(rest: Remaining, budget: Budget) -> str:
+def _describe_remaining(rest: Remaining, budget: Budget) -> str:
     """Say what remains."""
     if rest == (0.0, 0.0):
         return "nothing."
@@ -562,27 +564,27 @@ def _digits_above(value: float, limit: float) -> str:
     return next((text for text in texts if float(text) > limit), repr(value))
 
 
-def _shown(epsilon: float) -> str:
+def _format_epsilon(epsilon: float) -> str:
     if not math.isfinite(epsilon):
         return "infinite"
     return round_up(epsilon) if epsilon > 0.0 else "0"
 
 
-def _kind(item: Item) -> str:
+def _key_of(item: Item) -> str:
     return "event" if isinstance(item, Event) else "certificate"
 
 
-def _entry_from_dict(given: Json) -> Entry:
+def _entry_from_dict(fields: Json) -> Entry:
     """Rebuild one entry of the JSON form."""
-    check.instance(dict, entry=given)
-    kinds = set(given) - {"label"}
-    if "label" not in given or kinds not in ({"event"}, {"certificate"}):
+    check.instance(dict, entry=fields)
+    kinds = set(fields) - {"label"}
+    if "label" not in fields or kinds not in ({"event"}, {"certificate"}):
         condition = "a label with an event or a certificate"
-        check.fail("entry", condition, check.describe(given))
+        check.fail("entry", condition, check.describe(fields))
     if kinds == {"event"}:
-        return Entry(given["label"], events.from_dict(given["event"]))
-    content = given["certificate"]
+        return Entry(fields["label"], events.from_dict(fields["event"]))
+    content = fields["certificate"]
     check.instance(dict, certificate=content)
-    known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
-    check.one_of(tuple(known), format=content.get("format"))
-    return Entry(given["label"], known[content["format"]].from_dict(content))
+    formats = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+    check.one_of(tuple(formats), format=content.get("format"))
+    return Entry(fields["label"], formats[content["format"]].from_dict(content))

@@ -31,9 +31,9 @@ class LedgerFile:
     """A `Ledger` on disk: what is spent is written before any noise is drawn.
 
     Processes and threads wait for each other. Whoever is killed after spending has
-    spent; nobody spends what another has. The file's copies and its owner are trusted:
+    spent. Nobody spends what another has. The file's copies and its owner are trusted:
     an older copy in its place gives back what was spent since. Other users can neither
-    read nor write a new file or its lock file (mode 0600); files that exist keep their
+    read nor write a new file or its lock file (mode 0600). Files that exist keep their
     modes.
 
     Parameters
@@ -76,22 +76,22 @@ class LedgerFile:
         budget: Budget | None = None,
     ) -> None:
         new = Ledger(relation, budget)
-        place = check.path("path", path).resolve()
-        files.check_output("path", place)
-        self.path, self._terms = str(place), (relation, budget)
+        resolved = check.path("path", path).resolve()
+        files.check_output("path", resolved)
+        self.path, self._terms = str(resolved), (relation, budget)
         with self._locked():
-            if not place.exists():
+            if not resolved.exists():
                 self._write(new)
             self.read()
 
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
-        kept = read_ledger(Path(self.path))
+        ledger = read_ledger(Path(self.path))
         relation, budget = self._terms
-        if (kept.relation, kept.budget) != self._terms:
+        if (ledger.relation, ledger.budget) != self._terms:
             condition = f"a ledger under {relation!r} with budget {budget}"
-            check.fail("path", condition, f"{kept.relation!r} with {kept.budget}")
-        return kept
+            check.fail("path", condition, f"{ledger.relation!r} with {ledger.budget}")
+        return ledger
 
     def __sklearn_clone__(self) -> Self:
         """Clones of an estimator share its ledger."""
@@ -108,8 +108,8 @@ class LedgerFile:
         Raises
         ------
         ValueError
-            If the total would exceed the budget, or the entry could not be read again;
-            nothing is entered then.
+            If the total would exceed the budget, or the entry could not be read again.
+            Nothing is entered then.
         """
         one = Ledger(self._terms[0])
         one.add(item, label)
@@ -153,7 +153,7 @@ def read_ledger(path: Path, name: str = "path") -> Ledger:
 
 
 @contextmanager
-def removed_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
+def remove_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
     """Remove a file that is new if the block fails before its first entry.
 
     The lock file stays, as others may wait for it.
@@ -161,7 +161,7 @@ def removed_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError, ValueError):  # of a file that has changed or is gone
+        with suppress(OSError, ValueError):  # the file may have changed or be gone
             if ledger is not None:
                 with ledger._locked():
                     if not ledger.read().entries:

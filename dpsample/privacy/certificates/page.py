@@ -1,8 +1,11 @@
 """Page about a certificate for readers who are not experts: one HTML file.
 
-It needs nothing but itself: no script, no font, no picture from elsewhere. The file to
-verify is inside, as a link with its content. Nothing on it depends on the records but
-the private answer.
+`document` writes the whole page and `summary` the short form for notebooks. The other
+functions return sections of the page as `Html`, in the order in which they stand on it.
+
+The page is complete in itself. It has no script, font or picture from elsewhere, and
+the file to verify is inside, as a link with its content. Of the numbers on it only the
+private answer depends on the records.
 """
 
 from __future__ import annotations
@@ -18,18 +21,24 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
-from dpsample.privacy.attack_risk import QUESTIONS, SHOWN, AttackRisk, percent
+from dpsample.privacy.accounting.attack_risk import (
+    QUESTIONS,
+    SHOWN,
+    AttackRisk,
+    percent,
+)
 from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed, round_up
 
-LONGEST_NAME = 120
-MOST_BARS = 30  # coefficients in the first table: of more, the largest
+# Maximum number of coefficients in the first table, which shows the largest ones.
+MAX_BARS = 30
+# The other world to which the guarantee compares, by the neighboring relation.
 OTHERWISE = {
     "replace_one": "had one record held any other values",
     "zero_out": "had one record not counted",
 }
-# What the answer says of one record, by the level of protection.
-SAID = {
+# Information about a single record in the answer, by the level of protection.
+PROTECTION = {
     "high": "so that the answer says very little about any single record",
     "limited": "which limits what the answer says about any single record",
     "weak": "but so little of it that the answer may say much about a single record",
@@ -40,6 +49,7 @@ UNVERIFIED = (
     "rely on them or publish them."
 )
 SEAL = {"yes": "✔", "weak": "⚠", "no": "✘"}
+# Style sheet of the page, for screens and for print.
 STYLE = """
 :root { color-scheme: light; }
 body { font: 1rem/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff;
@@ -75,20 +85,24 @@ footer { margin-top: 3rem; border-top: 1px solid #c4c4c4; color: #444; }
 
 
 class Html(str):
-    """Markup; whatever else is put on the page is escaped."""
+    """A piece of markup. Strings of any other type are escaped on the page."""
 
     __slots__ = ()
 
 
-def visible(text: str) -> str:
-    r"""Return a text whose hidden characters, which could steer it, are escapes.
+def escape_hidden(text: str) -> str:
+    r"""Return a text in which invisible characters are replaced by escapes.
+
+    Names come from files. A character that reverses the direction of writing, for
+    example, could show a reader another text than a program reads.
 
     Examples
     --------
-    >>> visible("a" + chr(0x202E) + "b")
+    >>> escape_hidden("a" + chr(0x202E) + "b")
     'a\\u202eb'
     """
-    # Joiners shape the letters of several scripts; a space that does not break is ours.
+    # Joiners belong to the spelling in several scripts, and the page itself has spaces
+    # that do not break.
     return "".join(
         c
         if c.isprintable() or c in "\n\xa0\u200c\u200d"
@@ -98,7 +112,10 @@ def visible(text: str) -> str:
 
 
 def tag(name: str, *content: str, **attributes: object) -> Html:
-    """One element; content that is no markup is escaped, and so are attributes.
+    """Return one HTML element. Attributes and content that is not markup are escaped.
+
+    An underscore in the name of an attribute stands for a hyphen, and one at its end is
+    left out, because ``class`` is a keyword of Python.
 
     Examples
     --------
@@ -106,18 +123,18 @@ def tag(name: str, *content: str, **attributes: object) -> Html:
     '<td class="number">&lt;script&gt;</td>'
     """
     inner = "".join(
-        part if isinstance(part, Html) else html.escape(visible(part))
+        part if isinstance(part, Html) else html.escape(escape_hidden(part))
         for part in content
     )
-    given = "".join(
+    rendered = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for key, value in attributes.items()
     )
-    return Html(f"<{name}{given}>{inner}</{name}>")
+    return Html(f"<{name}{rendered}>{inner}</{name}>")
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """Return a table whose first column names the rows; the others hold numbers."""
+    """Return a table whose first column has names and whose others have numbers."""
     top = [tag("th", head[0], scope="col")]
     top += [tag("th", cell, scope="col", class_="number") for cell in head[1:]]
     body = [
@@ -146,26 +163,38 @@ class AxisScale:
     label: str
     is_log: bool = False
 
-    def place(self, value: float) -> float:
-        """Return where a value lies between the ends, 0 to 1; beyond them at one."""
+    def position(self, value: float) -> float:
+        """Return the position of a value, from 0 at the low end to 1 at the high end.
+
+        Values beyond an end are moved to it.
+        """
         value = min(max(value, self.low), self.high)
         if self.is_log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
 
-def decades(label: str, low: float) -> AxisScale:
+def decade_scale(label: str, low: float) -> AxisScale:
     """Return a logarithmic scale from a power of ten to 1."""
     exponents = range(round(math.log10(low)), 1)
-    every = -(-len(exponents) // 8)
-    ticks = [10.0**e for e in exponents if e % every == 0]
+    interval = -(-len(exponents) // 8)  # at most eight ticks
+    ticks = [10.0**e for e in exponents if e % interval == 0]
     return AxisScale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
 
 
-Side = tuple[float, float, str]  # of a line: where its name is, seen from its middle
-LEFT_ABOVE, LEFT_BELOW = (-8.0, -4.0, "end"), (-8.0, 16.0, "end")
+# Position of a line's name: pixels right and down from the middle of the line, and the
+# end of the text that is there.
+Side = tuple[float, float, str]
+LEFT_ABOVE = (-8.0, -4.0, "end")
+LEFT_BELOW = (-8.0, 16.0, "end")
 RIGHT_BELOW = (8.0, 16.0, "start")
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 400.0, 290.0, 74.0, 46.0, 12.0, 14.0
+# Size of a chart and its margins, in pixels of the view box.
+WIDTH = 400.0
+HEIGHT = 290.0
+LEFT = 74.0
+BOTTOM = 46.0
+TOP = 12.0
+RIGHT = 14.0
 
 
 def chart(
@@ -177,45 +206,53 @@ def chart(
     points: Sequence[tuple[str, float, float]] = (),
     name: str,
 ) -> Html:
-    """Return lines with their names above or below the middle, and marked points."""
+    """Return a chart: named lines, and named points, which are marked by circles.
 
-    def at(a: float, b: float) -> tuple[float, float]:
-        across = LEFT + x.place(a) * (WIDTH - LEFT - RIGHT)
-        return across, TOP + (1.0 - y.place(b)) * (HEIGHT - TOP - BOTTOM)
+    The first line is solid, the others are dashed. The name of a line stands near its
+    middle, at the given `Side`. ``name`` distinguishes the charts of a page.
+    """
 
-    def words(text: str, a: float, b: float, anchor: str, **more: object) -> Html:
-        return tag("text", text, x=f"{a:.1f}", y=f"{b:.1f}", text_anchor=anchor, **more)
+    def to_pixels(a: float, b: float) -> tuple[float, float]:
+        across = LEFT + x.position(a) * (WIDTH - LEFT - RIGHT)
+        return across, TOP + (1.0 - y.position(b)) * (HEIGHT - TOP - BOTTOM)
 
-    def line(ends: Sequence[tuple[float, float]], **more: object) -> Html:
+    def label_at(
+        text: str, a: float, b: float, anchor: str, **attributes: object
+    ) -> Html:
+        return tag(
+            "text", text, x=f"{a:.1f}", y=f"{b:.1f}", text_anchor=anchor, **attributes
+        )
+
+    def line(ends: Sequence[tuple[float, float]], **attributes: object) -> Html:
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in ends)
-        return tag("path", d=path, fill="none", **more)
+        return tag("path", d=path, fill="none", **attributes)
 
     parts = [tag("title", title, id=f"{name}-title")]
     for tick in x.ticks:
-        a, b = at(tick, y.low)
+        a, b = to_pixels(tick, y.low)
         parts += [line([(a, b), (a, TOP)], stroke="#ddd")]
-        parts += [words(f"{tick:g}", a, b + 18.0, "middle")]
+        parts += [label_at(f"{tick:g}", a, b + 18.0, "middle")]
     for tick in y.ticks:
-        a, b = at(x.low, tick)
+        a, b = to_pixels(x.low, tick)
         parts += [line([(a, b), (WIDTH - RIGHT, b)], stroke="#ddd")]
-        parts += [words(f"{tick:g}", a - 6.0, b + 4.0, "end")]
-    parts += [words(x.label, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "middle")]
-    turn = f"rotate(-90 14 {(HEIGHT - BOTTOM) / 2.0})"
+        parts += [label_at(f"{tick:g}", a - 6.0, b + 4.0, "end")]
+    parts += [label_at(x.label, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "middle")]
+    rotation = f"rotate(-90 14 {(HEIGHT - BOTTOM) / 2.0})"
     middle = (HEIGHT - BOTTOM + TOP) / 2.0
-    parts += [words(y.label, 14.0, middle, "middle", transform=turn)]
+    parts += [label_at(y.label, 14.0, middle, "middle", transform=rotation)]
     for index, (label, values, (right, down, anchor)) in enumerate(lines):
         dashes = {"stroke_dasharray": "6 5"} if index else {}
         color = "#555" if index else "#0b4f8a"
-        ends = [at(*pair) for pair in values]
+        ends = [to_pixels(*pair) for pair in values]
         parts += [line(ends, stroke=color, stroke_width=2.5, **dashes)]
         a, b = ends[len(ends) // 2]
-        b = max(b + down, TOP + 12.0)
-        parts += [words(label, a + right, b, anchor, fill=color)]
+        b = max(b + down, TOP + 12.0)  # the name stays inside the chart
+        parts += [label_at(label, a + right, b, anchor, fill=color)]
     for label, p, q in points:
-        a, b = at(p, q)
+        a, b = to_pixels(p, q)
         circle = {"r": 5, "fill": "#fff", "stroke": "#1a1a1a", "stroke_width": 2.5}
         parts += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", **circle)]
-        parts += [words(label, a + 9.0, b - 8.0, "start")]
+        parts += [label_at(label, a + 9.0, b - 8.0, "start")]
     return tag(
         "svg",
         *parts,
@@ -228,26 +265,26 @@ def chart(
     )
 
 
-def attacks(risk: AttackRisk) -> list[Html]:
-    """Return what attackers can do at most, in numbers and as a picture."""
+def attack_section(risk: AttackRisk) -> list[Html]:
+    """Return bounds on all attacks, in a table, in a chart and in sentences."""
     rows = []
     for rate in SHOWN:
-        most = float(risk.true_positive_rate(rate))
-        odds = f"{float(percent(most / rate, up=True)) / 100:.4g}"
-        found = f"{percent(most, up=True)}\u00a0%"
+        true_positive_rate = float(risk.true_positive_rate(rate))
+        odds = f"{float(percent(true_positive_rate / rate, up=True)) / 100:.4g}"
+        true_cases = f"{percent(true_positive_rate, up=True)}\u00a0%"
         alarms = f"{100 * rate:g}\u00a0%"
-        rows.append((alarms, found, alarms, f"×\u00a0{odds}"))
+        rows.append((alarms, true_cases, alarms, f"×\u00a0{odds}"))
     grid = np.geomspace(1e-4, 1.0, 41).tolist()
-    most_of_all = [(rate, float(risk.true_positive_rate(rate))) for rate in grid]
+    best_attacks = [(rate, float(risk.true_positive_rate(rate))) for rate in grid]
     picture = chart(
-        decades("share of false alarms", 1e-4),
-        decades("share of true cases found", 1e-4),
+        decade_scale("share of false alarms", 1e-4),
+        decade_scale("share of true cases found", 1e-4),
         title=(
             "Line: the largest share of true cases that an attack finds, over its "
             "share of false alarms. Dashed line below it: a blind guess."
         ),
         lines=[
-            ("any attack, at most", most_of_all, LEFT_ABOVE),
+            ("any attack, at most", best_attacks, LEFT_ABOVE),
             ("blind guess", [(rate, rate) for rate in grid], RIGHT_BELOW),
         ],
         name="attacks",
@@ -282,68 +319,73 @@ def attacks(risk: AttackRisk) -> list[Html]:
     ]
 
 
-def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
-    """Return the privacy curve, in numbers and as a picture with the promise on it."""
+def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
+    """Return the privacy curve, in a chart with the promised point and in a table."""
 
-    def proved(e: float) -> float:
+    def delta_at(e: float) -> float:
         return delta_of(risk.event, epsilon=e, relation=risk.relation)
 
+    # Accounting ends at the largest epsilon, and infinity means that none is proved. In
+    # both cases the chart shows the budget and has no promised point.
     epsilon, delta = certificate.epsilon_proved, certificate.budget.delta
-    shown = epsilon < LARGEST_EPSILON
-    promise = [("promised", epsilon, delta)] if shown else []
-    epsilon = epsilon if shown else certificate.budget.epsilon
-    most = min(1.6 * (epsilon or certificate.budget.epsilon), LARGEST_EPSILON)
-    grid = np.linspace(0.0, most, 41).tolist()
-    # What holds at an epsilon holds at larger ones.
-    least = np.minimum.accumulate([proved(e) for e in grid]).tolist()
-    values = list(zip(grid, least, strict=True))
+    has_epsilon = epsilon < LARGEST_EPSILON
+    promise = [("promised", epsilon, delta)] if has_epsilon else []
+    epsilon = epsilon if has_epsilon else certificate.budget.epsilon
+    max_epsilon = min(1.6 * (epsilon or certificate.budget.epsilon), LARGEST_EPSILON)
+    grid = np.linspace(0.0, max_epsilon, 41).tolist()
+    # A delta that holds at some epsilon holds at every larger one.
+    deltas = np.minimum.accumulate([delta_at(e) for e in grid]).tolist()
+    values = list(zip(grid, deltas, strict=True))
     low = 10.0 ** math.floor(math.log10(max(delta, 1e-290)) - 1.0)
-    step = 10.0 ** math.floor(math.log10(most / 2.0))
-    # 1 as well where the logarithm was rounded up to a whole number.
-    step *= next((m for m in (5.0, 2.0) if m * step <= most / 2.0), 1.0)
-    ticks = [step * i for i in range(int(most / step) + 1)]
+    step = 10.0 ** math.floor(math.log10(max_epsilon / 2.0))
+    # Ticks are 1, 2 or 5 times a power of ten apart. The factor is also 1 if even this
+    # step is too long, because the logarithm was rounded up to a whole number.
+    step *= next((m for m in (5.0, 2.0) if m * step <= max_epsilon / 2.0), 1.0)
+    ticks = [step * i for i in range(int(max_epsilon / step) + 1)]
     above = [pair for pair in values if pair[1] >= low]
     picture = chart(
-        AxisScale(low=0.0, high=most, ticks=ticks, label="epsilon"),
-        decades("delta", low),
-        title=f"Falling line: delta over epsilon.{' Circle: the promise.' * shown}",
+        AxisScale(low=0.0, high=max_epsilon, ticks=ticks, label="epsilon"),
+        decade_scale("delta", low),
+        title="Falling line: delta over epsilon."
+        + " Circle: the promise." * has_epsilon,
         lines=[("proved", above or values[:1], LEFT_BELOW)],
         points=promise,
         name="curve",
     )
     points = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
-    numbers = [(e, round_up(d) if (d := proved(float(e))) else "0") for e in points]
+    numbers = [(e, round_up(d) if (d := delta_at(float(e))) else "0") for e in points]
     return [
         tag(
             "p",
             "Epsilon limits how much the answer can change the odds of any suspicion; "
             "delta is what this limit leaves out. Smaller numbers mean more privacy."
             + " The promise is one point; what is proved is a whole curve."
-            * shown,
+            * has_epsilon,
         ),
         tag("figure", picture),
         table("Points of the curve", ["Epsilon", "Delta, at most"], numbers),
     ]
 
 
-def short(name: str) -> str:
+def shorten_name(name: str) -> str:
     """Return a name, or the beginning of a very long one."""
-    if len(name) <= LONGEST_NAME:
+    limit = 120
+    if len(name) <= limit:
         return name
-    return f"{name[:LONGEST_NAME]}… ({len(name)} characters)"
+    return f"{name[:limit]}… ({len(name)} characters)"
 
 
 def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
-    """Return names and values, with bars from a common zero."""
+    """Return a table of names and values, with bars that begin at a common zero."""
     low = min(0.0, *(value for _, value in pairs))
     high = max(0.0, *(value for _, value in pairs))
-    unit = 100.0 / (high - low or 1.0)
+    unit = 100.0 / (high - low or 1.0)  # lengths of bars are percentages of the range
     rows = []
     for name, value in pairs:
         start, size = (min(value, 0.0) - low) * unit, abs(value) * unit
         bar = {"x": f"{start:.2f}", "width": f"{size:.2f}", "y": 2, "height": 6}
         zero = {"x": f"{-low * unit - 0.25:.2f}", "width": 0.5, "height": 10}
-        drawn = tag(
+        chart_of_value = tag(
             "svg",
             tag("rect", fill="#0b4f8a", **bar),
             tag("rect", fill="#1a1a1a", **zero),
@@ -352,9 +394,9 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
             aria_hidden="true",
         )
         cells = (
-            tag("th", tag("bdi", short(name)), scope="row"),
+            tag("th", tag("bdi", shorten_name(name)), scope="row"),
             tag("td", f"{value:.6g}".replace("-", "−"), class_="number"),
-            tag("td", drawn, class_="bar"),
+            tag("td", chart_of_value, class_="bar"),
         )
         rows.append(tag("tr", *cells))
     classes = {"Name": "name", "Value": "number", "Size": "bar"}
@@ -363,18 +405,18 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
     return tag("table", tag("caption", caption), top, tag("tbody", *rows))
 
 
-def shortened(pairs: Sequence[tuple[str, float]]) -> Html:
-    """Return all coefficients, or of too many the largest."""
+def coefficient_table(pairs: Sequence[tuple[str, float]]) -> Html:
+    """Return a table of all coefficients, or of the largest ones if there are many."""
     caption = f"{len(pairs)} coefficients"
-    if len(pairs) > MOST_BARS:
-        caption = f"The {MOST_BARS} largest of {caption}"
+    if len(pairs) > MAX_BARS:
+        caption = f"The {MAX_BARS} largest of {caption}"
         order = sorted(range(len(pairs)), key=lambda j: -abs(pairs[j][1]))
-        pairs = [pairs[j] for j in sorted(order[:MOST_BARS])]
+        pairs = [pairs[j] for j in sorted(order[:MAX_BARS])]
     return coefficients(caption, pairs)
 
 
-def state(certificate: Sealed) -> Html:
-    """Whether the answer may be given to others; the sign and the words say it."""
+def state_line(certificate: Sealed) -> Html:
+    """Return a line that says whether the answer may be published, with a sign."""
     kind, words = "no", "Not for publication: "
     if certificate.digest != certificate.computed_digest():
         words += "the certificate was changed since it was written."
@@ -390,9 +432,9 @@ def state(certificate: Sealed) -> Html:
     return tag("p", f"{SEAL[kind]} {words}", class_=f"state {kind}")
 
 
-def in_short(certificate: Sealed) -> list[Html]:
-    """Return what the guarantee means; each sentence follows from its numbers."""
-    facts, risk = certificate._known()
+def summary_section(certificate: Sealed) -> list[Html]:
+    """Return the meaning of the guarantee. Every sentence follows from its numbers."""
+    facts, risk = certificate._facts_and_risk()
     count = "records" if facts is None else f"{facts.num_records} records"
     if risk is None:
         said = f"An answer was computed from {count}. No protection is proved."
@@ -405,8 +447,8 @@ def in_short(certificate: Sealed) -> list[Html]:
     points = percent(risk.advantage, up=True)
     first = (
         f"An answer was computed from {count}. Noise took part in it on purpose, "
-        f"{SAID[certificate.level]}. This page tells how much can be learnt from it at "
-        "most."
+        f"{PROTECTION[certificate.level]}. This page tells how much can be learnt from "
+        "it at most."
     )
     second = (
         f"{same}{change.capitalize()}, the probability of any set of answers would "
@@ -421,11 +463,11 @@ def in_short(certificate: Sealed) -> list[Html]:
 
 def summary(certificate: Sealed, *, answer: Sequence[tuple[str, float]] = ()) -> str:
     """Return the short form, for notebooks: answer, statement, bounds of attacks."""
-    risk = certificate._known()[1]
+    risk = certificate._facts_and_risk()[1]
     numbers = [] if risk is None else [tag("pre", str(risk))]
-    shown = [shortened(answer)] if answer else []
+    table_of_answer = [coefficient_table(answer)] if answer else []
     words = tag("p", f"{certificate.statement} {ADDS_UP}")
-    return tag("div", *shown, state(certificate), words, *numbers)
+    return tag("div", *table_of_answer, state_line(certificate), words, *numbers)
 
 
 def document(
@@ -439,41 +481,41 @@ def document(
     Parameters
     ----------
     certificate : Certificate or EventCertificate
-        What it is about.
+        The certificate of the page.
     answer : sequence of (name, value)
         The private coefficients, if they are to be shown.
     saved : str, optional
-        The file to verify, by default the certificate's JSON.
+        Content of the file to verify. By default the JSON of the certificate.
 
     Raises
     ------
     ValueError
-        If the certificate's digest is not that of its fields.
+        If the digest of the certificate does not fit its fields.
     """
     digest = certificate.computed_digest()
     if certificate.digest != digest:
         remedy = "The certificate was changed since it was written."
         check.fail("digest", digest, certificate.digest, remedy)
-    risk = certificate._known()[1]
+    risk = certificate._facts_and_risk()[1]
     parts = [
         tag("h1", "Privacy certificate"),
-        state(certificate),
+        state_line(certificate),
         tag("h2", "In short"),
-        *in_short(certificate),
+        *summary_section(certificate),
     ]
     if answer:
-        parts += [tag("h2", "What was released"), shortened(answer)]
+        parts += [tag("h2", "What was released"), coefficient_table(answer)]
     parts += [tag("h2", "What an attacker can learn")]
     if risk is None:
         parts += [tag("p", "No protection is proved.")]
     else:
-        parts += attacks(risk)
+        parts += attack_section(risk)
         parts += [tag("h2", "The privacy curve")]
-        parts += curve(certificate, risk)
+        parts += curve_section(certificate, risk)
     parts += [tag("h2", "What is taken for granted"), _assumptions(certificate)]
     parts += [tag("h2", "How to verify"), *_verification(certificate, saved)]
     parts += [tag("h2", "All numbers and theorems"), _details(certificate)]
-    if len(answer) > MOST_BARS:
+    if len(answer) > MAX_BARS:
         parts += [tag("h2", "All coefficients"), coefficients("In order", answer)]
     parts += [tag("footer", tag("p", f"Made by dpsample {__version__}."))]
     head = (
@@ -489,19 +531,19 @@ def document(
 
 
 def _assumptions(certificate: Sealed) -> Html:
-    """Return what the guarantee rests on, in plain words and then exactly."""
+    """Return the assumptions: their meaning, and below it the exact sentence."""
     names = certificate.assumptions
     exact = certificate.words(names)
     plain = (registry().plain.get(name, "") for name in names)
     items = (
-        tag("li", short, tag("span", f"Exactly: {words}.", class_="exact"))
-        for short, words in zip(plain, exact, strict=True)
+        tag("li", meaning, tag("span", f"Exactly: {words}.", class_="exact"))
+        for meaning, words in zip(plain, exact, strict=True)
     )
     return tag("ul", *items)
 
 
 def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
-    """Return steps to verify; the file is in the link, so the page is enough."""
+    """Return the steps to verify the certificate. A link holds the file itself."""
     content = base64.b64encode((saved or certificate.to_json()).encode()).decode()
     file = "certificate.json" if saved is None else "answer.json"
     link = tag(
@@ -527,7 +569,7 @@ def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
 
 
 def _details(certificate: Sealed) -> Html:
-    """Every line of the printed certificate, except those that have a section."""
+    """Return the lines of the certificate that do not have a section of their own."""
     rows = [
         tag("tr", tag("th", name, scope="row"), tag("td", value))
         for name, value in certificate._rows()

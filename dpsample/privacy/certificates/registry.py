@@ -1,6 +1,6 @@
 """Registry of certificates: the only theorems, assumptions and kinds there are.
 
-Certificates hold identifiers; sentences are rendered from `registry.toml` and bound by
+Certificates hold identifiers. Sentences are rendered from `registry.toml` and bound by
 their SHA-256. What a kind must list follows from its fields, so a certificate passes
 with exactly these identifiers: none may be missing, added, repeated or moved.
 """
@@ -23,12 +23,9 @@ COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
 # Names that a user gives to a mechanism of their own: no sentence that claims anything.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
-LONGEST = 10_000  # characters of a call, far beyond any sampler's or optimizer's
 # Kinds of tuning follow from those of the candidates, of intervals from their base.
-TUNED, INTERVALS = "tuned/", "intervals/"
-BASES = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
-# What intervals do instead of adding up epsilons.
-INSTEAD = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
+TUNED = "tuned/"
+INTERVALS = "intervals/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +71,7 @@ class Registry:
         field: str = "identifiers",
         version: int | None = None,
     ) -> tuple[str, ...]:
-        """Sentences of identifiers; an unknown or repeated one is refused.
+        """Sentences of identifiers. An unknown or repeated one is refused.
 
         They are those of an earlier ``version`` where a certificate binds it.
         """
@@ -94,7 +91,7 @@ class Registry:
         return f"{version}:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def version_of(self, seal: object) -> int:
-        """Version of the sentences that a seal binds; today's if it names no other."""
+        """Version of the sentences that a seal binds. Today's if it names no other."""
         text = seal.partition(":")[0] if isinstance(seal, str) else ""
         return int(text) if text in self.former else self.version
 
@@ -108,14 +105,14 @@ class Registry:
     def kind(self, name: object) -> Kind:
         """Kind of a name, which must be known."""
         if isinstance(name, str) and name.startswith(TUNED):
-            return self._tuned(name.removeprefix(TUNED).split("+"))
+            return self._tuned_kind(name.removeprefix(TUNED).split("+"))
         if isinstance(name, str) and name.startswith(INTERVALS):
-            return self._intervals(name.removeprefix(INTERVALS))
+            return self._intervals_kind(name.removeprefix(INTERVALS))
         if not (isinstance(name, str) and name in self.kinds):
             check.fail("kind", "one of the registry's", check.describe(name))
         return self.kinds[name]
 
-    def _tuned(self, names: list[str]) -> Kind:
+    def _tuned_kind(self, names: list[str]) -> Kind:
         """Kind of tuning over candidates of several kinds: all that they rest on."""
         is_plain = not any(name.startswith((TUNED, INTERVALS)) for name in names)
         if names != sorted(set(names)) or not is_plain:
@@ -136,14 +133,17 @@ class Registry:
             counted=all(kind.counted for kind in inner),
         )
 
-    def _intervals(self, base: str) -> Kind:
+    def _intervals_kind(self, base: str) -> Kind:
         """Kind of intervals about the fit of another kind."""
         if base.startswith((TUNED, INTERVALS)):
             check.fail("kind", "of intervals about a fit", check.describe(base))
         inner = self.kind(base)
-        if not (set(inner.by) & set(BASES) and inner.events and inner.releasable):
-            check.fail("kind", f"of intervals about {' or '.join(BASES)}", base)
+        bases = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
+        if not (set(inner.by) & set(bases) and inner.events and inner.releasable):
+            check.fail("kind", f"of intervals about {' or '.join(bases)}", base)
         squares = ("INTERVALS.SQUARES",) if "AdaSSP" in inner.by else ()
+        # Intervals compose the curves instead of adding up epsilons.
+        instead = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
         also = (name for name in inner.assumptions if name != "NOISE.ROUNDED")
         return Kind(
             by=("Sandwich",),
@@ -151,7 +151,7 @@ class Registry:
             theorems=(
                 "INTERVALS.MATRIX",
                 *squares,
-                *(INSTEAD.get(name, name) for name in inner.theorems),
+                *(instead.get(name, name) for name in inner.theorems),
             ),
             assumptions=("INTERVALS.LAW", "NOISE.ROUNDED", *also),
             trusts=inner.trusts,
@@ -199,14 +199,15 @@ def check_name(kind: str, name: object, *, field: str) -> None:
 
 
 def is_call(text: str) -> bool:
-    """Whether a text is a constructor with plain values, written as repr writes it.
+    """Return whether a text is a constructor with plain values, as repr writes it.
 
     Examples
     --------
     >>> is_call("DPSGD(num_steps=3, clip=None)"), is_call("DPSGD(really='private!')")
     (True, False)
     """
-    if len(text) > LONGEST:
+    # A limit of characters far beyond the call of any sampler or optimizer.
+    if len(text) > 10_000:
         return False
     try:
         tree = ast.parse(text, mode="eval").body
@@ -239,7 +240,9 @@ def _is_plain(tree: ast.expr) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-def of_problem(kind: str, facts: PublicFacts, *, clip_rows: bool) -> tuple[str, ...]:
+def problem_assumptions(
+    kind: str, facts: PublicFacts, *, clip_rows: bool
+) -> tuple[str, ...]:
     """Return what a kind takes for granted of a problem's loss and records."""
     named = []
     is_draw = kind.startswith("draw")

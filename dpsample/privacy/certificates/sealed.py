@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
-from dpsample.privacy.attack_risk import QUESTIONS, AttackRisk, percent, round_decimal
+from dpsample.privacy.accounting.attack_risk import (
+    QUESTIONS,
+    AttackRisk,
+    percent,
+    round_decimal,
+)
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.privacy.certificates.registry import Kind, registry
 from dpsample.problem.facts import PublicFacts
@@ -152,7 +157,7 @@ class Sealed(ABC):
         """Name and value of every line of the certificate."""
 
     @abstractmethod
-    def _known(self) -> tuple[PublicFacts | None, AttackRisk | None]:
+    def _facts_and_risk(self) -> tuple[PublicFacts | None, AttackRisk | None]:
         """Facts of the problem and risk of attacks, where there are any."""
 
     @staticmethod
@@ -186,18 +191,18 @@ class Sealed(ABC):
     @cached_property
     def level(self) -> Level:
         """Protection of one record by what attacks can reach; see the constants."""
-        level = level_of(self._known()[1])
+        level = level_of(self._facts_and_risk()[1])
         return "weak" if self._has_large_delta() and level != "none" else level
 
     def _has_large_delta(self) -> bool:
-        facts = self._known()[0]
+        facts = self._facts_and_risk()[0]
         count = USUAL_RECORDS if facts is None else facts.num_records
         return self.budget.delta >= 1.0 / count
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """Why the guarantee protects little, in words; empty if it does protect."""
-        facts, risk = self._known()
+        facts, risk = self._facts_and_risk()
         warnings = []
         level = level_of(risk)
         if risk is not None and level in PROTECTION:
@@ -302,7 +307,7 @@ class Sealed(ABC):
                 f" The printed constants aim at epsilon = {self.budget.epsilon!r} and "
                 "are not a proof of it."
             )
-        facts = self._known()[0]
+        facts = self._facts_and_risk()[0]
         if facts is not None and delta >= 1.0 / facts.num_records:
             text += (
                 f" WEAK: delta is no smaller than 1/n, n = {facts.num_records}, so "

@@ -36,13 +36,11 @@ Risk = Literal["population", "empirical"]
 Calibration = Literal["exact", "closed_form", "paper"]
 BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
 SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
-MEAN, STABILITY = "RISK.MEAN", "RISK.STABILITY"
-ENERGY_TAIL, LEMMA_5 = "RISK.ENERGY", "RISK.LIPSCHITZ"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RiskModel:
-    """What the constant C depends on; see the module's formulas.
+    """What the constant C depends on. See the module's formulas.
 
     ``lipschitz`` is G, ``swap_lipschitz`` is S, ``ratio`` is a = mu/k, ``has_ridge``
     says that mu r belongs to the objective, so that the bounded risk is F + mu r.
@@ -63,25 +61,33 @@ class RiskModel:
         gap = self.lipschitz * self.swap_lipschitz / (self.num_records * self.ratio)
         if self.confidence is None:
             if population:
-                return self.dim + gap, (MEAN, STABILITY)
-            return float(self.dim), (MEAN,)
+                return self.dim + gap, ("RISK.MEAN", "RISK.STABILITY")
+            return float(self.dim), ("RISK.MEAN",)
         # log(1/beta) of beta = 1 - confidence, which may be rounded to 1.
         log_inverse = -math.log1p(-self.confidence)
         if not population:
             energy = _energy_bound(self.dim, log_inverse)
             lipschitz = self.dim + self._spread(self.lipschitz, log_inverse)
             if self.has_ridge or energy <= lipschitz:
-                return energy, (ENERGY_TAIL,)
-            return lipschitz, (MEAN, LEMMA_5)
+                return energy, ("RISK.ENERGY",)
+            return lipschitz, ("RISK.MEAN", "RISK.LIPSCHITZ")
         if not self.has_ridge:
             # Lemma 5 for the population risk itself, which is G-Lipschitz.
             spread = self._spread(self.lipschitz, log_inverse)
-            return self.dim + gap + spread, (MEAN, STABILITY, LEMMA_5)
+            return self.dim + gap + spread, (
+                "RISK.MEAN",
+                "RISK.STABILITY",
+                "RISK.LIPSCHITZ",
+            )
         # F_pop + mu r is not Lipschitz: bound the energy, then F_pop - F by Lemma 5.
         log_inverse += math.log(2.0)  # beta / 2 for each
         energy = _energy_bound(self.dim, log_inverse)
         spread = self._spread(self.swap_lipschitz, log_inverse)
-        return energy + gap + spread, (ENERGY_TAIL, STABILITY, LEMMA_5)
+        return energy + gap + spread, (
+            "RISK.ENERGY",
+            "RISK.STABILITY",
+            "RISK.LIPSCHITZ",
+        )
 
     def _spread(self, lipschitz: float, log_inverse: float) -> float:
         return lipschitz * math.sqrt(2.0 * log_inverse / self.ratio)
@@ -100,7 +106,7 @@ def _energy_bound(dim: int, log_inverse: float) -> float:
     needed = max(log_inverse / dim, check.MIN_NORMAL)
     excess = math.sqrt(2.0 * needed) + needed
 
-    # x - log(1 + x) at x = q/dim - 1; the start is above the root.
+    # x - log(1 + x) at x = q/dim - 1. The start is above the root.
     while True:
         value = excess - math.log1p(excess)
         smaller = excess - (value - needed) * (1.0 + excess) / excess
@@ -130,7 +136,7 @@ def describe(
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationInputs:
-    """The public inputs of `calibrate`, checked; its docstring explains each."""
+    """The public inputs of `calibrate`, checked. Its docstring explains each."""
 
     facts: PublicFacts
     budget: Budget
@@ -216,7 +222,7 @@ class MechanismTerms(CalibrationInputs):
     diff_lipschitz : float
         G_Delta, the Lipschitz constant of n times the change of F between neighbors.
     range_bound : float
-        Theta >= max r - min r on the domain; infinite on an unbounded one.
+        Theta >= max r - min r on the domain. Infinite on an unbounded one.
     k, mu : float
         The density is proportional to exp(-k (F + mu r)).
     gdp : float
@@ -232,7 +238,7 @@ class MechanismTerms(CalibrationInputs):
         Bound of the excess risk of the exact draw; `risk_statement` says in words
         what it covers.
     theorems : tuple of str
-        Identifiers of what the numbers rest on; the registry has the sentences.
+        Identifiers of what the numbers rest on. The registry has the sentences.
     """
 
     regularizer: Regularizer

@@ -30,7 +30,7 @@ from dpsample.samplers.gaussian_fit import (
     regularizer_hessian,
     rough_mode,
 )
-from dpsample.targets.gibbs import Gibbs, as_rows, form_in, spanned
+from dpsample.targets.gibbs import Gibbs, as_rows, form_in_basis, times_basis
 
 MAX_STEPS = 200
 NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
@@ -80,7 +80,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         slope, precision = averaged_derivatives(target, basis, point, covariance)
         wall_slope, wall_curvature = derivatives(point)
         slope = slope + basis.T @ wall_slope
-        precision = precision + form_in(wall_curvature, basis)
+        precision = precision + form_in_basis(wall_curvature, basis)
         covariance = _inverse(precision)
         move = -covariance @ slope
         decrement = float(np.sqrt(max(-float(move @ slope), 0.0)))
@@ -92,7 +92,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     normal = None
     if isinstance(domain, Ball) and domain.p == 2.0:
         covariance, normal = _rounded(domain, point, covariance)
-    factor = spanned(basis, np.linalg.cholesky(covariance))
+    factor = times_basis(basis, np.linalg.cholesky(covariance))
     return BarrierFit(point, dense(factor), normal)
 
 

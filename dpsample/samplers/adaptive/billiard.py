@@ -78,7 +78,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import TARGET, Gibbs, Pieces
+from dpsample.targets.gibbs import TARGET, Gibbs, TargetFunctions
 
 LENGTH, MAX_LEAPS = 1.5, 1000
 # Longest step, in lengths. Kicks take a Gaussian's point to 1 - step^2 / 2 of it, and
@@ -193,7 +193,7 @@ FLY = i8(TARGET, PLAN, STATE)  # to a code: OK, PAUSED or REFUSED
 class BilliardPieces(NamedTuple):
     """C functions of a step: those of the target, and the flight of a plan."""
 
-    target: Pieces
+    target: TargetFunctions
     fly: Any
 
 

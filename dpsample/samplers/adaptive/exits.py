@@ -39,7 +39,7 @@ from dpsample.domains import (
 )
 from dpsample.numerics.norms import lp_normal, reset_rotations, schatten_normal
 from dpsample.numerics.vectors import copy_into
-from dpsample.samplers.log_concave import sift_down
+from dpsample.samplers.univariate.log_concave import sift_down
 
 # Body, point, velocity, acceleration, horizon, scratch memory (ROOM dim), normal, out.
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)

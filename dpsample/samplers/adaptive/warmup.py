@@ -34,7 +34,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
-from dpsample.targets.gibbs import Gibbs, spanned
+from dpsample.targets.gibbs import Gibbs, times_basis
 
 NUM_PILOTS, SEGMENT = 4, 10
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
@@ -418,7 +418,7 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
     if not can_turn or not shape.is_dense:
         return None
     basis = hull_basis(target)
-    within = spanned(basis.T, shape.factor)
+    within = times_basis(basis.T, shape.factor)
     slope, hessian = averaged_derivatives(target, basis, plan.center, within @ within.T)
     curvatures, axes = np.linalg.eigh(within.T @ hessian @ within)
     # A log-concave law is no wider than its Hessian alone allows: more is noise.

@@ -37,7 +37,6 @@ from dpsample.numerics.mixing import (
     with_squares,
 )
 from dpsample.problem import records
-from dpsample.samplers import line
 from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
 from dpsample.samplers.adaptive.billiard import BilliardPlan
@@ -67,6 +66,7 @@ from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regulari
 from dpsample.samplers.errors import EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.univariate import line
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 

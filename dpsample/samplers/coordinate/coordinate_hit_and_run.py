@@ -18,7 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
-from dpsample.samplers import chain, line
+from dpsample.samplers import chain
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate import coordinate_moves, slacks
 from dpsample.samplers.coordinate.coordinate_moves import (
@@ -30,9 +30,10 @@ from dpsample.samplers.coordinate.coordinate_moves import (
 )
 from dpsample.samplers.errors import DRAW_FAILED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import fit
-from dpsample.samplers.line import HULL_SHAPE, NUM_KEPT, ON_LINE, TURN
-from dpsample.samplers.log_concave import draw_quadratic
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.line import HULL_SHAPE, NUM_KEPT, ON_LINE, TURN
+from dpsample.samplers.univariate.log_concave import draw_quadratic
 from dpsample.targets.gibbs import Gibbs
 
 # Sweeps after which all that follows the moves is computed anew from the position.

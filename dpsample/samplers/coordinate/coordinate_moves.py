@@ -15,11 +15,11 @@ from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
-from dpsample.samplers import line
 from dpsample.samplers.chain import GRADIENTS, RECORDS
 from dpsample.samplers.coordinate.slacks import BALL, Room, make_room
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.log_concave import (
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.log_concave import (
     draw_piecewise,
     draw_quadratic,
     sort_pairs,

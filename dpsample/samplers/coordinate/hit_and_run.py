@@ -18,7 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.numerics.vectors import multiply
-from dpsample.samplers import chain, line, sampler
+from dpsample.samplers import chain, sampler
 from dpsample.samplers.chain import (
     ChainState,
     PreparedChain,
@@ -29,8 +29,9 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.line import HULL_SHAPE
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.line import HULL_SHAPE
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import call
-from dpsample.problem.homes import add
 from dpsample.problem.records import weighted_gram
+from dpsample.problem.storage import add_entries
 from dpsample.samplers.chain import (
     ACCEPTANCE,
     ACCEPTED,
@@ -74,7 +74,7 @@ def most_above(prepared: PreparedLocalized) -> Array | None:
     least, most = target.curvature
     if least != most or region.has_slabs:  # beyond slabs U is not above
         return None
-    (gram,) = columns.folded(target, mode, add, _above, region)
+    (gram,) = columns.folded(target, mode, add_entries, _above, region)
     excess = in_basis(target, gram, mode.basis)
     return np.asarray(excess + region.slack * np.eye(len(excess)))
 

@@ -21,15 +21,15 @@ from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.domains import Domain
 from dpsample.losses import Loss
-from dpsample.problem.homes import Fold, InMemory, Result
 from dpsample.problem.records import Data, make_data, writable
+from dpsample.problem.storage import Fold, MemoryStorage, Result
 from dpsample.samplers.localized.mode import Mode
 from dpsample.targets.gibbs import (
     MARGIN_SLACK,
     DomainGeometry,
     Gibbs,
+    as_kernel_array,
     as_rows,
-    as_seen,
     margin_intervals,
 )
 
@@ -110,7 +110,7 @@ class RecordColumns:
 
     @cached_property
     def _evaluated(self) -> tuple[Array, Array]:
-        return self.scene.loss._at(self.margins, self.response)
+        return self.scene.loss._evaluate_flat(self.margins, self.response)
 
     @property
     def values(self) -> Array:
@@ -135,7 +135,7 @@ class RecordColumns:
         if id(back) not in self._sizes:
             sizes = np.empty(self.part.num_records)
             for start in range(0, len(sizes), BLOCK):
-                block = as_seen(self.rows[start : start + BLOCK] @ back)
+                block = as_kernel_array(self.rows[start : start + BLOCK] @ back)
                 jit.call(fill_lengths, block, sizes[start : start + BLOCK])
             self._sizes[id(back)] = back, sizes
         return self._sizes[id(back)][1]
@@ -191,7 +191,7 @@ class RecordColumns:
         """Columns that tries on a region ask."""
         ends = self.ends(region.halves) if region.has_slabs else [np.empty(0)] * 2
         each = self.margins, self.values, self.slopes, self.weights(region.weights)
-        return ChunkColumns(writable(self.part), *map(as_seen, (*each, *ends)))
+        return ChunkColumns(writable(self.part), *map(as_kernel_array, (*each, *ends)))
 
 
 _kept: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()
@@ -199,12 +199,14 @@ _kept: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()
 
 def of_one_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
     """Kept columns of records in memory that are one chunk."""
-    home = target.home
-    if not (isinstance(home, InMemory) and home.chunk == home.num_records):
+    storage = target.storage
+    if not (
+        isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
+    ):
         return None
     columns = _kept.get(mode)
-    if columns is None or columns.part is not home.data:
-        columns = _kept[mode] = RecordColumns(home.data, _scene(target, mode))
+    if columns is None or columns.part is not storage.data:
+        columns = _kept[mode] = RecordColumns(storage.data, _scene(target, mode))
     return columns
 
 
@@ -227,7 +229,9 @@ def over(
     if columns is not None:
         yield function(columns, *args)
     else:
-        yield from target.home.map(_on_columns, _scene(target, mode), function, *args)
+        yield from target.storage.map(
+            _on_columns, _scene(target, mode), function, *args
+        )
 
 
 def folded(
@@ -242,7 +246,7 @@ def folded(
     if columns is not None:
         return function(columns, *args)
     scene = _scene(target, mode)
-    result: Result = target.home.fold(fold, _on_columns, scene, function, *args)
+    result: Result = target.storage.fold(fold, _on_columns, scene, function, *args)
     return result
 
 
@@ -250,7 +254,7 @@ def _lengths(rows: Any) -> Array:
     """Euclidean norms of dense or sparse rows, rounded up; infinite above 1e154."""
     if isinstance(rows, np.ndarray):
         found = np.empty(len(rows))
-        jit.call(fill_lengths, as_seen(rows), found)
+        jit.call(fill_lengths, as_kernel_array(rows), found)
         return found
     with np.errstate(over="ignore"):
         squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)

@@ -79,8 +79,8 @@ from dpsample.numerics.exact import (
     two_sum,
 )
 from dpsample.problem.facts import smoothness_or_inf
-from dpsample.problem.homes import add
 from dpsample.problem.records import Data
+from dpsample.problem.storage import add_entries
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
@@ -121,7 +121,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
         reach /= math.sqrt(ridge)
         slope, density = bend * reach, 0.5 * math.sqrt(bend)
     else:
-        inner, radius = domain.interior_point(dim), grid.room
+        inner, radius = domain.interior_point(dim), grid.inner_radius
         reach = 2.0 * domain.max_norm(2.0, inner, dim)
         size = float(np.linalg.norm(inner)) + reach
         if not size * dim < 1e5 * radius:  # the doubles' test of K errs by more
@@ -196,7 +196,7 @@ class ExactRejection:
             return None
         if not proposals.is_gaussian(mode, region):
             return None
-        dim, num_records = target.dim, target.home.num_records
+        dim, num_records = target.dim, target.storage.num_records
         unit, k = (dim + 4) * UNIT, target.k
         ridge = k * target.mu * target.curvature[0]
         center = target.regularizer_params.center
@@ -276,7 +276,10 @@ class ExactRejection:
         ``on_passes`` is told of them. The limit of tries is public, and no draw depends
         on how many there were: what falls back has its own proof of gamma.
         """
-        group, num_records = self.prepared.group, self.prepared.target.home.num_records
+        group, num_records = (
+            self.prepared.group,
+            self.prepared.target.storage.num_records,
+        )
         wanted = math.ceil(1.2 * group / self.prepared.asked)
         size = min(max(wanted, 1), self.prepared.most_tries)
         counts = {"proposals": 0, "asked": 0, "records": 0}
@@ -339,7 +342,7 @@ class ExactRejection:
 
     @property
     def _num_records(self) -> int:
-        return self.prepared.target.home.num_records
+        return self.prepared.target.storage.num_records
 
     def _start(self, noise: Array) -> Array:
         square = np.einsum("ij,ij->i", noise, noise)
@@ -386,7 +389,7 @@ class ExactRejection:
         base = [Decimal(x) for x in self.prepared.mode.point.tolist()]
         given = loss, base, move, self.digits
         fold = partial(_added, self.digits)
-        total: Decimal = target.home.fold(fold, _exact_rise, *given)[0]
+        total: Decimal = target.storage.fold(fold, _exact_rise, *given)[0]
         center = map(Decimal, target.regularizer_params.center.tolist())
         bent = sum(
             v * (2 * (x - c) + v) for v, x, c in zip(move, base, center, strict=True)
@@ -443,7 +446,7 @@ def _added(
 ) -> tuple[Decimal, ...]:
     """Sum of two parts, with as many digits also in another process."""
     with _decimals(digits):
-        return add(left, right)
+        return add_entries(left, right)
 
 
 def _exact_rise(

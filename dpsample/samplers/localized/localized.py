@@ -297,7 +297,7 @@ class PreparedLocalized:
 
         D grows about evenly over the records: a try ends at the share budget / D.
         """
-        alive, start, total = float(group), 0, self.target.home.num_records
+        alive, start, total = float(group), 0, self.target.storage.num_records
         read = 0.0
         while alive > 0.0 and start < total:
             count = kernels.records_of_block.py_func(math.ceil(alive))
@@ -420,7 +420,7 @@ class PreparedLocalized:
                 return code
             if on_passes is not None:
                 read = tries.progress[kernels.RECORDS]
-                on_passes(read / self.target.home.num_records)
+                on_passes(read / self.target.storage.num_records)
             pauses.notify_listeners()
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
@@ -578,5 +578,5 @@ class PreparedLocalized:
             size=min(max(math.ceil(1.2 * group / self.asked), 1), self.most_tries),
             group=group,
             proposals=float(patience / (self.asked * self.accepted)),
-            records=float(most * self.target.home.num_records),
+            records=float(most * self.target.storage.num_records),
         )

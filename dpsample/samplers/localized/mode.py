@@ -25,7 +25,7 @@ from dpsample.regularizers import Entropy
 from dpsample.samplers.errors import OK
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.samplers.record_terms import RecordSums, sum_over_records
-from dpsample.targets.gibbs import DomainGeometry, Gibbs, along, form_in
+from dpsample.targets.gibbs import DomainGeometry, Gibbs, form_in_basis, rows_in_basis
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.
@@ -91,7 +91,7 @@ def find(
         before, sums = point, here.gram
         gram = in_basis(target, sums, basis)
         bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
-        hessian = gram + weight * form_in(bend, basis)
+        hessian = gram + weight * form_in_basis(bend, basis)
         hessian += FLOOR * float(hessian.trace()) * np.eye(len(hessian))
         move = _model_step(within, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
@@ -158,7 +158,7 @@ def _made(target: Gibbs, point: Array, here: RecordSums, gradient: Array) -> Mod
         gradient=gradient,
         residual=gradient,
         multiplier=0.0,
-        sides=along(geometry.sides, geometry.basis),
+        sides=rows_in_basis(geometry.sides, geometry.basis),
         depths=depths,
         multipliers=np.zeros(len(depths)),
         shortfall=0.0,
@@ -169,17 +169,17 @@ def energy_at(
     target: Gibbs, mu: float, point: Array, here: RecordSums
 ) -> tuple[float, Array]:
     """Energy k (F + mu r) at a point of a pass, and its slope in the basis."""
-    per_record = target.k / target.home.num_records
+    per_record = target.k / target.storage.num_records
     height, slope = per_record * here.value, per_record * here.slope
     if mu > 0.0:
-        value, pull = target._regularized(point)
+        value, pull = target._evaluate_regularizer(point)
         height, slope = height + target.k * mu * value, slope + target.k * mu * pull
     return height, np.asarray(slope @ target.geometry.basis)
 
 
 def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
     """Return k times the mean of a sum of matrices, in the basis."""
-    return target.k * form_in(gram / target.home.num_records, basis)
+    return target.k * form_in_basis(gram / target.storage.num_records, basis)
 
 
 def _settled(target: Gibbs, point: Array) -> Array:
@@ -209,7 +209,7 @@ def _model_step(
     free = -linalg.cho_solve((root, True), gradient)
     if len(geometry.sides):
         depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
-        sides = along(geometry.sides, geometry.basis)
+        sides = rows_in_basis(geometry.sides, geometry.basis)
         return _step_in_polytope(sides, depths, free, gradient, root)
     return free
 

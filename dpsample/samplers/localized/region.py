@@ -52,8 +52,8 @@ from scipy import linalg, special
 from dpsample.core import jit
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
-from dpsample.problem.homes import InMemory, Result, add
 from dpsample.problem.records import block_size, weighted_gram
+from dpsample.problem.storage import MemoryStorage, Result, add_entries
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import (
     WIDENED,
@@ -63,7 +63,7 @@ from dpsample.samplers.localized.columns import (
     share_of,
 )
 from dpsample.samplers.localized.mode import Mode, in_basis
-from dpsample.targets.gibbs import Gibbs, as_seen, spanned
+from dpsample.targets.gibbs import Gibbs, as_kernel_array, times_basis
 
 MAX_ROUNDS = 8
 LOWERED = 1e-11  # inward rounding of matrices
@@ -110,7 +110,7 @@ class BoundingMetric:
             return None
         root, _ = lowered
         inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-        back = spanned(mode.basis, inverse.T)
+        back = times_basis(mode.basis, inverse.T)
         return cls(
             weights=weights, gram=gram, root=root, back=np.ascontiguousarray(back)
         )
@@ -157,8 +157,10 @@ def lowered_by(target: Gibbs) -> float:
     added one by one, dense ones by blocks, and chunks of blocks in a tree: no path of
     it is longer than the sum in order.
     """
-    count, dim = target.home.num_records, target.dim
-    is_sparse = isinstance(target.home, InMemory) and target.data.dense.shape[0] == 0
+    count, dim = target.storage.num_records, target.dim
+    is_sparse = (
+        isinstance(target.storage, MemoryStorage) and target.data.dense.shape[0] == 0
+    )
     block = block_size(dim)
     terms = float(count) if is_sparse else min(block, count) + count / min(block, count)
     return max(LOWERED, 1.5 * (terms + 2.0 * dim + 16.0) * EPSILON)
@@ -280,7 +282,7 @@ class _Rounds:
 
     def sums(self, function: Callable[..., Result], *args: object) -> Result:
         """Add up what ``function(columns, *args)`` returns."""
-        return columns.folded(self.target, self.mode, add, function, *args)
+        return columns.folded(self.target, self.mode, add_entries, function, *args)
 
     @property
     def envelope(self) -> Weights:
@@ -316,7 +318,7 @@ class _Rounds:
         halves = (*self.halves, half)
         given = self.first, self.halves, half
         left, *lost = columns.folded(self.target, self.mode, _join, _left, *given)
-        if not left / self.target.home.num_records < most:
+        if not left / self.target.storage.num_records < most:
             return False
         if ellipsoid is not None:
             self.ellipsoids.append(ellipsoid)
@@ -324,7 +326,7 @@ class _Rounds:
             self.slabs = (*self.slabs, half)
         self.halves, self.num_rounds = halves, self.num_rounds + 1
         excess, total, share = lost
-        scale = 0.5 * self.target.k / self.target.home.num_records
+        scale = 0.5 * self.target.k / self.target.storage.num_records
         self.loss = Lost(scale * excess, scale * (1.0 - share) * total, float(share))
         return True
 
@@ -351,7 +353,7 @@ class _Rounds:
     def _norm(self, slope: Array, frame: BoundingMetric, terms: float) -> float:
         """Norm of a slope at x0 for P^{-1}, with the rounding errors of the sum."""
         size = linalg.solve_triangular(frame.root, slope, lower=True)
-        mean = self.target.k * terms / self.target.home.num_records
+        mean = self.target.k * terms / self.target.storage.num_records
         return float(np.linalg.norm(size)) + SLOPE_ROUNDING * mean
 
     def _are_slabs_narrow(self) -> bool:
@@ -359,7 +361,7 @@ class _Rounds:
         mode, bounds = self.mode, self.target.curvature
         if not self.ellipsoids or mode.multiplier > 0.0 or mode.multipliers.any():
             return False
-        log_tail = np.log(self.share / (4.0 * self.target.home.num_records))
+        log_tail = np.log(self.share / (4.0 * self.target.storage.num_records))
         z = -float(special.ndtri_exp(log_tail))
         is_quadratic = bounds[0] == bounds[1]
         widest = chi_quantile(self.share, len(self.first.root))
@@ -371,7 +373,11 @@ class _Rounds:
         frame = BoundingMetric.of(self.target, self.mode, weights, self.ridge)
         if frame is None:
             return None
-        target, dim, count = self.target, len(frame.root), self.target.home.num_records
+        target, dim, count = (
+            self.target,
+            len(frame.root),
+            self.target.storage.num_records,
+        )
         terms = columns.folded(target, self.mode, _join, _measured, frame, weights)[0]
         eps = self._norm(self.mode.gradient, frame, terms)
         if eps > 0.1:
@@ -430,7 +436,7 @@ def mass_outside(target: Gibbs, mode: Mode, root: Array, move: Array) -> float:
 
 def gram_of(target: Gibbs, mode: Mode, weights: Weights) -> Array:
     """Return k times the mean of weights_i a_i a_i^T, in the basis."""
-    (gram,) = columns.folded(target, mode, add, _gram, weights)
+    (gram,) = columns.folded(target, mode, add_entries, _gram, weights)
     return in_basis(target, gram, mode.basis)
 
 
@@ -446,12 +452,14 @@ def _gram(part: RecordColumns, weights: Weights) -> tuple[Array]:
 
 def _join(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
     """Add entries; of the last ones take the smaller."""
-    return (*add(left[:-1], right[:-1]), min(left[-1], right[-1]))
+    return (*add_entries(left[:-1], right[:-1]), min(left[-1], right[-1]))
 
 
 def _share(weights: Array, curvature: Array) -> float:
     """Largest theta <= 1 with theta weights <= curvature: theta P is valid."""
-    return float(jit.call(share_of, as_seen(weights), as_seen(curvature)))
+    return float(
+        jit.call(share_of, as_kernel_array(weights), as_kernel_array(curvature))
+    )
 
 
 def _measured(

@@ -31,7 +31,7 @@ from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import propose
 from dpsample.samplers.localized.region import Region
-from dpsample.targets.gibbs import Gibbs, as_seen
+from dpsample.targets.gibbs import Gibbs, as_kernel_array
 from dpsample.targets.grid import go_inside, nearest
 
 # Numbers of a block of margins: records times tries; its records, at least and at most.
@@ -67,18 +67,18 @@ class LocalFrame(NamedTuple):
     def of(cls, target: Gibbs, mode: Mode, region: Region) -> "LocalFrame":
         """Frame of a region."""
         least, most = target.curvature
-        base, pull = target._regularized(mode.point)
+        base, pull = target._evaluate_regularizer(mode.point)
         rank, ellipsoids = mode.basis.shape[1], region.ellipsoids
         roots = np.reshape([e.root for e in ellipsoids], (len(ellipsoids), rank, rank))
         return cls(
-            point=as_seen(mode.point),
-            basis=as_seen(mode.basis),
+            point=as_kernel_array(mode.point),
+            basis=as_kernel_array(mode.basis),
             body=target.geometry.body,
-            roots=as_seen(roots),
+            roots=as_kernel_array(roots),
             radii=np.array([each.radius for each in ellipsoids]),
             has_slabs=bool(region.has_slabs),
             slack=float(region.slack),
-            per_record=target.k / target.home.num_records,
+            per_record=target.k / target.storage.num_records,
             weight=target.k * target.mu,
             regularizer=target.regularizer_params,
             is_curved=bool(least < most),
@@ -362,7 +362,7 @@ def ask_all(
             if found is None:
                 break
             excess, after = found
-            if target.home.is_parallel:
+            if target.storage.is_parallel:
                 alive = np.isfinite(before)
                 excess[alive] += tries.excess[alive] - before[alive]
                 after += progress[sums] - counted
@@ -383,7 +383,7 @@ def _asked(
     own = tries._replace(**copied, out=np.empty(2), control=pauses.new_control())
     given = frame, part.scene.loss.value_pointer, part.chunk(region), is_checked, own
     while (code := call(ask, *given)) == pauses.PAUSED:
-        pauses.heard()
+        pauses.notify_listeners()
     raise_unless_ok(code)
     return own.excess, own.progress[[SIZE, RECORDS]]
 

@@ -47,13 +47,13 @@ from dpsample.numerics.vectors import (
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.log_concave import FAR, tail_excess, truncated_normal
 from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, ProximalPlan
 from dpsample.samplers.proximal.restricted import (
     draw_lp,
     gaussian_in_ball,
     gaussian_in_box,
 )
+from dpsample.samplers.univariate.log_concave import FAR, tail_excess, truncated_normal
 from dpsample.targets.gibbs import Gibbs, Target
 
 # (body, regularizer, plan, mean, normal, scratch, rng, out)

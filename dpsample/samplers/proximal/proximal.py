@@ -19,7 +19,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.problem.homes import InMemory
+from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers import chain, errors, gaussian_fit
 from dpsample.samplers.chain import (
     ChainState,
@@ -86,11 +86,11 @@ class Trial:
 
 def pass_work(target: Gibbs) -> float:
     """Multiply-adds of one pass over the records."""
-    home = target.home
-    numbers = float(home.num_records) * home.dim
-    if isinstance(home, InMemory):
-        numbers = home.data.dense.size or home.data.values.size
-    return numbers + 4.0 * home.num_records
+    storage = target.storage
+    numbers = float(storage.num_records) * storage.dim
+    if isinstance(storage, MemoryStorage):
+        numbers = storage.data.dense.size or storage.data.values.size
+    return numbers + 4.0 * storage.num_records
 
 
 Bounds = thinned.Bounds | Screen | None  # what tells an oracle apart

@@ -69,7 +69,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.numerics.stable import vexp
-from dpsample.samplers.log_concave import (
+from dpsample.samplers.univariate.log_concave import (
     ENVELOPE_SIZE,
     draw_from_envelope,
     factor_envelope,

@@ -128,7 +128,7 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
     displaced = expansion.probes @ expansion.factor.T
     pair = expansion.probes, displaced
     cubes = np.array([np.mean(np.linalg.norm(x, axis=1) ** 3) for x in pair])
-    found = target.home.map(_sizes_of, expansion.factor, spread)
+    found = target.storage.map(_sizes_of, expansion.factor, spread)
     sizes = np.concatenate(list(found))
     shares = spread * np.mean(np.abs(displaced / spread) ** 3, axis=0)
     costs = sizes**3

@@ -16,16 +16,16 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Domain
 from dpsample.losses import Loss
 from dpsample.problem.records import Data
-from dpsample.problem.sources import filed
+from dpsample.problem.sources import write_to_files
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.localized import mode
 from dpsample.samplers.record_terms import sum_over_records
 from dpsample.targets.gibbs import (
     Gibbs,
     as_rows,
-    form_in,
+    form_in_basis,
     margin_intervals,
-    spanned,
+    times_basis,
 )
 
 MAX_ITERATIONS = 20
@@ -55,7 +55,7 @@ class Expansion:
 def third_derivative(target: Gibbs) -> float:
     """Bound of the loss's third derivative on all margins of the domain."""
     problem = target.problem
-    sizes = target.home.fold(np.maximum, _extremes, problem.domain)
+    sizes = target.storage.fold(np.maximum, _extremes, problem.domain)
     return float(problem.loss.third_derivative_bound(*map(float, sizes)))
 
 
@@ -68,7 +68,7 @@ def _extremes(part: Data, domain: Domain) -> Array:
 
 def has_curvature(target: Gibbs) -> bool:
     """Whether the loss knows its second derivative at a point."""
-    return bool(target.home.fold(min, _is_bent, target.problem.loss))
+    return bool(target.storage.fold(min, _is_bent, target.problem.loss))
 
 
 def _is_bent(part: Data, loss: Loss) -> bool:
@@ -98,7 +98,7 @@ def expand(target: Gibbs) -> Expansion | None:
     gradient, hessian = _derivatives(target, anchor)
     root = np.linalg.cholesky(hessian)
     # Rounding leaves the inverse of a triangle not quite triangular.
-    factor = np.ascontiguousarray(spanned(basis, np.triu(np.linalg.inv(root).T)))
+    factor = np.ascontiguousarray(times_basis(basis, np.triu(np.linalg.inv(root).T)))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     probes -= np.linalg.solve(root, gradient)
     inside = [target._is_inside(anchor + factor @ probe) for probe in probes]
@@ -107,7 +107,7 @@ def expand(target: Gibbs) -> Expansion | None:
         anchor=anchor,
         shift=-np.linalg.solve(root, gradient),
         factor=factor,
-        whiten=np.ascontiguousarray(spanned(basis, root).T),
+        whiten=np.ascontiguousarray(times_basis(basis, root).T),
         records=_records(target, anchor),
         slope=slope,
         hessian=curved,
@@ -123,10 +123,10 @@ def _curvatures(part: Data, loss: Loss, margins: Array) -> tuple[Array, Array]:
 
 def _records(target: Gibbs, anchor: Array) -> Array:
     """Terms of all records, in memory or, as they are, in a mapped file."""
-    parts = target.home.map(_terms, target.problem.loss, anchor)
-    if target.home.is_in_memory:
+    parts = target.storage.map(_terms, target.problem.loss, anchor)
+    if target.storage.is_in_memory:
         return np.concatenate(list(parts))
-    return filed([part] for part in parts)[0]
+    return write_to_files([part] for part in parts)[0]
 
 
 def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
@@ -142,7 +142,7 @@ def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
     here = sum_over_records(target, theta)
     bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
     inner = mode.in_basis(target, here.gram, basis)
-    inner += target.k * form_in(bend, basis)
+    inner += target.k * form_in_basis(bend, basis)
     slope = mode.energy_at(target, target.mu, theta, here)[1]
     return slope, 0.5 * (inner + inner.T)
 

@@ -1,0 +1,1 @@
+"""Answers: releases and fits, what they predict, and how they are saved."""

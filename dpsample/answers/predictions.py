@@ -1,0 +1,165 @@
+"""Predictions of an answer: from raw tables by its encoding, or from encoded rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample.core import check, columns
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import Rows, as_csr, is_sparse
+from dpsample.losses import CalibratedLogistic, Logistic, RecordGradient
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.storage import row_norms
+from dpsample.tables import Encoding
+from dpsample.tables.encoding import clip_rows
+
+# Losses whose best margin is the logarithm of the odds of the label 1.
+LOG_ODDS = (Logistic, CalibratedLogistic)
+
+
+class Predictor(ABC):
+    """Base of answers theta: ``margin`` and ``predict``, which are post-processing."""
+
+    theta: Array
+    feature_names: tuple[str, ...]
+    encoding: Encoding | None
+    certificate: Any
+
+    @property
+    @abstractmethod
+    def public_facts(self) -> PublicFacts:
+        """Loss, and whether there is an intercept."""
+
+    def margin(self, features: object) -> Array:
+        """Return <a, theta> for each row; the intercept is added if there is one.
+
+        Parameters
+        ----------
+        features : DataFrame, array or sparse matrix
+            A DataFrame of raw columns, if the answer has an ``encoding``: they are
+            matched by name and encoded; values outside their public bounds are moved
+            there, with a warning. Otherwise rows encoded as the training rows were:
+            columns of a DataFrame are matched by name with ``feature_names``, those of
+            arrays by position. Rows above the row bound are scaled down, with a
+            warning, if a certificate says that those of the fit were.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            The margins, in encoded units.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, unknown or repeated, or an entry cannot be encoded.
+        """
+        return self._margins(features)[0]
+
+    def predict(self, features: object, *, offset: ArrayLike | None = None) -> Any:
+        """Labels of a classification loss, else responses.
+
+        Parameters
+        ----------
+        features : DataFrame, array or sparse matrix
+            As in `margin`.
+        offset : array of shape (num_rows,), optional
+            Added to the margins: needed where the records of the fit had offsets.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            What comes in raw goes out raw: of a raw DataFrame, labels of the response
+            column where the encoding knows both, and responses in their raw units (the
+            inverse of the public scaling). Of encoded rows, and without both labels, -1
+            or 1, or the margins.
+        """
+        margins, is_raw = self._margins_with_offset(features, offset)
+        is_label = self.public_facts.loss.is_classification
+        if is_raw and self.encoding is not None:
+            return self.encoding.raw_response(margins, is_label=is_label)
+        return np.where(margins >= 0.0, 1.0, -1.0) if is_label else margins
+
+    def predict_proba(
+        self, features: object, *, offset: ArrayLike | None = None
+    ) -> Array:
+        """Probabilities of both labels, of losses whose best margins are log-odds.
+
+        These are `Logistic` and `CalibratedLogistic`.
+
+        Parameters
+        ----------
+        features, offset
+            As in `predict`.
+
+        Returns
+        -------
+        array of shape (num_rows, 2)
+            First of the label -1, the first level of a raw response, then of the label
+            1, its positive level.
+
+        Raises
+        ------
+        ValueError
+            If the margins of the loss are not log-odds, or as in `predict`.
+        """
+        loss = self.public_facts.loss
+        if not isinstance(loss, LOG_ODDS):
+            names = " or ".join(loss_class.name for loss_class in LOG_ODDS)
+            remedy = "Margins of other losses are not log-odds. Use predict or margin."
+            check.fail("loss", names, loss.name, remedy)
+        return probabilities(self._margins_with_offset(features, offset)[0])
+
+    def _margins_with_offset(
+        self, features: object, offset: ArrayLike | None
+    ) -> tuple[Array, bool]:
+        """Return margins with offsets, and whether the features were a raw table."""
+        margins, is_raw = self._margins(features)
+        if offset is not None:
+            margins = margins + check.array("offset", offset, shape=margins.shape)
+        elif self.public_facts.offset_bound > 0.0:
+            check.fail("offset", "given, as the model has one", "None")
+        return margins, is_raw
+
+    def _margins(self, features: object) -> tuple[Array, bool]:
+        """Margins, and whether the features were a raw table."""
+        facts = self.public_facts
+        if isinstance(facts.loss, RecordGradient):
+            check.fail("loss", "one of a linear margin", facts.loss.name)
+        width = self.theta.size - int(facts.intercept)
+        names = self.feature_names[:width]
+        is_raw = self.encoding is not None and _is_raw(features, names, self.encoding)
+        rows: Rows
+        if is_raw and self.encoding is not None:
+            rows = self.encoding.new_features(features)
+        else:
+            features = columns.reorder_columns("features", features, names)
+            if is_sparse(features):
+                rows = as_csr("features", features, width=width)
+            else:
+                rows = check.array("features", features, shape=(None, width))
+            if "RECORDS.CLIPPED" in getattr(self.certificate, "assumptions", ()):
+                rows = clip_rows(rows, facts.row_bound, partial(row_norms, facts=facts))
+        margins = np.asarray(rows @ self.theta[:width])
+        return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
+
+
+@np.errstate(under="ignore")
+def probabilities(margins: Array) -> Array:
+    """Probabilities of the labels -1 and 1, in this order, by log-odds."""
+    from scipy.special import expit
+
+    return np.column_stack([expit(-margins), expit(margins)])
+
+
+def _is_raw(table: object, names: tuple[str, ...], encoding: Encoding) -> bool:
+    """Whether a table has raw columns, not those of encoded rows under other names."""
+    given = columns.names_of(table)
+    if given is None:  # numbered columns may be those of the table that was encoded
+        labels = columns.labels_of(table) or ()
+        return set(encoding.columns) <= {str(label) for label in labels}
+    return set(given) != set(names) or set(given) == set(encoding.columns)

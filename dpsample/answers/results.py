@@ -1,0 +1,680 @@
+"""Results of top-level functions: a release, a fit, replicates, or draws as a tree."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numba
+import numpy as np
+
+from dpsample.answers.predictions import Predictor
+from dpsample.core import check, columns, files
+from dpsample.core.arrays import Array, Ints, Values
+from dpsample.core.check import axes
+from dpsample.core.public import __version__
+from dpsample.core.spec import Json
+from dpsample.privacy import (
+    Certificate,
+    EventCertificate,
+    VerificationReport,
+)
+from dpsample.privacy.certificates.page import document, summary
+from dpsample.privacy.certificates.sealed import load_json
+from dpsample.privacy.certificates.verification_report import Check
+from dpsample.problem.facts import PublicFacts
+from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
+from dpsample.tables import Encoding
+from dpsample.targets.gibbs import Gibbs, energy
+from dpsample.targets.grid import PublicGrid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from xarray import DataTree
+
+BLOCK = 8192  # draws whose statistics are converted at once
+# Record evaluations for energies afterwards, relative to those of the draws.
+FILL_SHARE = 0.1
+# Rows of a plot that have a name: of more coefficients, some are named.
+MAX_ROWS = 80
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        message = "Signatures need cryptography: pip install 'dpsample[verify]'."
+        raise ImportError(message) from error
+    return ed25519
+
+
+def _check_length(name: str, given: object, length: int) -> None:
+    if not isinstance(given, bytes) or len(given) != length:
+        check.fail(name, f"{length} bytes", check.describe(type(given).__name__))
+
+
+class Answer(Predictor):
+    """Theta and its certificate, to keep and publish."""
+
+    FORMAT: ClassVar[str]
+
+    theta: Array
+    feature_names: tuple[str, ...]
+    encoding: Encoding | None
+    digest: str
+
+    @property
+    @abstractmethod
+    def _proof(self) -> Certificate | EventCertificate:
+        """The certificate; a ValueError if there is none."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, content: Json) -> tuple[Certificate | EventCertificate, Json]:
+        """Return the certificate of a file, and the fields that follow from it."""
+
+    def computed_digest(self) -> str:
+        """SHA-256 of theta by the bits of its numbers, names, encoding, certificate."""
+        content = {
+            "certificate": self._proof.digest,
+            "encoding": self._encoding_dict(),
+            "feature_names": list(self.feature_names),
+            "theta": [float(number).hex() for number in self.theta],
+        }
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _encoding_dict(self) -> Json | None:
+        return None if self.encoding is None else self.encoding.to_dict()
+
+    def sign(self, private_key: bytes) -> bytes:
+        """Sign the digest by Ed25519 (RFC 8032): who says it, not that it is true.
+
+        Parameters
+        ----------
+        private_key : bytes
+            The 32 bytes of the curator's private key, such as
+            ``secrets.token_bytes(32)``.
+
+        Returns
+        -------
+        bytes
+            The 64 bytes of the signature, for `verify`.
+
+        Raises
+        ------
+        ValueError
+            If the key has another length.
+        ImportError
+            If cryptography is not installed: ``pip install 'dpsample[verify]'``.
+        """
+        _check_length("private_key", private_key, 32)
+        key = _ed25519().Ed25519PrivateKey.from_private_bytes(private_key)
+        return bytes(key.sign(self._message()))
+
+    def _message(self) -> bytes:
+        return f"{self.FORMAT} {self.computed_digest()}".encode()
+
+    def verify(
+        self,
+        *,
+        checker: Literal["standard", "ball"] = "standard",
+        signature: bytes | None = None,
+        public_key: bytes | None = None,
+    ) -> VerificationReport:
+        """Verify the certificate, and that it is the certificate of this theta.
+
+        Parameters
+        ----------
+        checker : {"standard", "ball"}
+            As for `dpsample.verify`.
+        signature, public_key : bytes, optional
+            What `sign` returned, and the 32 bytes of the curator's public key.
+
+        Returns
+        -------
+        VerificationReport
+            The checks of `dpsample.verify`.
+
+        Raises
+        ------
+        ValueError
+            If the certificate does not verify, a part was exchanged or does not follow
+            from the others, theta is outside of the domain or, of a release, off its
+            public grid, or the signature is not of this key.
+        """
+        from dpsample.verification.verify import verify
+
+        report = verify(self._proof, checker=checker)
+        self._check_binding()
+        theta = Check(
+            name="theta",
+            stated=f"{self.theta.size} number{'s' * (self.theta.size != 1)}",
+            recomputed=f"{self._check_theta()}, sealed with the certificate",
+        )
+        if signature is not None or public_key is not None:
+            self._check_signature(signature, public_key)
+        return replace(report, checks=(*report.checks, theta))
+
+    @abstractmethod
+    def _check_theta(self) -> str:
+        """Refuse a theta that is not one of the certificate's; say where it is."""
+
+    def _check_binding(self) -> None:
+        """Refuse parts of which one does not follow from the others."""
+        if self.digest != self.computed_digest():
+            remedy = "Theta, names, encoding or certificate belong to another release."
+            check.fail("digest", self.computed_digest(), self.digest, remedy)
+        facts, encoding = self.public_facts, self.encoding
+        width, names = facts.dim - int(facts.intercept), list(self.feature_names)
+        if len(names) != facts.dim:
+            check.fail(
+                "feature_names", f"of length {facts.dim}", f"length {len(names)}"
+            )
+        if facts.intercept and names[-1] != "intercept":
+            check.fail("feature_names", "with 'intercept' at the end", names[-1])
+        if encoding is None:
+            return
+        bound = -math.inf if encoding.row_bound is None else encoding.row_bound
+        if list(encoding.feature_names) != names[:width]:
+            check.fail("encoding", "one that makes feature_names", "another")
+        is_within = encoding.clip and -math.inf < bound <= facts.row_bound
+        if encoding.row_norm != facts.row_norm or not (
+            bound == facts.row_bound or is_within
+        ):
+            size = f"{bound:g} in the norm of exponent {encoding.row_norm:g}"
+            check.fail("encoding", "one of rows as the certificate has them", size)
+
+    def _check_signature(self, signature: object, public_key: object) -> None:
+        _check_length("signature", signature, 64)
+        _check_length("public_key", public_key, 32)
+        key = _ed25519().Ed25519PublicKey.from_public_bytes(public_key)
+        try:
+            key.verify(signature, self._message())
+        except Exception:  # InvalidSignature, which has no text
+            condition = "the one that this key made for this release"
+            check.fail("signature", condition, "another")
+
+    def to_json(self) -> str:
+        """Return the private answer and the certificate as JSON, as `save` writes."""
+        content = {
+            "format": self.FORMAT,
+            "theta": self.theta.tolist(),
+            "feature_names": list(self.feature_names),
+            "encoding": self._encoding_dict(),
+            "certificate": self._proof.to_dict(),
+            "digest": self.computed_digest(),
+        }
+        return json.dumps(content, indent=1, allow_nan=False)
+
+    def to_html(self) -> str:
+        """Return a page about the answer for readers who are not experts.
+
+        Returns
+        -------
+        str
+            `Certificate.to_html`, with the coefficients; the file to verify, which is
+            inside, is the one that `save` writes.
+
+        Raises
+        ------
+        ValueError
+            If the answer, which may come from a file that somebody else wrote, does
+            not `verify`.
+        """
+        self.verify()
+        return document(self._proof, answer=self._named(), saved=self.to_json())
+
+    def _repr_html_(self) -> str | None:
+        """Return coefficients and the short form of the certificate, for notebooks."""
+        return summary(self._proof, answer=self._named())
+
+    def _named(self) -> list[tuple[str, float]]:
+        return list(zip(self.feature_names, self.theta.tolist(), strict=True))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the private answer and the certificate to a JSON file.
+
+        The file is replaced as a whole, by one that is written beside it: an error
+        leaves what was at ``path``.
+        """
+        files.write(check.path("path", path), self.to_json().encode(), is_private=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file is not one of this kind, is written otherwise than `save` writes
+            it, or its theta, names, encoding and certificate are not those of one
+            answer.
+        """
+        check.path("path", path, exists=True)
+        return cls._of(Path(path).read_bytes(), str(path))
+
+    @classmethod
+    def _of(cls, written: bytes, source: str) -> Self:
+        """Answer of the content of a file, which errors call ``source``."""
+        try:
+            content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
+        except ValueError as error:
+            wanted = f"a file written by {cls.__name__}.save"
+            check.fail("path", wanted, source, str(error))
+        keys = set("format theta feature_names encoding certificate digest".split())
+        if set(content) != keys:
+            check.fail("path", f"a file of {', '.join(sorted(keys))}", [*content])
+        certificate, rest = cls._read(content["certificate"])
+        facts = certificate.facts
+        if facts is None:
+            check.fail("certificate", "that of a problem", "that of noise on a query")
+        names = content["feature_names"]
+        if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+            check.fail("feature_names", "a list of names", check.describe(names))
+        columns.require_distinct("the file", names)
+        dim = facts.dim
+        if len(names) != dim:
+            check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
+        theta = check.array("theta", content["theta"], shape=(dim,))
+        encoding = None
+        if content["encoding"] is not None:
+            encoding = Encoding.from_dict(content["encoding"])
+        rest |= {"theta": theta, "certificate": certificate, "encoding": encoding}
+        digest = str(content["digest"] or "none")
+        answer = cls(**rest | {"feature_names": tuple(names), "digest": digest})
+        answer._check_binding()
+        answer._check_written(content)
+        return answer
+
+    def _check_written(self, content: Json) -> None:
+        """Refuse content that `save` writes otherwise: true, 1 and 1.0 are equal."""
+        for name, value in json.loads(self.to_json()).items():
+            stated, written = (
+                json.dumps(v, sort_keys=True) for v in (content[name], value)
+            )
+            if stated != written:
+                got = check.describe(content[name])
+                check.fail(name, "written as `save` writes it", got)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release(Answer):
+    """One differentially private parameter vector and its certificate.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The private draw; the intercept, if any, comes last.
+    certificate : Certificate
+        The proof's public inputs and numbers.
+    mechanism : ExponentialMechanism or None
+        The calibrated mechanism; None after `load`.
+    feature_names : tuple of str
+        Names of the coefficients.
+    encoding : Encoding or None
+        What made the rows from a table, public; with it raw tables are predicted.
+    digest : str
+        SHA-256 that binds theta, its names, the encoding and the certificate: that of
+        one release fits no other. It finds exchanges; for forgery see `sign`.
+    nonprivate_diagnostics : dict or None
+        Steps, step size, metric, acceptance and risks. They depend on the records and
+        are not private: they are in no repr, JSON, file, pickle or copy. None after
+        `load`, unpickling and ``copy``.
+    """
+
+    FORMAT: ClassVar[str] = "dpsample-release-3"
+
+    theta: Array
+    certificate: Certificate
+    feature_names: tuple[str, ...]
+    encoding: Encoding | None = None
+    digest: str = ""
+    mechanism: Any = field(default=None, repr=False)
+    nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Compute the digest, unless one was given."""
+        if not self.digest:
+            object.__setattr__(self, "digest", self.computed_digest())
+
+    @property
+    def _proof(self) -> Certificate:
+        return self.certificate
+
+    @classmethod
+    def _read(cls, content: Json) -> tuple[Certificate, Json]:
+        return Certificate.from_dict(content), {}
+
+    @property
+    def public_facts(self) -> PublicFacts:
+        """Those of the certificate."""
+        return self.certificate.facts
+
+    def _check_theta(self) -> str:
+        c = self.certificate
+        if not c.facts.domain.contains(self.theta):
+            check.fail("theta", "in the domain of the certificate", self.theta)
+        grid = PublicGrid.from_facts(c.facts, k=c.k, mu=c.mu)
+        if not grid.holds(self.theta):
+            condition = f"on the public grid of the certificate, of step {grid.step!r}"
+            check.fail("theta", condition, self.theta, "No draw gives this point.")
+        return "in the domain, on the public grid"
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw coefficients with the spread that the mechanism can have.
+
+        Strong convexity k mu bounds the variance of each coefficient by 1 / (k mu), a
+        public number (Brascamp-Lieb).
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        count = self.theta.size
+        ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.2))
+        place, every = np.arange(count), -(-count // MAX_ROWS)
+        spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
+        ax.errorbar(self.theta, place, xerr=spread, fmt="o", capsize=2, ms=4)
+        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.set_yticks(place[::every], self.feature_names[::every])
+        ax.set_ylim(count - 0.5, -0.5)
+        ax.set_xlabel("coefficient, with the largest sd that the mechanism can have")
+        budget = self.certificate.budget
+        ax.set_title(f"({budget.epsilon:g}, {budget.delta:g})-DP release")
+        return ax
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what pickles and copies hold: nothing that is not private."""
+        return self.__dict__ | {"nonprivate_diagnostics": None}
+
+    def __repr__(self) -> str:
+        """Coefficients and the certificate's statement."""
+        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        return f"Release(theta={shown},\n  certificate={self.certificate!r})"
+
+
+def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
+    """Read what `Release.save` or `Fit.save` wrote, told by its format."""
+    check.path("path", path, exists=True)
+    return answer_of(Path(path).read_bytes(), str(path))
+
+
+def answer_of(written: bytes, source: str) -> Release | Fit:
+    """Read the content of such a file, which errors call ``source``."""
+    kind: type[Release | Fit] = Fit if Fit.FORMAT.encode() in written[:100] else Release
+    return kind._of(written, source)
+
+
+def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:
+    """Fill in energies that a sampler did without, unless they cost much.
+
+    The rule counts evaluations, not seconds, and so does not depend on the machine.
+    """
+    missing = np.argwhere(np.isnan(stats[:, :, ENERGY]))
+    records = target.problem.num_records
+    if len(missing) * records > FILL_SHARE * stats[:, :, NUM_RECORDS].sum():
+        return
+    work = target.new_work()
+    for c, t in missing:
+        numbers, pieces = target.numbers, target.pieces
+        stats[c, t, ENERGY] = energy(numbers, pieces, draws[c, t], work)
+
+
+def named_stats(
+    stats: Array, *, step_size: float | str | None
+) -> dict[str, Array | Ints]:
+    """Columns of the statistics by name, numbers of evaluations as integers.
+
+    The integers take the place of the floats in ``stats``: new memory would cost more
+    time than the conversion, and after Ctrl-C somebody waits.
+    """
+    counts = stats.view(np.int64)
+    is_count = [name.startswith("num_") for name in STAT_NAMES]
+    for chain, draws in enumerate(stats):
+        for start in range(0, len(draws), BLOCK):
+            part = slice(start, start + BLOCK)
+            counts[chain][part, is_count] = draws[part, is_count].astype(np.int64)
+    named: dict[str, Array | Ints] = {
+        name: (counts if is_count[column] else stats)[:, :, column]
+        for column, name in enumerate(STAT_NAMES)
+    }
+    if step_size is not None:
+        named["step_size"] = np.broadcast_to(step_size, stats.shape[:2])
+    return named
+
+
+def to_datatree(
+    draws: Array,
+    sample_stats: Mapping[str, Array | Ints],
+    *,
+    coefficients: Sequence[str],
+    constant_data: Mapping[str, Array],
+    attributes: Mapping[str, object],
+) -> DataTree:
+    """Pack chains as an ArviZ DataTree that says it is not releasable.
+
+    Draws have shape (chain, draw, dim), what is known of each (chain, draw); they and
+    the target's numbers are the groups posterior, sample_stats and constant_data. To
+    the attributes versions are added. Flags are stored as 0 and 1: a netCDF file, in
+    which a tree must fit, has no booleans.
+    """
+    import xarray as xr  # arviz_base would pack the same in three times as long
+
+    origin = {
+        "created_at": datetime.now(UTC).isoformat(),
+        "creation_library": "dpsample",
+        "creation_library_version": __version__,
+        "creation_library_language": "Python",
+    }
+    chain, draw = (np.arange(size) for size in draws.shape[:2])
+    each = xr.Coordinates({"chain": chain, "draw": draw})
+    place = {"chain": chain, "draw": draw, "coefficient": list(coefficients)}
+    groups = {
+        "posterior": xr.Dataset({"theta": (tuple(place), draws)}, place, origin),
+        "sample_stats": xr.Dataset(
+            {
+                name: (("chain", "draw"), values)
+                for name, values in sample_stats.items()
+            },
+            each,
+            origin,
+        ),
+        "constant_data": xr.Dataset(
+            {name: ((), value) for name, value in constant_data.items()}, attrs=origin
+        ),
+    }
+    tree = xr.DataTree()
+    tree.children = {name: xr.DataTree(g) for name, g in groups.items()}  # no copies
+    flags = {k: int(v) if isinstance(v, bool) else v for k, v in attributes.items()}
+    versions = {
+        "dpsample_version": __version__,
+        "numba_version": numba.__version__,
+        "numpy_version": np.__version__,
+    }
+    tree.attrs.update(flags, **versions, releasable=0)
+    return tree
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit(Answer):
+    """Parameters found by a gradient-based algorithm, and what is proved of them.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The output; the intercept, if any, comes last.
+    certificate : EventCertificate or None
+        The proof's public inputs and numbers; None without a budget.
+    feature_names : tuple of str
+        Names of the coefficients.
+    num_gradients : int or None
+        Gradients of single records that were evaluated: work, not an answer. Random
+        batches make it random, and a certified solver (`ObjectivePerturbation`, `SVRG`,
+        the localized methods) stops when the records let it, so it may depend on what
+        the records hold: do not publish it.
+    encoding : Encoding or None
+        What made the rows from a table, public; with it raw tables are predicted.
+    facts : PublicFacts or None
+        Public facts of the problem, which `predict` needs.
+    digest : str
+        SHA-256 that binds theta, its names, the encoding and the certificate, as of a
+        `Release`; empty without a budget.
+    trace : dict of str to array
+        ``num_gradients``, and ``risk`` on the evaluation data, along the way; empty
+        without them. It is not private. Pickles and copies hold neither the trace nor
+        ``num_gradients``.
+    """
+
+    FORMAT: ClassVar[str] = "dpsample-fit-1"
+
+    theta: Array
+    certificate: EventCertificate | None
+    feature_names: tuple[str, ...]
+    num_gradients: int | None
+    encoding: Encoding | None = None
+    facts: PublicFacts | None = None
+    digest: str = ""
+    trace: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    @property
+    def _proof(self) -> EventCertificate:
+        if self.certificate is None:
+            check.fail("certificate", "that of a budget", "None", "Fit with a budget.")
+        return self.certificate
+
+    @classmethod
+    def _read(cls, content: Json) -> tuple[EventCertificate, Json]:
+        certificate = EventCertificate.from_dict(content)
+        return certificate, {"num_gradients": None, "facts": certificate.facts}
+
+    def __post_init__(self) -> None:
+        """Compute the digest of a private fit, unless one was given."""
+        if self.certificate is not None and not self.digest:
+            object.__setattr__(self, "digest", self.computed_digest())
+
+    def _check_theta(self) -> str:
+        facts = self._proof.facts
+        if facts is None:
+            check.fail("certificate", "that of a problem", "that of noise on a query")
+        if self.public_facts != facts:
+            check.fail("facts", "those of the certificate", self.public_facts)
+        # A mean of iterates may be outside by its rounding error.
+        nearest = facts.domain.project(self.theta)
+        if not np.allclose(nearest, self.theta, rtol=1e-9, atol=1e-9):
+            check.fail("theta", "in the domain of the certificate", self.theta)
+        return "in the domain"
+
+    @property
+    def public_facts(self) -> PublicFacts:
+        """Those of the problem; a ValueError if the fit does not know them."""
+        if self.facts is None:
+            check.fail("facts", "those of the problem", "None", "See dps.minimize.")
+        return self.facts
+
+    def _repr_html_(self) -> str | None:
+        """Return what `Answer` does; None, for the repr, without a budget."""
+        return None if self.certificate is None else super()._repr_html_()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the risk on the evaluation data against gradient evaluations.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+
+        Raises
+        ------
+        ValueError
+            If the fit has no trace.
+        """
+        if not self.trace:
+            remedy = "Pass evaluation=... to minimize."
+            check.fail("trace", "recorded", "an empty trace", remedy)
+        ax = axes(ax, figsize=(6.0, 4.0))
+        ax.plot(self.trace["num_gradients"], self.trace["risk"], marker="o", ms=3)
+        ax.set_xlabel("gradients of single records")
+        ax.set_ylabel("risk on the evaluation data (not private)")
+        return ax
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what pickles and copies hold: nothing that is not private."""
+        return self.__dict__ | {"num_gradients": None, "trace": {}}
+
+    def __repr__(self) -> str:
+        """Coefficients and the certificate's statement."""
+        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        stated = "no budget, no privacy"
+        if self.certificate is not None:
+            stated = repr(self.certificate)
+        return f"Fit(theta={shown},\n  certificate={stated})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replicates:
+    """What independent runs found. None of it is releasable.
+
+    Attributes
+    ----------
+    thetas : array of shape (num_replicates, dim)
+        One row per run; of `sample`, shape (num_replicates, chain, draw, dim).
+    certificate : Certificate, EventCertificate or None
+        The one that all runs share; it says that they are seeded. None without a
+        budget, and for `sample`.
+    values : array of shape (num_replicates, ...) or None
+        What ``evaluate`` gave for each theta.
+    seed : int
+        Entropy of the root from which the runs' seeds were spawned.
+    """
+
+    thetas: Array
+    certificate: Certificate | EventCertificate | None
+    values: Array | None = None
+    seed: Any = field(default=None)
+
+    @property
+    def mean(self) -> Values:
+        """Mean of ``values`` over the runs."""
+        mean: Values = self._values().mean(axis=0)
+        return mean
+
+    @property
+    def standard_error(self) -> Values:
+        """Standard error of `mean`: NaN for one run."""
+        values = self._values()
+        error: Values = np.full(values.shape[1:], math.nan)[()]
+        if len(values) > 1:
+            error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+        return error
+
+    def _values(self) -> Array:
+        if self.values is None:
+            check.fail("evaluate", "given", "None", "Pass it to dps.replicate.")
+        return self.values
+
+    def __repr__(self) -> str:
+        """Shape, and the mean of one value per run."""
+        text = f"Replicates(thetas of shape {self.thetas.shape}"
+        if self.values is not None and self.values.ndim == 1:
+            text += f", mean value {self.mean:.6g} +- {self.standard_error:.2g}"
+        return text + "; NOT releasable)"

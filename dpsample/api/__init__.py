@@ -1,0 +1,1 @@
+"""Top-level functions: release, sample, minimize and the others that users call."""

@@ -1,0 +1,336 @@
+"""The verb for error bars; `sandwich` holds what they are made of."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample import losses
+from dpsample.api.tune import fitted
+from dpsample.core import check, columns, pauses
+from dpsample.core.arrays import Array
+from dpsample.core.check import axes
+from dpsample.core.streams import Seed, release_streams, seed_sequence
+from dpsample.inference.sandwich import (
+    BASES,
+    CLEAR,
+    FLAGS,
+    KINKED,
+    SHARES,
+    SQUARE_SHARE,
+    Base,
+    Means,
+    Sandwich,
+    estimate,
+    is_trusted,
+    noisy_matrix,
+    noisy_square,
+    planned,
+    weights,
+)
+from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.budget import check_not_pure
+from dpsample.privacy.certificates.ledger_file import spend
+from dpsample.privacy.usefulness import warn_if_useless
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.running import progress as screen
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+DRAWING = "intervals is fitting; after Ctrl-C nothing is returned"
+INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spent."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Intervals:
+    """Private estimates with confidence intervals, and one certificate of it all.
+
+    Attributes
+    ----------
+    theta, se, lower, upper : arrays of shape (dim,)
+        Estimates, standard errors, ends of the intervals; the intercept comes last.
+    covariance : array of shape (dim, dim)
+        Of the estimates, the mechanism's noise included.
+    level : float
+        Of each interval on its own.
+    feature_names : tuple of str
+        Names of the coefficients.
+    diagnostics : dict
+        Private as theta is: ``least_eigenvalue`` of the curvature, denoised, what it
+        should exceed, ``noise_level``, and ``flags`` that say why intervals may not
+        cover.
+    certificate : EventCertificate
+        Of everything above together.
+    """
+
+    theta: Array
+    covariance: Array
+    se: Array
+    lower: Array
+    upper: Array
+    level: float
+    feature_names: tuple[str, ...]
+    diagnostics: dict[str, Any]
+    certificate: EventCertificate
+
+    def to_frame(self) -> DataFrame:
+        """Return a table: ``estimate``, ``se``, ``lower``, ``upper`` by name."""
+        import pandas as pd
+
+        table = {"estimate": self.theta, "se": self.se}
+        table |= {"lower": self.lower, "upper": self.upper}
+        return pd.DataFrame(table, index=pd.Index(self.feature_names))
+
+    def plot(
+        self, ax: Axes | None = None, *, non_private: Sequence[ArrayLike] | None = None
+    ) -> Axes:
+        """Draw the intervals, each in a row of its own.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw.
+        non_private : pair of arrays of shape (dim,), optional
+            Estimates and standard errors of a fit that is not private, for comparison.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        count, budget = self.theta.size, self.certificate.budget
+        others: list[Array] = []
+        if non_private is not None:
+            if not (isinstance(non_private, tuple | list) and len(non_private) == 2):
+                condition = "estimates and their standard errors"
+                check.fail("non_private", condition, check.describe(non_private))
+            shape = (count,)
+            others = [check.array("non_private", x, shape=shape) for x in non_private]
+        ax = axes(ax, figsize=(7.0, 0.35 * count + 1.4))
+        rows, style = np.arange(count), dict[str, Any](capsize=3, ls="none")
+        label = f"({budget.epsilon:g}, {budget.delta:g})-DP"
+        wide = np.where(np.isfinite(self.se), self.upper - self.theta, 0.0)
+        ax.errorbar(self.theta, rows, xerr=wide, marker="o", label=label, **style)
+        if others:
+            point, wide = others[0], _quantile(self.level) * others[1]
+            style |= {"marker": "x", "color": "0.5", "label": "NOT PRIVATE"}
+            ax.errorbar(point, rows + 0.25, xerr=wide, **style)
+        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.set_yticks(rows, self.feature_names)
+        ax.set_ylim(count - 0.5, -0.5)
+        ax.set_xlabel(f"coefficient, {100 * self.level:g} % intervals")
+        ax.legend()
+        return ax
+
+    def __repr__(self) -> str:
+        """Table, doubts and the certificate's statement."""
+        table = self.to_frame().to_string(
+            float_format=lambda x: f"{x:.4g}", max_rows=12
+        )
+        flags = "".join(
+            f"\n  NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"]
+        )
+        return (
+            f"Intervals({100 * self.level:g} % each,\n{table}{flags}\n  "
+            f"certificate={self.certificate!r})"
+        )
+
+
+LEVELS = (
+    "If the declared levels of {} are all that occur, their indicators add up to the "
+    "intercept's 1, or to each other: no number of records tells their coefficients "
+    "apart. Take no intercept, or leave one level of each out of the bounds, with "
+    "clip=True; if one is left out, this may be ignored."
+)
+
+
+def _warn_of_levels(problem: Problem) -> None:
+    """Say that columns may add up to each other, by public facts."""
+    encoding = problem.encoding
+    if encoding is None or encoding.schema is None:
+        return
+    names = [n for n in encoding.columns if n in encoding.schema.categorical]
+    if names and len(names) + problem.facts.intercept > 1:
+        text = LEVELS.format(columns.list_names(names))
+        warnings.warn(text, stacklevel=check.user_stack_level())
+
+
+def _quantile(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri(0.5 + 0.5 * level))
+
+
+@pauses.single_threaded_blas()
+@check.unwrap_numpy
+def intervals(
+    problem: Problem,
+    budget: Budget,
+    *,
+    base: Base | None = None,
+    level: float = 0.95,
+    share: float | None = None,
+    robust: bool | None = None,
+    bandwidth: float | None = None,
+    ledger: Ledger | LedgerFile | None = None,
+    seed: Seed = None,
+    progress: bool = True,
+) -> Intervals:
+    """Fit privately, with confidence intervals that count the privacy noise.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records of a built-in loss that is curved or has a kink, on a ball, a box or the
+        whole space, with the minimizer inside.
+    budget : Budget
+        For everything that is returned.
+    base : {"objective", "noisy_gd", "normal_equations"}, optional
+        How the estimate is made: objective perturbation; the mean of the tail of noisy
+        gradient descent; or, of squared losses, the noisy normal equations of `AdaSSP`,
+        whose matrix is the curvature. None: the last for them, the second for kinks,
+        else the first.
+    level : float
+        Of each interval, in (0, 1).
+    share : float, optional
+        Part of the squared gdp that goes to the matrices of the covariance, from 0.01
+        to below 1. None: 0.3 for one matrix, 0.4 for two; of normal equations 0.4, or
+        0.1 if not robust.
+    robust : bool, optional
+        Whether the variance of scores is measured, not derived from the model. None:
+        where the loss is no likelihood whose curvature or slopes tell it; logistic,
+        absolute and quantile losses are, and normal equations take all errors for
+        equally large. True: intervals cover the minimizer of the population risk even
+        if the model is wrong.
+    bandwidth : float, optional
+        For losses with a kink: public width of residuals, in which many records lie and
+        the density of residuals hardly changes.
+    ledger : Ledger or LedgerFile, optional
+        Where the certificate is entered before anything is drawn.
+    seed : int or SeedSequence, optional
+        Reproduces a study's run, which is then not releasable.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
+
+    Returns
+    -------
+    Intervals
+        Estimates, covariance, intervals, diagnostics and the certificate.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed, the loss or domain is not covered, or the ledger
+        has no room. Never because of what a record holds.
+    KeyboardInterrupt
+        After Ctrl-C; nothing is returned then.
+
+    Warns
+    -----
+    UserWarning
+        If the noisy numbers give reason to doubt the intervals.
+
+    Guarantee
+    ---------
+    All that is returned is together (epsilon, delta)-DP under the budget's relation.
+    Coverage is to first order in 1/n: no theorem here says from which n on; the study
+    ``intervals_coverage`` measures it.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(20_000, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=20.0))
+    >>> bars = dps.intervals(problem, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> bars.theta.shape, bool((bars.lower < bars.upper).all())
+    ((3,), True)
+    >>> bars.certificate.releasable
+    True
+    """
+    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+    check.instance(Budget, budget=budget)
+    check_not_pure(budget, "intervals")
+    check.one_of((None, *BASES), base=base)
+    check.open_interval(0.0, 1.0, level=level)
+    seed_sequence(seed)
+    check.instance((bool, type(None)), robust=robust)
+    check.instance(bool, progress=progress)
+    is_kinked = isinstance(problem.loss, KINKED)
+    if base is None:
+        is_squared = isinstance(problem.loss, losses.Squared)
+        base = "noisy_gd" if is_kinked else "objective"
+        base = "normal_equations" if is_squared else base
+    is_normal = base == "normal_equations"
+    if robust is None:
+        robust = not (is_normal or is_trusted(problem.loss))
+    if share is None:
+        share = SHARES[robust or is_kinked]
+        share = SQUARE_SHARE if is_normal and not robust else share
+    sandwich = Sandwich(
+        base=base, share=share, robust=bool(robust), bandwidth=bandwidth
+    )
+    plan = planned(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
+    plan.recipe.check_private(problem.facts)
+    _warn_of_levels(problem)
+    warn_if_useless(problem.facts, budget, math.nan)
+    certificate = plan.certificate
+    if seed is not None:
+        certificate = replace(certificate, seeded=True, digest="")
+    program = descent.Program(problem, plan.recipe)
+    _ = problem.data  # which records on a cluster refuse, before anything is spent
+    spend(ledger, certificate)
+    try:
+        with (
+            release_streams(seed, 1) as (rng,),
+            screen.patience(DRAWING, is_wanted=progress),
+        ):
+            means = scores = None
+            if plan.normal is None:
+                theta = fitted(program, rng)
+                curved, scored = weights(sandwich, problem, theta)
+                curvature = noisy_matrix(problem, curved, plan.curvature, rng)
+            else:
+                curvature, vector = plan.normal.noisy(problem, rng)
+                theta = plan.normal.solved(problem.facts, curvature, vector)
+                means = Means(vector, noisy_square(problem, plan.square_stddev, rng))
+                if plan.scores is not None:
+                    _, scored = weights(sandwich, problem, theta)
+            if plan.scores is not None:
+                scores = noisy_matrix(problem, scored, plan.scores, rng)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
+    found = estimate(plan, problem.facts, theta, curvature, scores, means)
+    diagonal = np.diag(found.covariance)
+    se = np.sqrt(np.where(diagonal > 0.0, diagonal, math.inf))
+    wide = _quantile(level) * se
+    answer = Intervals(
+        theta=found.theta,
+        covariance=found.covariance,
+        se=se,
+        lower=found.theta - wide,
+        upper=found.theta + wide,
+        level=float(level),
+        feature_names=problem.feature_names,
+        diagnostics={
+            "least_eigenvalue": found.least_eigenvalue,
+            "noise_level": CLEAR * plan.curvature.stddev * math.sqrt(problem.dim),
+            "flags": found.flags,
+        },
+        certificate=certificate,
+    )
+    for flag in found.flags:
+        with suppress(UserWarning):  # an error would lose what is paid for
+            warnings.warn(FLAGS[flag], stacklevel=check.user_stack_level())
+    return answer

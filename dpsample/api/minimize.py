@@ -1,0 +1,255 @@
+"""The verb for gradient-based algorithms: one private minimization."""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from dpsample.answers.results import Fit
+from dpsample.core import check, columns, pauses
+from dpsample.core.streams import Seed, release_streams, seed_sequence
+from dpsample.losses import RecordGradient
+from dpsample.optimizers.loop.optimizer import (
+    Calibration,
+    Optimizer,
+    Recipe,
+    check_any_loss,
+)
+from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.certificates.ledger_file import spend
+from dpsample.privacy.certificates.registry import registry
+from dpsample.privacy.usefulness import gradient_noise_cost, warn_if_useless
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.running import progress as screen
+
+TRACE_POINTS = 20
+INTERRUPTED = (
+    "minimize was interrupted. Nothing is returned: the noise is calibrated to the end "
+    "of the run, so no earlier iterate has a certificate."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MinimizationPlan:
+    """All that runs with different random bits share."""
+
+    program: descent.Program
+    certificate: EventCertificate | None
+
+
+@screen.compiles_first(seconds=5.0)
+@pauses.single_threaded_blas()
+@check.unwrap_numpy
+def minimize(
+    problem: Problem,
+    optimizer: Optimizer,
+    budget: Budget | None = None,
+    *,
+    calibration: Calibration = "exact",
+    ledger: Ledger | LedgerFile | None = None,
+    seed: Seed = None,
+    evaluation: Problem | None = None,
+    progress: bool = True,
+) -> Fit:
+    """Run a gradient-based algorithm of the literature with provable noise.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records, loss, domain and declared bounds.
+    optimizer : Optimizer
+        One of `dpsample.optimizers`.
+    budget : Budget or None
+        Epsilon, delta and the neighboring relation; None: no noise, no certificate.
+    calibration : {"exact", "paper"}
+        Noise that is proved for the relation and the batches, or the printed one, whose
+        certificate states the epsilon that is true of it, or that none is proved.
+    ledger : Ledger or LedgerFile, optional
+        Where the certificate is entered before anything is run. Without room for it
+        nothing is.
+    seed : int or SeedSequence, optional
+        Reproduces a study's run, which is then not releasable. By default the operating
+        system's entropy is used.
+    evaluation : Problem, optional
+        Public or synthetic records with the same columns, on which the risk along the
+        way is recorded, that of their own loss.
+    progress : bool
+        Show the steps done in a terminal or notebook, until the end.
+
+    Returns
+    -------
+    Fit
+        ``theta``, ``certificate``, ``num_gradients`` and ``trace``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed, the optimizer cannot serve the problem, nothing is
+        proved of it and calibration is "exact", or the ledger has no room for it.
+    DescentError
+        If the output has overflowed, which the steps decide and no record; without a
+        budget also if the loss raises or returns NaN, or a solver cannot certify its
+        target.
+    KeyboardInterrupt
+        After Ctrl-C, within 50 ms or one step; nothing is returned then.
+
+    Notes
+    -----
+    **Guarantee.** With calibration "exact" and declared bounds that hold for every
+    possible record, theta is (epsilon, delta)-differentially private under the
+    relation, by the theorems that the certificate names. The running time of a random
+    batch or of a certified solver depends on the records: do not publish it. No legal
+    record, whatever it holds, ends a run that has a budget.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(500, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=20)
+    >>> fit = dps.minimize(problem, method, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> fit.theta.shape, fit.certificate.releasable, fit.num_gradients
+    ((3,), True, 10000)
+    """
+    check.instance((Problem, type(None)), evaluation=evaluation)
+    check.instance(bool, progress=progress)
+    seed_sequence(seed)  # refuses what is no seed, before any work
+    plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
+    num_points = 0
+    if evaluation is not None:
+        num_points = TRACE_POINTS
+        columns.require_same(
+            "evaluation", evaluation.feature_names, problem.feature_names
+        )
+    if plan.certificate is not None and budget is not None:
+        inputs = dict(plan.certificate.inputs)
+        bound = _risk_bound(optimizer, problem.facts, budget, inputs)
+        warn_if_useless(problem.facts, budget, bound)
+    spend(ledger, plan.certificate)
+    title, total = repr(optimizer), plan.program.num_steps
+    try:
+        with (
+            release_streams(seed, 1) as (rng,),
+            screen.counter(title, "steps", total, is_wanted=progress) as on_chunk,
+        ):
+            run = plan.program.run(rng, num_points=num_points, on_chunk=on_chunk)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
+    trace = {}
+    if evaluation is not None:
+        trace = {
+            "num_gradients": np.array([count for count, _ in run.trace]),
+            "risk": np.array([evaluation.risk(point) for _, point in run.trace]),
+        }
+    return Fit(
+        theta=run.theta,
+        certificate=plan.certificate,
+        feature_names=problem.feature_names,
+        num_gradients=run.num_gradients,
+        encoding=problem.encoding,
+        facts=problem.facts,
+        trace=trace,
+    )
+
+
+def _risk_bound(
+    optimizer: Optimizer,
+    facts: PublicFacts,
+    budget: Budget,
+    inputs: Mapping[str, str | float | bool | None],
+) -> float:
+    """Bound of the excess risk: proved, or of the noise as far as steps reach."""
+    numbers = {k: float(v) for k, v in inputs.items() if isinstance(v, int | float)}
+    if "risk_bound" in numbers:
+        return numbers["risk_bound"]
+    length = numbers.get("clip", numbers.get("lipschitz"))
+    if length is None:
+        return math.nan
+    num_steps = numbers.get("num_steps", getattr(optimizer, "num_steps", None))
+    reach = facts.radius
+    if num_steps is not None and "step_size" in numbers:
+        reach = min(reach, float(num_steps * numbers["step_size"] * length))
+    return gradient_noise_cost(facts, budget, lipschitz=length, reach=reach)
+
+
+def planned(
+    problem: Problem,
+    optimizer: Optimizer,
+    budget: Budget | None,
+    calibration: Calibration,
+    *,
+    seeded: bool,
+) -> MinimizationPlan:
+    """Check the arguments, calibrate, certify: before anything is run.
+
+    The problem keeps the last plan: runs that follow begin at once.
+    """
+    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+    if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
+        name = optimizer.__name__
+        remedy = f"Call it: dps.optimizers.{name}(...)."
+        check.fail("optimizer", "an optimizer, not its class", name, remedy)
+    remedy = "Use one of dps.optimizers."
+    if isinstance(optimizer, str) and optimizer == "release":  # as `advise` may say
+        remedy = "Call dps.release(problem, budget)."
+    check.instance(Optimizer, optimizer=optimizer, remedy=remedy)
+    check.instance((Budget, type(None)), budget=budget)
+    check.one_of(("exact", "paper"), calibration=calibration)
+    # The text tells 1.0 from True, which are equal, and one of them is refused.
+    key = optimizer, repr(optimizer), problem.facts, budget, calibration, seeded
+    kept = problem.plan  # read once: another thread may replace it
+    if kept is not None and kept[0] == key:
+        return cast(MinimizationPlan, kept[1])
+    recipe = optimizer.recipe(problem.facts, budget, calibration)
+    certificate = None
+    if budget is None and isinstance(problem.loss, RecordGradient):
+        check_any_loss(recipe, optimizer, is_private=False)
+    if budget is not None:
+        clipped = problem.clip_rows
+        certificate = certified(
+            optimizer, recipe, problem.facts, budget, calibration, clip_rows=clipped
+        )
+        if seeded:
+            certificate = replace(certificate, seeded=True, digest="")
+    # A copy has no plan: no circle keeps the records after their last use.
+    program = descent.Program(copy.copy(problem), recipe)
+    plan = MinimizationPlan(program=program, certificate=certificate)
+    problem.plan = key, plan
+    return plan
+
+
+def certified(
+    optimizer: Optimizer,
+    recipe: Recipe,
+    facts: PublicFacts,
+    budget: Budget,
+    calibration: Calibration,
+    *,
+    clip_rows: bool,
+) -> EventCertificate:
+    """Certificate of an unseeded run; a ValueError if a proof is wanted and none is."""
+    if isinstance(facts.loss, RecordGradient):
+        check_any_loss(recipe, optimizer, is_private=True)
+    if recipe.event is not None:
+        recipe.check_private(facts)
+    if calibration == "exact" and recipe.event is None:
+        (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
+        remedy = f"Why: {why}. Use calibration='paper' for studies."
+        check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
+    return EventCertificate.of(
+        mechanism=repr(optimizer),
+        budget=budget,
+        event=recipe.event,
+        kind=recipe.kind,
+        facts=facts,
+        clip_rows=clip_rows,
+        inputs=recipe.inputs,
+        calibration=calibration,
+    )

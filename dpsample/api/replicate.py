@@ -1,0 +1,319 @@
+"""The verb for Monte Carlo studies: independent runs of another verb, in threads.
+
+What depends on public facts is made once, what depends on the records once for each set
+of records. Runs of one set of records are drawn in blocks, by compiled code if they can
+be. A block's size can change no draw.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample.answers.results import Replicates
+from dpsample.api import minimize as minimizing_module
+from dpsample.api.minimize import minimize
+from dpsample.api.release import planned, release
+from dpsample.api.sample import sample
+from dpsample.core import check, columns, pauses
+from dpsample.core.arrays import Array
+from dpsample.core.streams import Children, Seed, seed_sequence, streams
+from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
+from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.certificates.ledger_file import spend
+from dpsample.problem.problem import Problem
+from dpsample.running import progress as screen
+from dpsample.running.descent import Program
+from dpsample.targets.gibbs import Gibbs
+
+Seeds = Sequence[np.random.SeedSequence]
+# Records of one run, a function of a stream: features, response and perhaps an offset.
+Records = Callable[[np.random.Generator], tuple[Any, ...]]
+# One theta for each seed, and what is proved of it.
+Answer = tuple[Array, Certificate | EventCertificate | None]
+Runs = Callable[[Seeds], Answer]
+Evaluate = Callable[[Array], ArrayLike] | Problem
+# Parameters of the verbs that replicate sets itself.
+RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
+# Those of release that watch a single call.
+WATCHED = {"deadline", "constant_time", "work", "ledger"}
+BLOCK = 512  # runs of a task, at most
+# Child of a run's seed that draws its records: verbs take the first ones.
+RECORDS_STREAM = 2**31
+INTERRUPTED = "replicate was interrupted. No replicate is returned."
+
+
+@pauses.single_threaded_blas()
+def replicate(
+    verb: Callable[..., object],
+    *arguments: Any,
+    num_replicates: int,
+    seed: Seed | Sequence[np.random.SeedSequence] = 0,
+    threads: int | None = None,
+    evaluate: Evaluate | None = None,
+    data: Records | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Replicates:
+    """Run `minimize`, `release` or `sample` many times, in threads.
+
+    Run i is the verb with the i-th child of the root seed,
+    ``np.random.SeedSequence(seed).spawn(num_replicates)[i]``, so neither the number of
+    threads nor the number of replicates can change it. For `minimize`, noise is
+    calibrated and checked once; kernels release the interpreter lock.
+
+    Parameters
+    ----------
+    verb : {dps.minimize, dps.release, dps.sample}
+        What is repeated.
+    *arguments, **options
+        Of the verb. Every replicate of `sample` runs its chains one after the other.
+    num_replicates : int
+        Number of runs.
+    seed : int, SeedSequence or sequence of SeedSequence, optional
+        Root of the seeds, or one for each run; None for fresh entropy, which
+        `Replicates.seed` records.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+    evaluate : Problem or callable, optional
+        Its risk, or ``evaluate(theta)``, is recorded for each theta. A problem has
+        the columns of the one that is minimized or drawn from. A callable is
+        called in the calling thread, in the order of the runs.
+    data : callable, optional
+        Draws fresh records for each run: ``data(rng)`` returns what
+        `Problem.with_records` takes, within the bounds of the problem, whose own
+        records are not used then. ``rng`` is a stream of the run's own; calls come
+        from all threads.
+    progress : bool
+        Show the runs done in a terminal or notebook, until the end.
+
+    Returns
+    -------
+    Replicates
+        ``thetas``, ``values`` with their ``mean`` and ``standard_error``, and the
+        ``certificate`` of one run.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed, here or in the verb.
+    KeyboardInterrupt
+        After Ctrl-C; nothing is returned then.
+
+    Notes
+    -----
+    **Guarantee.** None: every run is seeded, and the certificate is about one run. To
+    publish one answer, call the verb without a seed.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(500, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=20)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> runs = dps.replicate(dps.minimize, problem, method, budget,
+    ...                      num_replicates=10, evaluate=problem)
+    >>> runs.thetas.shape, runs.values.shape, runs.certificate.releasable
+    ((10, 3), (10,), False)
+    """
+    check.integer(1, num_replicates=num_replicates)
+    check.instance(bool, progress=progress)
+    if threads is not None:
+        check.integer(1, threads=threads)
+    if not (evaluate is None or isinstance(evaluate, Problem) or callable(evaluate)):
+        check.fail("evaluate", "a Problem or a callable", evaluate)
+    if options.get("max_seconds") is not None:
+        remedy = "Choose num_draws: the lengths of replicates must not differ."
+        check.fail("max_seconds", "left out", options["max_seconds"], remedy)
+    for name in RESERVED:
+        if name in options:
+            check.fail(name, "left to replicate", options[name])
+    if not (data is None or callable(data)):
+        check.fail("data", "None or a callable", data)
+    seeds = _seeds(seed, num_replicates)
+    runs = _runs(verb, arguments, options, data)
+    risks = evaluate if isinstance(evaluate, Problem) else None
+    if risks is not None:
+        _check_columns(risks, *arguments, **options)
+    title = f"replicates of {verb.__name__}"
+    with screen.counter(title, "runs", num_replicates, is_wanted=progress) as on_done:
+        found = _run(runs, seeds, risks, threads or os.cpu_count() or 1, on_done)
+    thetas, values = np.concatenate([theta for (theta, _), _ in found]), None
+    if risks is not None:
+        values = np.concatenate([value for _, value in found])
+    elif callable(evaluate):
+        values = _along_last(evaluate, thetas)
+    certificate = found[0][0][1]
+    return Replicates(
+        thetas=thetas, certificate=certificate, values=values, seed=seeds[0].entropy
+    )
+
+
+def _check_columns(
+    evaluate: Problem, given: object = None, *_: object, **options: object
+) -> None:
+    """Refuse records of other columns than those of the problem or target."""
+    first = options.get("problem", options.get("target", given))
+    problem = getattr(first, "problem", first)
+    if isinstance(problem, Problem):  # else the verb says what is wrong with it
+        columns.require_same("evaluate", evaluate.feature_names, problem.feature_names)
+
+
+def _seeds(given: Seed | Seeds, number: int) -> Seeds:
+    """One seed for each run."""
+    if not isinstance(given, Sequence):
+        return Children(seed_sequence(given), range(number))
+    if len(given) != number:
+        check.fail("seed", f"one or {number}, as many as runs", f"{len(given)}")
+    for seed in given:
+        check.instance(np.random.SeedSequence, seed=seed)
+    return [seed_sequence(seed) for seed in given]
+
+
+def _runs(
+    verb: Callable[..., object],
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    data: Records | None,
+) -> Runs:
+    """Return runs of the verb as a function of their seeds."""
+    if not any(verb is each for each in (minimize, release, sample)):
+        check.fail("verb", "one of dps.minimize, dps.release, dps.sample", verb)
+    try:
+        given = inspect.signature(verb).bind(*arguments, **options)
+    except TypeError as error:
+        check.fail("arguments", f"those of {verb.__name__}", str(error))
+    if verb is minimize:
+        return _minimizations(data, **given.arguments)
+    if verb is release and not WATCHED & given.arguments.keys():
+        given.apply_defaults()
+        return _releases(data, given.arguments)
+
+    def run(seeds: Seeds) -> Answer:
+        answers = []
+        for seed in seeds:
+            pauses.notify_listeners()
+            answers.append(_one(verb, data, seed, dict(given.arguments)))
+        return np.array([theta for theta, _ in answers]), answers[0][1]
+
+    return run
+
+
+def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Problem:
+    """Problem with the records of one run."""
+    key = (*seed.spawn_key, RECORDS_STREAM)
+    child = np.random.SeedSequence(seed.entropy, spawn_key=key)
+    made: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
+    if not (isinstance(made, tuple) and len(made) in (2, 3)):
+        condition = "a function that returns features, response and perhaps an offset"
+        check.fail("data", condition, check.describe(made))
+    return problem.with_records(*made)
+
+
+def _minimizations(
+    data: Records | None,
+    problem: Problem,
+    optimizer: Optimizer,
+    budget: Budget | None = None,
+    *,
+    calibration: Calibration = "exact",
+    ledger: Ledger | LedgerFile | None = None,
+) -> Runs:
+    plan = minimizing_module.planned(
+        problem, optimizer, budget, calibration, seeded=True
+    )
+
+    def heard(_done: int) -> None:
+        pauses.notify_listeners()
+
+    def run(seeds: Seeds) -> Answer:
+        found, program = [], plan.program
+        for seed in seeds:
+            spend(ledger, plan.certificate)
+            if data is not None:
+                program = Program(_fresh(problem, data, seed), program.recipe)
+            found.append(program.run(streams(seed, 1)[0], on_chunk=heard).theta)
+        return np.array(found), plan.certificate
+
+    return run
+
+
+def _releases(data: Records | None, given: dict[str, Any]) -> Runs:
+    problem = given["problem"]
+    others = WATCHED | {"seed", "progress"}
+    options = {k: v for k, v in given.items() if k not in others}
+    plan = planned(seeded=True, **options)
+
+    def run(seeds: Seeds) -> Answer:
+        if data is None:
+            return plan.draw_each(seeds), plan.certificate
+        found = [
+            plan.on(_fresh(problem, data, seed)).draw_each([seed]) for seed in seeds
+        ]
+        return np.concatenate(found), plan.certificate
+
+    return run
+
+
+def _one(
+    verb: Callable[..., object],
+    data: Records | None,
+    seed: np.random.SeedSequence,
+    given: dict[str, Any],
+) -> Answer:
+    """Return the verb's own answer for one seed."""
+    if verb is release:
+        if data is not None:
+            given["problem"] = _fresh(given["problem"], data, seed)
+        answer = release(**given, seed=seed, progress=False)
+        return answer.theta, answer.certificate
+    if data is not None and isinstance(target := given["target"], Gibbs):
+        fresh = _fresh(target.problem, data, seed)
+        numbers = {"k": target.k, "mu": target.mu, "regularizer": target.regularizer}
+        given["target"] = Gibbs(fresh, **numbers)  # type: ignore[arg-type]
+    draws = sample(**given, seed=seed, threads=1, progress=False)
+    return draws.posterior["theta"].to_numpy(), None
+
+
+def _run(
+    runs: Runs,
+    seeds: Seeds,
+    risks: Problem | None,
+    threads: int,
+    on_done: Callable[[int], None],
+) -> list[tuple[Answer, Array]]:
+    """Answers and risks in the order of the seeds; the first failure ends all."""
+    size = max(1, min(BLOCK, len(seeds) // (8 * threads)))
+    blocks = [seeds[i : i + size] for i in range(0, len(seeds), size)]
+
+    def one(block: Seeds) -> tuple[Answer, Array]:
+        answer = runs(block)
+        if risks is None:
+            return answer, np.empty(0)
+        flat = answer[0].reshape(-1, answer[0].shape[-1])
+        return answer, risks._risks(flat).reshape(answer[0].shape[:-1])
+
+    def on_results(found: list[tuple[Answer, Array]]) -> None:
+        on_done(sum(len(thetas) for (thetas, _), _ in found))
+
+    try:
+        return pauses.run_in_threads(one, ((b,) for b in blocks), threads, on_results)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
+
+
+def _along_last(function: Callable[[Array], ArrayLike], thetas: Array) -> Array:
+    """Values of a function of vectors on the last axis."""
+    flat = thetas.reshape(-1, thetas.shape[-1])
+    found = [function(theta) for theta in flat]
+    try:
+        values = np.array(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        check.fail("evaluate", "a function that returns numbers", str(error))
+    return values.reshape((*thetas.shape[:-1], *values.shape[1:]))

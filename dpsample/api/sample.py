@@ -1,0 +1,492 @@
+"""The verb for studies: many draws from a Gibbs target, none of them releasable."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample.answers import results
+from dpsample.core import check as checks
+from dpsample.core import files, pauses
+from dpsample.core.arithmetic import arithmetic
+from dpsample.core.arrays import Array, Ints
+from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.problem.storage import MemoryStorage
+from dpsample.running import chains
+from dpsample.running import progress as screen
+from dpsample.running.chains import TimeLimit
+from dpsample.running.checkpoint import identity_of
+from dpsample.running.convergence import (
+    Convergence,
+    RunFacts,
+    TrialRun,
+    groups_of,
+    superchains,
+)
+from dpsample.samplers import Sampler
+from dpsample.samplers.chain import ENERGY, Prepared, Settings
+from dpsample.samplers.choice import SamplerChoice, choose
+from dpsample.samplers.errors import SamplingError
+from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.reduced import (
+    ReducedTarget,
+    has_equalities,
+    reduce,
+    reduction_obstacle,
+)
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+LIMIT_REMEDY = (
+    "Give seconds from the call, choice, warm-up and compilation included (`dpsample "
+    "warm` compiles ahead)."
+)
+
+
+@screen.compiles_first(seconds=10.0)
+@pauses.single_threaded_blas()
+@checks.unwrap_numpy
+def sample(
+    target: Gibbs,
+    *,
+    sampler: Sampler | Literal["auto"] = "auto",
+    num_draws: int = 1000,
+    num_warmup: int | None = None,
+    num_chains: int = 4,
+    seed: Seed = 0,
+    threads: int | None = None,
+    progress: bool = True,
+    target_ess: float | None = None,
+    init: ArrayLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    check: bool = True,
+    max_seconds: float | None = None,
+) -> DataTree:
+    r"""Draw many times from a Gibbs target. Not releasable.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The density :math:`e^{-k(F + \mu r)}` on its domain.
+    sampler : "auto" or Sampler
+        Any sampler of `dpsample.samplers`; "auto" chooses one by dimension, number of
+        records, smoothness and domain, and says why.
+    num_draws : int
+        Draws per chain; with ``target_ess`` those of the trial run's first round.
+    num_warmup : int, optional
+        Draws discarded first; by default what the sampler thinks enough. The step size
+        and shape of proposals are fixed before, by a pilot run on a stream of its own.
+    num_chains : int
+        Number of chains.
+    seed : int or SeedSequence, optional
+        Gives the same draws for any number of threads, bit for bit with the same
+        ``attrs["blas"]`` and ``attrs["processor"]``; None for fresh entropy.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+    progress : bool
+        Show one live line per chain in a terminal or notebook, until the end.
+    target_ess : float, optional
+        Bulk effective sample size to aim at for every coefficient, and for its squared
+        deviation from the mean, for all chains together. A trial run, which is
+        discarded, fixes the number of draws, at most 1000 times ``num_draws``; a
+        warning tells if they turn out too few.
+    init : array of shape (dim,) or (num_chains, dim), optional
+        Where chains start; by default dispersed about the mode, 128 chains or more from
+        8 points.
+    checkpoint : path, optional
+        File from which an interrupted run goes on, bit for bit.
+    check : bool
+        Judge the draws: warn if R-hat is above 1.01 or the effective sample size below
+        400 for a coefficient or its squared deviation from the mean. Short runs are
+        only blamed for what independent draws would not show. 128 chains or more of
+        fewer than 100 draws are judged by nested R-hat.
+    max_seconds : float, optional
+        Time after which no more draws are made, in seconds from the call. The choice of
+        a sampler, its warm-up and compilation count, what is done with the draws does
+        not. With ``target_ess`` the trial run has half of the time that is left for
+        draws. The draws that there are, those of every chain, are returned with a
+        warning; a ``checkpoint`` goes on from them.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior["theta"]`` (chain, draw, coefficient); ``sample_stats`` per draw:
+        energy, acceptance rate, numbers of values, gradients and evaluated records, and
+        the step size if there is one; ``constant_data``; ``attrs``, in which
+        ``releasable`` is false and ``converged`` tells whether ``r_hat`` and ``ess``
+        are good enough. After Ctrl-C, at once, the draws that every chain has made,
+        also while they are judged: they have no verdict, `diagnostics.check` gives one.
+        After ``max_seconds`` they have one, and ``is_out_of_time`` is true.
+        An energy is NaN if the sampler did without it and it would cost much.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed, a start is outside the domain, or the sampler does
+        not support the target.
+    SamplingError
+        If a loss raises or returns NaN, or ``max_seconds`` ends before the first draw.
+
+    Notes
+    -----
+    **Guarantee.** ``attrs["exactness"]`` says what holds: "iid" draws are exact, under
+    "invariant" the target is exactly invariant under every step, "biased" has the bound
+    that the sampler's docstring states. How far a chain is from the target after its
+    warm-up is proved for `Proximal` alone, from ``init``, too.
+
+    No draw is kept or left out for what it looks like: lengths and thinning are fixed
+    by runs that are discarded, and the run that follows is returned whatever it shows.
+    A resumed run repeats its trial run, which is not in the checkpoint.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(500, 2, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> draws = dps.sample(dps.Gibbs(problem, k=100.0, mu=0.1), num_draws=50, seed=3)
+    >>> draws.posterior["theta"].shape, bool(draws.attrs["releasable"])
+    ((4, 50, 2), False)
+    """
+    checks.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    checks.integer(1, num_draws=num_draws, num_chains=num_chains)
+    checks.array_sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
+    checks.instance(bool, progress=progress, check=check)
+    # Here, not only where they are used: between lies the compiler's half a minute.
+    if num_warmup is not None:
+        checks.integer(0, num_warmup=num_warmup)
+    if threads is not None:
+        checks.integer(1, threads=threads)
+    if target_ess is not None:
+        checks.open_interval(0.0, checks.MAX_LENGTH, target_ess=target_ess)
+    if checkpoint is not None:
+        files.check_output("checkpoint", checks.path("checkpoint", checkpoint))
+    if max_seconds is not None:
+        checks.positive(max_seconds=max_seconds, remedy=LIMIT_REMEDY)
+    limit = TimeLimit(max_seconds)
+    given = _given_starts(target, init, num_chains)
+    reduced = _reduced(target)
+    inner = target if reduced is None else reduced.target
+    if reduced is not None:
+        given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
+    root = seed_sequence(seed)
+    pilot_stream, *others = streams(root, 2 * num_chains + 1)
+    chain_streams, trial_streams = others[:num_chains], others[num_chains:]
+    with _until(limit, max_seconds):
+        chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
+    if given:
+        prepared = _begun(inner, prepared, given)
+    warmup = prepared.num_warmup if num_warmup is None else num_warmup
+    trial = None if target_ess is None else TrialRun(target_ess, num_draws)
+    entropy = root.generate_state(4)
+    groups = superchains(num_chains) if not given else groups_of(given)
+
+    def run_chains(
+        title: str, streams: list[np.random.Generator], num_draws: int, **options: Any
+    ) -> chains.Chains:
+        interrupts.is_raised = True
+        with _until(limit, max_seconds):
+            starts = given or _starts(prepared, streams, groups)
+        identity = ""
+        if options.get("checkpoint") is not None:  # it reads all records
+            numbers = (*prepared.numbers(), *starts, *entropy)
+            identity = identity_of(repr(chosen), *numbers)
+        with _display(progress, title, warmup) as on_progress:
+            interrupts.is_raised = False  # from now on Ctrl-C keeps what was drawn
+            return chains.run(
+                prepared,
+                starts,
+                streams,
+                num_draws=num_draws,
+                num_warmup=warmup,
+                threads=threads,
+                identity=identity,
+                on_progress=on_progress,
+                interrupts=interrupts,
+                **options,
+            )
+
+    def moving(draws: Array) -> Array:
+        """Coefficients that the domain leaves free, whose effective size counts."""
+        return draws if reduced is None else draws @ reduced.basis[reduced.moves].T
+
+    # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
+    libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
+    if libraries is not None:
+        libraries.start()
+    with pauses.hold_interrupts() as interrupts:
+        title, is_needed = f"{chosen!r}: {reason}", True
+        if trial is not None:
+            half = limit.halfway()
+            run = run_chains(
+                f"{chosen!r}: how many draws?",
+                trial_streams,
+                num_draws,
+                extend=lambda draws: trial(moving(draws)),
+                limit=half,
+            )
+            if half.is_over():
+                trial.cut(moving(run.draws))
+            num_draws, is_needed = trial.length, not interrupts
+        if is_needed:
+            # A checkpoint of a longer run will do, too.
+            extend = None if trial is None else (lambda _: num_draws)
+            run = run_chains(
+                title,
+                chain_streams,
+                num_draws,
+                extend=extend,
+                checkpoint=checkpoint,
+                limit=limit,
+            )
+        if run.is_out_of_time and is_needed:
+            _report_limit(max_seconds, run, num_draws, warmup, checkpoint is not None)
+        verdict, facts = None, _facts(inner, chosen, prepared, sampler)
+        draws = run.draws if reduced is None else reduced.lift(run.draws)
+        size: dict[str, float | bool] = {}
+        if trial is not None:
+            size["target_ess"] = trial.wanted
+        try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
+            interrupts.is_raised = True
+            is_interrupted = bool(interrupts)
+            if libraries is not None:
+                libraries.join()
+            if not is_interrupted:
+                results.fill_energies(inner, run.draws, run.stats)
+            if check and not is_interrupted:
+                names = target.problem.feature_names
+                verdict = Convergence.of(draws, names, groups)
+                facts.warn_of_tails(repr(chosen))
+                if not facts.is_independent:
+                    forgets = not verdict.is_nested
+                    verdict.warn(facts.remedy(forgets_starts=forgets))
+            if trial is not None and not is_interrupted:
+                is_told = run.is_out_of_time
+                size |= trial.report(moving(run.draws), facts, is_told=is_told)
+        except KeyboardInterrupt:
+            is_interrupted = True
+        interrupts.is_raised = False
+        if reduced is not None:
+            run.stats[..., ENERGY] += reduced.shift
+        tree = results.to_datatree(
+            draws,
+            results.named_stats(
+                run.stats, step_size=prepared.settings.get("step_size")
+            ),
+            coefficients=target.problem.feature_names,
+            constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
+            attributes={
+                "sampler": repr(chosen),
+                "sampler_reason": reason,
+                "exactness": chosen.exactness,
+                "is_reversible": chosen.is_reversible,
+                "target": repr(target),
+                "seed": f"{root.entropy}"
+                + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
+                "num_warmup": warmup,
+                "is_interrupted": is_interrupted,
+                **_limit_attributes(max_seconds, run),
+                **({} if verdict is None else verdict.attributes()),
+                **arithmetic(),
+                **_settings_of_run(prepared, warmup, draws.shape[1]),
+                **size,
+            },
+        )
+        if interrupts:  # perhaps just now
+            tree.attrs["is_interrupted"] = 1
+    return tree if groups is None else _with_superchains(tree, groups)
+
+
+def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:
+    """Return the chain with what is proved of it from the caller's starts."""
+    if isinstance(prepared, PreparedProximal):
+        metric = prepared.metric
+        bound = max(start_bound(target, metric, start) for start in starts)
+        return dataclasses.replace(prepared, start_bound=bound)
+    if "bias_bound" in prepared.settings:  # of the chain's own start
+        rest = dict(prepared.settings)
+        del rest["bias_bound"]
+        return dataclasses.replace(prepared, settings=rest)
+    return prepared
+
+
+def _settings_of_run(prepared: Any, warmup: int, num_draws: int) -> Settings:
+    """Return the chain's settings, with a bias bound that holds for each draw, or none.
+
+    Nothing is proved of fewer steps than the certified ones; each further step adds to
+    the bias what one conditional draw has.
+    """
+    settings: dict[str, Any] = dict(prepared.settings)
+    if "bias_bound" in settings:
+        certified, per_draw = settings["num_certified_steps"], prepared.num_steps
+        further = max((warmup + num_draws) * per_draw - certified, 0)
+        settings["bias_bound"] += further * settings["overshoot_bound"]
+        if (warmup + 1) * per_draw < certified:
+            del settings["bias_bound"]
+    return settings
+
+
+def _load_libraries() -> None:
+    """Import what packs the draws."""
+    import xarray  # noqa: F401
+
+
+def _reduced(target: Gibbs) -> ReducedTarget | None:
+    """Target in free coordinates, if the domain is a polytope with equalities."""
+    if not has_equalities(target):
+        return None
+    reason = reduction_obstacle(target)
+    if reason:
+        checks.fail("target", "quadratic and of margins", target, reason)
+    return reduce(target)
+
+
+def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> SamplerChoice:
+    """Sampler, the reason for it and its chain, after a look at what was given."""
+    if isinstance(sampler, str) and sampler == "auto":
+        return choose(target)
+    if isinstance(sampler, type) and issubclass(sampler, Sampler):
+        name = sampler.__name__
+        remedy = f"Call it: sampler={name}()."
+        checks.fail("sampler", "a sampler, not its class", f"the class {name}", remedy)
+    if not isinstance(sampler, Sampler):
+        remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
+        checks.fail("sampler", "a Sampler", checks.describe(sampler), remedy)
+    return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
+
+
+def _facts(
+    target: Gibbs, sampler_used: Sampler, prepared: Prepared, sampler: object
+) -> RunFacts:
+    """Facts that decide which remedies make sense."""
+    return RunFacts(
+        is_independent=sampler_used.exactness == "iid",
+        is_automatic=isinstance(sampler, str),
+        has_loss=_has_loss(target),
+        is_bounded=target.problem.domain.name != "whole_space",
+        has_settled=bool(prepared.settings.get("has_settled", True)),
+        reaches_tails=bool(prepared.settings.get("reaches_tails", True)),
+    )
+
+
+def _has_loss(target: Gibbs) -> bool:
+    """Return whether the energy depends on the records: a feature is not zero."""
+    if not isinstance(target.storage, MemoryStorage):
+        return True
+    dense, values = target.data.dense, target.data.values
+    return bool(dense[:1].any() or dense.any() or values.any())
+
+
+class _OutOfTime(BaseException):
+    """The time limit came while nothing could be drawn yet."""
+
+
+@contextmanager
+def _until(limit: TimeLimit, max_seconds: float | None) -> Iterator[None]:
+    """Fail at the first pause after the limit, as there is no draw."""
+
+    def end_if_over() -> None:
+        if limit.is_over():
+            raise _OutOfTime
+
+    try:
+        with pauses.listening(end_if_over):
+            yield
+    except _OutOfTime:
+        _fail_without_draws(max_seconds, "The sampler was still being prepared.")
+
+
+def _fail_without_draws(max_seconds: float | None, evidence: str) -> NoReturn:
+    raise SamplingError(
+        f"max_seconds must be enough for the first draw, got {max_seconds:g}. "
+        f"{evidence} {LIMIT_REMEDY}"
+    )
+
+
+def _report_limit(
+    max_seconds: float | None,
+    run: chains.Chains,
+    num_draws: int,
+    num_warmup: int,
+    has_checkpoint: bool,
+) -> None:
+    """Warn that the time limit has ended a run, or fail if it has no draws."""
+    goes_on = "Call again with this checkpoint, which goes on bit for bit"
+    count = run.draws.shape[1]
+    if count == 0:
+        evidence = (
+            f"{run.num_discarded} of {num_warmup} draws of the warm-up were made."
+        )
+        advice = f" {goes_on}." if has_checkpoint and run.num_discarded else ""
+        _fail_without_draws(max_seconds, evidence + advice)
+    instead = "Use a larger max_seconds, or a checkpoint, from which a run goes on"
+    warnings.warn(
+        f"max_seconds={max_seconds:g} ended the run after {count} of {num_draws} draws "
+        f"per chain. {goes_on if has_checkpoint else instead}.",
+        RuntimeWarning,
+        stacklevel=checks.user_stack_level(),
+    )
+
+
+def _limit_attributes(
+    max_seconds: float | None, run: chains.Chains
+) -> dict[str, float | bool]:
+    """Attributes of draws that had a time limit."""
+    if max_seconds is None:
+        return {}
+    return {"max_seconds": max_seconds, "is_out_of_time": run.is_out_of_time}
+
+
+def _with_superchains(tree: DataTree, groups: Ints) -> DataTree:
+    """Tree that says which chains have the same start, for nested R-hat."""
+    posterior = tree.children["posterior"]
+    dataset = posterior.to_dataset(inherit=False)
+    posterior.dataset = dataset.assign_coords(superchain=("chain", groups))
+    return tree
+
+
+def _starts(
+    prepared: Prepared, streams: list[np.random.Generator], groups: Ints | None
+) -> list[Array]:
+    """Dispersed starts, one for each chain, or for each superchain."""
+    if groups is None:
+        return [prepared.draw_start(rng) for rng in streams]
+    points = [prepared.draw_start(rng) for rng in streams[: int(groups.max()) + 1]]
+    return [points[group] for group in groups]
+
+
+def _given_starts(
+    target: Gibbs, init: ArrayLike | None, num_chains: int
+) -> list[Array]:
+    """Where the caller wants chains to start; empty if it does not say."""
+    if init is None:
+        return []
+    shape = (num_chains, target.dim)
+    starts = checks.entries("init", init)
+    if starts.ndim == 1:
+        starts = np.tile(checks.array("init", init, shape=shape[1:]), (num_chains, 1))
+    starts = checks.array("init", starts, shape=shape)
+    for start in starts:
+        if not target.problem.domain.contains(start):
+            checks.fail("init", "inside the domain", start, "Use domain.project(init).")
+    return list(starts)
+
+
+def _display(
+    is_wanted: bool, title: str, num_warmup: int
+) -> AbstractContextManager[chains.Progress | None]:
+    if is_wanted and screen.is_shown():
+        return screen.lines(title, num_warmup)
+    return nullcontext()

@@ -1,0 +1,435 @@
+"""The verb for hyperparameters: the best of a random number of private fits."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, localcontext
+from typing import NoReturn
+
+import numpy as np
+
+from dpsample.answers.results import Fit
+from dpsample.core import check, columns, pauses
+from dpsample.core.arrays import Array
+from dpsample.core.streams import Seed, release_streams, seed_sequence
+from dpsample.losses import RecordGradient
+from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.optimizers.loop.optimizer import Optimizer, Recipe, check_any_loss
+from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.accounting.accounting import (
+    LARGEST_EPSILON,
+    delta_of,
+    epsilon_of,
+)
+from dpsample.privacy.accounting.events import (
+    BestOfEvent,
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+)
+from dpsample.privacy.budget import check_not_pure
+from dpsample.privacy.certificates.ledger_file import spend
+from dpsample.privacy.certificates.registry import TUNED
+from dpsample.privacy.curves.gaussian import gaussian_epsilon
+from dpsample.privacy.curves.random_stopping import (
+    Stop,
+    best_of_gdp,
+    check_stop,
+    stopping_odds,
+)
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.running import progress as screen
+
+NOTHING = (
+    "tune returns nothing this time: that happens, at random, with stop='poisson'. The "
+    "budget is spent."
+)
+DRAWING = "tune is fitting; after Ctrl-C nothing is returned"  # not how many tries
+INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
+# Part of the base's delta at which candidates are calibrated, of the budget's over m.
+DELTA_SHARE = 0.5
+LEAST_EPSILON = 1e-12  # of that calibration, where its delta alone is enough
+# Factors of a try's gdp from one calibration to the next.
+LEAST_SHRINK, MOST_SHRINK, SEARCH_STEPS = 0.5, 0.995, 100
+DIGITS, WORDS = 60, 3  # of laws of K, and 62-bit words of a uniform number
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice(Fit):
+    """The fit with the best private score; how many there were is not told.
+
+    Attributes
+    ----------
+    theta, certificate, feature_names
+        As of `Fit`; ``num_gradients`` is None and ``trace`` empty.
+    optimizer : Optimizer
+        The candidate that gave theta: part of the answer, and as private.
+    label : str
+        Its name, or its place among the candidates.
+    score : float
+        Its private score, the noisy mean of losses cut off to [0, cap]. As the best of
+        several it is too good on average.
+
+    `save` writes the fit alone, which `dpsample.Fit.load` reads.
+    """
+
+    num_gradients: None = None
+    trace: dict[str, Array] = field(default_factory=dict, repr=False)
+    optimizer: Optimizer
+    label: str
+    score: float
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NoReturn:
+        """Refuse: a file holds the fit alone.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        check.fail("path", "read by dpsample.Fit.load, as a file of a fit", str(path))
+
+    def __repr__(self) -> str:
+        """Return the candidate, its score and the fit."""
+        chosen = f"{self.optimizer!r}, score={self.score:.4g}"
+        return f"Choice({chosen},\n  {super().__repr__()})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tuned:
+    """Public numbers of one tuning; recipes and certificate follow from them."""
+
+    candidates: tuple[Optimizer, ...]
+    facts: PublicFacts
+    clip_rows: bool
+    budget: Budget
+    stop: str
+    mean_tries: float
+    num_scored: int
+    cap: float
+    score_share: float
+
+    def check(self) -> None:
+        """Refuse numbers out of their ranges."""
+        check_stop(self.stop, self.mean_tries)
+        check.scale(cap=self.cap)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_scored=self.num_scored)
+        check.open_interval(0.0, 1.0, score_share=self.score_share)
+
+    @property
+    def base_delta(self) -> float:
+        """Delta of each try's calibration."""
+        return DELTA_SHARE * self.budget.delta / self.mean_tries
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record moves the mean of losses in [0, cap], as computed.
+
+        The sum is correctly rounded, hence off by at most 2^-53 n cap on either side,
+        and the quotient is rounded once more.
+        """
+        exact = self.cap / self.num_scored
+        return exact * (1.0 + 2.0**-50 * (self.num_scored + 2.0))
+
+    def score_stddev(self, gdp: float) -> float:
+        """Noise of the score if a try has this gdp."""
+        return self.sensitivity / (gdp * math.sqrt(self.score_share)) * (1.0 + 1e-12)
+
+    def recipes(self, gdp: float) -> list[Recipe]:
+        """Recipes of the candidates for their part of a try's gdp."""
+        fit = gdp * math.sqrt(1.0 - self.score_share)
+        epsilon = max(gaussian_epsilon(self.base_delta, fit), LEAST_EPSILON)
+        relation = self.budget.relation
+        part = Budget(epsilon=epsilon, delta=self.base_delta, relation=relation)
+        made = [each.recipe(self.facts, part, "exact") for each in self.candidates]
+        for recipe, optimizer in zip(made, self.candidates, strict=True):
+            if recipe.event is None:
+                check.fail("candidates", "with privacy proofs", optimizer)
+            if isinstance(self.facts.loss, RecordGradient):
+                check_any_loss(recipe, optimizer, is_private=True)
+            recipe.check_private(self.facts)
+        return made
+
+    def event(self, gdp: float, recipes: list[Recipe]) -> BestOfEvent:
+        """Return what the whole does to privacy."""
+        spent = self.sensitivity / self.score_stddev(gdp) * (1.0 + 1e-14)
+        score = GaussianEvent(spent)
+        tries: list[Event] = [
+            ComposedEvent((recipe.event, score)) for recipe in recipes if recipe.event
+        ]
+        kinds = tuple(dict.fromkeys(tries))
+        return BestOfEvent(kinds, stop=self.stop, mean_tries=self.mean_tries)
+
+    def calibrated(self) -> tuple[float, list[Recipe]]:
+        """Return the gdp of a try, and recipes, such that the budget is met.
+
+        Candidates with Gaussian events meet it at once; for others it shrinks.
+        """
+        total, relation = self.budget, self.budget.relation
+        most = min(total.epsilon, LARGEST_EPSILON)
+        gdp = best_of_gdp(
+            most, total.delta, stop=self.stop, mean_tries=self.mean_tries
+        ) * (1.0 - 1e-9)
+        for _ in range(SEARCH_STEPS):
+            recipes = self.recipes(gdp)
+            event = self.event(gdp, recipes)
+            found = delta_of(event, epsilon=most, relation=relation)
+            if found <= total.delta:
+                return gdp, recipes
+            spent = epsilon_of(event, delta=total.delta, relation=relation)
+            gdp *= min(max(most / spent, LEAST_SHRINK), MOST_SHRINK)
+        check.fail("candidates", "such that the budget can be met", self.candidates)
+
+    def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:
+        """Certificate of an unseeded run."""
+        stddev = self.score_stddev(gdp)
+        names = ", ".join(map(repr, self.candidates))
+        comma = "," if len(self.candidates) == 1 else ""
+        return EventCertificate.of(
+            kind=TUNED + "+".join(sorted({recipe.kind for recipe in recipes})),
+            mechanism=f"Tuned(candidates=({names}{comma}))",
+            budget=self.budget,
+            event=self.event(gdp, recipes),
+            facts=self.facts,
+            clip_rows=self.clip_rows,
+            inputs={
+                "stop": self.stop,
+                "mean_tries": self.mean_tries,
+                "base_gdp": gdp,
+                "score_share": self.score_share,
+                "scored_records": self.num_scored,
+                "cap": self.cap,
+                "score_stddev": stddev,
+                "score_grid": grid_step(stddev),
+            },
+        )
+
+
+@pauses.single_threaded_blas()
+@check.unwrap_numpy
+def tune(
+    problem: Problem,
+    candidates: Sequence[Optimizer] | Mapping[str, Optimizer],
+    budget: Budget,
+    *,
+    score: Problem,
+    cap: float,
+    stop: Stop = "logarithmic",
+    mean_tries: float = 10.0,
+    score_share: float = 0.1,
+    ledger: Ledger | LedgerFile | None = None,
+    seed: Seed = None,
+    progress: bool = True,
+) -> Choice:
+    """Fit with hyperparameters that are chosen privately, by random stopping.
+
+    A number K of tries is drawn. Each try draws a candidate uniformly, fits it and
+    scores it on ``score``, with noise in both. The try with the best score is returned,
+    of equal ones the first. Do not tune what a public rule can set: it costs no
+    privacy.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records to fit.
+    candidates : sequence of Optimizer, or dict of str to Optimizer
+        Fixed before anybody saw the records.
+    budget : Budget
+        For everything that is returned.
+    score : Problem
+        Records to score on, private too: others, or those of ``problem``. The score is
+        their mean loss, each cut off to [0, cap]; lower is better.
+    cap : float
+        Public number > 0, such as the loss of a fit that knows nothing.
+    stop : {"logarithmic", "geometric", "poisson"}
+        Law of K. The logarithmic one costs least, and K = 1 is its likeliest value;
+        Poisson K may be 0: a RuntimeError, and the budget is spent.
+    mean_tries : float
+        Mean of K, from 1 to 1000.
+    score_share : float
+        Part of a try's squared gdp that goes to the score, in (0, 1).
+    ledger : Ledger or LedgerFile, optional
+        Where the certificate is entered before anything is drawn.
+    seed : int or SeedSequence, optional
+        Reproduces a study's run, which is then not releasable.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
+
+    Returns
+    -------
+    Choice
+        ``theta``, ``optimizer``, ``label``, ``score`` and ``certificate``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed, or no proof covers a candidate.
+    RuntimeError
+        If K = 0, which only Poisson K can be.
+    KeyboardInterrupt
+        After Ctrl-C; nothing is returned then.
+
+    Guarantee
+    ---------
+    All that a `Choice` holds is together (epsilon, delta)-DP under the budget's
+    relation, by the theorem of `dpsample.privacy.curves.random_stopping`. The running
+    time tells K: do not publish it.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(500, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> methods = [dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=5, step_size=s)
+    ...            for s in (0.1, 1.0)]
+    >>> choice = dps.tune(problem, methods, dps.Budget(epsilon=1.0, delta=1e-6),
+    ...                   score=problem, cap=0.7)
+    >>> choice.certificate.releasable, choice.theta.shape
+    (True, (3,))
+    """
+    check.instance(Problem, problem=problem, score=score)
+    names, optimizers = optimizers_of(candidates)
+    check.instance(Budget, budget=budget)
+    check_not_pure(budget, "private tuning, whose fits add Gaussian noise")
+    check_stop(stop, mean_tries)
+    check.scale(cap=cap)
+    check.open_interval(0.0, 1.0, score_share=score_share)
+    check.instance(bool, progress=progress)
+    _check_score(problem, score)
+    seed_sequence(seed)
+    tuned = Tuned(
+        candidates=optimizers,
+        facts=problem.facts,
+        clip_rows=problem.clip_rows,
+        budget=budget,
+        stop=stop,
+        mean_tries=float(mean_tries),
+        num_scored=score.num_records,
+        cap=float(cap),
+        score_share=float(score_share),
+    )
+    gdp, recipes = tuned.calibrated()
+    certificate = tuned.certificate(gdp, recipes)
+    if seed is not None:
+        certificate = replace(certificate, seeded=True, digest="")
+    programs = [descent.Program(problem, recipe) for recipe in recipes]
+    stddev = tuned.score_stddev(gdp)
+    spend(ledger, certificate)
+    best: tuple[float, int, Array] | None = None
+    try:
+        with (
+            release_streams(seed, 1) as (rng,),
+            screen.patience(DRAWING, is_wanted=progress),
+        ):
+            for _ in range(draw_tries(rng, tuned.stop, tuned.mean_tries)):
+                index = int(rng.integers(len(programs)))
+                theta = fitted(programs[index], rng)
+                found = noisy_score(score, theta, tuned.cap, stddev, rng)
+                if best is None or found < best[0]:
+                    best = found, index, theta
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
+    if best is None:
+        raise RuntimeError(NOTHING)
+    return Choice(
+        theta=best[2],
+        certificate=certificate,
+        feature_names=problem.feature_names,
+        encoding=problem.encoding,
+        facts=problem.facts,
+        optimizer=optimizers[best[1]],
+        label=names[best[1]],
+        score=best[0],
+    )
+
+
+def optimizers_of(candidates: object) -> tuple[tuple[str, ...], tuple[Optimizer, ...]]:
+    """Names and optimizers, after a look at them."""
+    if isinstance(candidates, Mapping):
+        names, given = tuple(map(str, candidates)), tuple(candidates.values())
+    elif isinstance(candidates, list | tuple):
+        names, given = tuple(map(str, range(len(candidates)))), tuple(candidates)
+    else:
+        names, given = (), ()
+    if not given or not all(isinstance(each, Optimizer) for each in given):
+        condition = "a sequence or a dict of optimizers"
+        check.fail("candidates", condition, check.describe(candidates))
+    if len(set(names)) < len(names):
+        check.fail("candidates", "of different names", ", ".join(names))
+    return names, given
+
+
+def _check_score(problem: Problem, score: Problem) -> None:
+    """Refuse scores of other models, and of losses that a record can make fail."""
+    columns.require_same("score", score.feature_names, problem.feature_names)
+    if score.dim != problem.dim:
+        check.fail("score", f"with {problem.dim} coefficients", score.dim)
+    if problem.clip_rows and not score.clip_rows:  # one certificate speaks of both
+        check.fail("score", "made with clip_rows=True, as problem is", "without it")
+    is_known = score.loss.is_cached and score.loss.is_ours
+    if not is_known or isinstance(score.loss, RecordGradient):
+        check.fail("score", "a problem with a loss of dps.losses", score.loss)
+    _ = score.data  # which records on a cluster refuse, before anything is spent
+
+
+def fitted(program: descent.Program, rng: np.random.Generator) -> Array:
+    """Output of one run; the domain's center if it overflowed, as its noise decides."""
+    try:
+        return program.run(rng).theta
+    except descent.DescentError:
+        return program.problem.facts.center.copy()
+
+
+def noisy_score(
+    score: Problem, theta: Array, cap: float, stddev: float, rng: np.random.Generator
+) -> float:
+    """Mean of the losses cut off to [0, cap], with noise, on a public grid."""
+    with np.errstate(all="ignore"):
+        losses = score.loss.value(score.margins(theta), score.data.response)
+    losses = np.clip(np.nan_to_num(losses, nan=cap, posinf=cap), 0.0, cap)
+    noisy = np.array([math.fsum(losses.tolist()) / score.num_records])
+    add_gaussian(rng, stddev, grid_step(stddev), noisy)
+    return float(noisy[0])
+
+
+def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
+    """Draw K by inversion, with 186 bits and 60 digits: its law is off by < 2^-80.
+
+    Examples
+    --------
+    >>> draw_tries(np.random.default_rng(1), "geometric", 1.0)
+    1
+    """
+    odds = stopping_odds(stop, mean_tries)
+    if stop != "poisson" and odds == 0.0:
+        return 1
+    with localcontext() as context:
+        context.prec = DIGITS
+        uniform = Decimal(0)
+        for _ in range(WORDS):
+            uniform = (uniform + int(rng.integers(2**62))) / 2**62
+        mean, ratio = Decimal(mean_tries), Decimal(odds) / (1 + Decimal(odds))
+        tries, term = 1, 1 - ratio  # geometric
+        if stop == "poisson":
+            tries, term = 0, (-mean).exp()
+        elif stop == "logarithmic":
+            term = ratio / (1 + Decimal(odds)).ln()
+        total = term
+        # Terms rise up to the mean, from far below the least that counts.
+        while uniform >= total and (tries < mean or term > Decimal("1e-50")):
+            if stop == "poisson":
+                term *= mean / (tries + 1)
+            elif stop == "logarithmic":
+                term *= ratio * tries / (tries + 1)
+            else:
+                term *= ratio
+            tries, total = tries + 1, total + term
+        return tries

@@ -1,0 +1,464 @@
+"""Meeting times of coupled chains, and what they say of total variation.
+
+Every replicate of two chains with a lag has a stream of its own.
+
+Chains X and Y of one kernel and one initial law, X ahead by L steps, are moved jointly.
+With tau = inf {t : X_t = Y_{t-L}},
+
+    TV(X_t, X_{t+KL}) <= sum_{j<=K} P(tau > t + jL),
+    TV(X_t, pi) <= E max(0, ceil((tau - L - t) / L)),
+
+the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5). A bound is shown
+with its upper confidence limit and with what it does not prove.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample.core import check, pauses
+from dpsample.core.arrays import Array, Bools, Ints
+from dpsample.core.pauses import ChunkSize
+from dpsample.core.streams import Seed, streams
+from dpsample.diagnostics.couplings.coupled_steps import (
+    Pair,
+    ProximalPair,
+    coupled_chain,
+)
+from dpsample.samplers.chain import NUM_STATS, Prepared, PreparedChain
+from dpsample.samplers.proximal.proximal import PreparedProximal
+from dpsample.samplers.sampler import Sampler
+from dpsample.targets.gibbs import Gibbs
+
+_REMEDY = (
+    "Use RandomWalk(p=2), MALA, PreconditionedCrankNicolson, LaplaceIndependence, "
+    "TiltedGibbs or Proximal."
+)
+
+# A sampler, or what its `prepare` returned.
+SamplerLike = Sampler | Prepared
+ALL_MEET = "large enough for all pairs to meet"
+LABEL = "statistical, for this dataset, not a DP proof"
+NUM_BISECTIONS = 60
+Result = TypeVar("Result")
+# Called with the time of the first row, draws of the chain ahead, and of the other.
+OnRows = Callable[[int, Array, Array], None]
+
+CHUNK = 64  # draws between two returns to Python
+# Bounds below this many replicates' share are not seen in any sample.
+RESOLUTION = 3.0
+
+
+def find(
+    sampler: SamplerLike, target: Gibbs, rng: np.random.Generator
+) -> tuple[PreparedChain | PreparedProximal, Pair | ProximalPair, str]:
+    """Return the prepared chain, its coupled kernel, and a text for the sampler."""
+    prepared = sampler
+    if isinstance(sampler, Sampler):
+        prepared = sampler.prepare(target, rng)
+    if not isinstance(prepared, PreparedChain | PreparedProximal):
+        wanted = "a sampler or what its prepare returned"
+        check.fail("sampler", wanted, check.describe(sampler), _REMEDY)
+    if prepared.target is not target:
+        check.fail("sampler", "prepared for the target", "another target")
+    coupling = coupled_chain(prepared)
+    if coupling is None:
+        check.fail("sampler", "one that has a coupling", sampler, _REMEDY)
+    name, pair = coupling
+    return prepared, pair, repr(sampler) if prepared is not sampler else name
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Coupled:
+    """Two chains of one kernel and one initial law; the first is ``lag`` ahead."""
+
+    prepared: PreparedChain | PreparedProximal
+    pair: Pair | ProximalPair
+    words: str
+    lag: int
+    max_steps: int
+    init: Array | None
+
+    def start(self, rng: np.random.Generator) -> Array:
+        """Draw from the initial law."""
+        if self.init is not None:
+            return self.init.copy()
+        return np.asarray(self.prepared.draw_start(rng))
+
+    def alone(self, position: Array, rng: np.random.Generator, count: int) -> Array:
+        """Draws of a single chain after a position."""
+        draws = np.empty((count, position.size))
+        state = self.prepared.init(position)
+        self.prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
+        return draws
+
+    def meet(
+        self, rng: np.random.Generator, on_rows: OnRows | None = None
+    ) -> tuple[int, bool, Array]:
+        """Run until the chains meet, or the cap.
+
+        Returns the steps of the first chain until then, whether they met, and the
+        position of shape (dim,) of the first chain at that time.
+        """
+        starts = self.start(rng), self.start(rng)
+        lead = self.alone(starts[0], rng, self.lag)
+        first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
+        if on_rows is not None:
+            ahead = np.vstack([starts[0], lead])
+            on_rows(0, ahead[:-1], ahead[:0])
+            on_rows(self.lag, ahead[-1:], starts[1][None])
+        time = self.lag
+        has_met = bool(np.array_equal(first.position, second.position))
+        draws, others = np.empty((2, CHUNK, len(lead[0])))
+        size = ChunkSize()
+        while not has_met and time < self.max_steps:
+            room, count = min(CHUNK, self.max_steps - time), 0
+            while count < room and not has_met:
+                pauses.notify_listeners()
+                part = slice(count, min(count + size.size, room))
+                begin = perf_counter()
+                made, has_met = self.pair.advance(
+                    first, second, rng, draws[part], others[part]
+                )
+                size.update(perf_counter() - begin)
+                count += made
+            if on_rows is not None:
+                on_rows(time + 1, draws[:count], others[:count])
+            time += count
+        return time, has_met, first.position
+
+
+@pauses.single_threaded_blas()
+def build(
+    sampler: SamplerLike,
+    target: Gibbs,
+    root: np.random.Generator,
+    *,
+    lag: int,
+    max_steps: int,
+    init: ArrayLike | None,
+) -> Coupled:
+    """Check the arguments that all estimates share, and prepare the chains."""
+    check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    check.integer(1, lag=lag)
+    check.integer(lag + 1, max_steps=max_steps, remedy="It has to exceed the lag.")
+    start = None
+    if init is not None:
+        start = check.array("init", init, shape=(target.dim,))
+        if not target.problem.domain.contains(start):
+            check.fail("init", "inside the domain", start, "Use domain.project(init).")
+    prepared, pair, words = find(sampler, target, root)
+    return Coupled(
+        prepared=prepared,
+        pair=pair,
+        words=words,
+        lag=lag,
+        max_steps=max_steps,
+        init=start,
+    )
+
+
+def check_counts(replicates: int, threads: int | None) -> None:
+    """Refuse malformed numbers before any work is done."""
+    check.integer(2, replicates=replicates)
+    if threads is not None:
+        check.integer(1, threads=threads)
+
+
+def run_all(
+    task: Callable[[np.random.Generator], Result],
+    streams: list[np.random.Generator],
+    threads: int | None,
+) -> list[Result]:
+    """Results of a task for every stream, in order; threads cannot change them."""
+    if threads is not None:
+        check.integer(1, threads=threads)
+    with pauses.single_threaded_blas():
+        return pauses.run_in_threads(task, ((rng,) for rng in streams), threads)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TotalVariationCurve:
+    """Estimated bounds of total variation after given numbers of steps.
+
+    Attributes
+    ----------
+    steps : array of int
+        Numbers of steps t.
+    estimate : array
+        Mean bound; where ``is_extrapolated``, from a fitted geometric tail.
+    upper : array
+        Upper confidence limit, at most 1.
+    horizon : array of int
+        Number of steps after which the law stands for the target in the limit.
+    is_extrapolated : array of bool
+        Whether the bound is too small to be seen in so many replicates.
+    confidence : float
+        Level of the limit at each t.
+    replicates : int
+        Number of independent pairs of chains.
+    """
+
+    steps: Ints
+    estimate: Array
+    upper: Array
+    horizon: Ints
+    is_extrapolated: Bools
+    confidence: float
+    replicates: int
+
+    def __repr__(self) -> str:
+        """One line per step: never an estimate without its limit."""
+        lines = [
+            f"total variation to the target ({LABEL}; {self.replicates} replicates)",
+            f"{'steps':>8}  {'estimate':>10}  upper limit ({self.confidence:g})",
+        ]
+        rows = zip(
+            self.steps, self.estimate, self.upper, self.is_extrapolated, strict=True
+        )
+        for step, estimate, upper, is_extrapolated in rows:
+            note = "  extrapolated" if is_extrapolated else ""
+            lines.append(f"{step:>8}  {estimate:>10.3g}  {upper:.3g}{note}")
+        return "\n".join(lines)
+
+
+def divergence(q: Array, p: Array) -> Array:
+    """Kullback-Leibler divergence of coins with probabilities q and p, 0 < p < 1."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heads = np.where(q > 0.0, q * np.log(q / p), 0.0)
+        tails = np.where(q < 1.0, (1.0 - q) * np.log((1.0 - q) / (1.0 - p)), 0.0)
+    return np.asarray(heads + tails)
+
+
+def upper_limit(means: Array, count: int, error: Array) -> Array:
+    """Upper limit of the expectation of independent variables in [0, 1].
+
+    The largest p with count KL(mean || p) <= log 1 / error: by Chernoff and Hoeffding's
+    inequality it fails with probability at most ``error``, whatever the law.
+    """
+    budget = -np.log(error) / count
+    low, high = np.array(means, dtype=np.float64), np.ones_like(means)
+    for _ in range(NUM_BISECTIONS):
+        middle = 0.5 * (low + high)
+        fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= budget
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return high
+
+
+def geometric_tail(times: Ints, lag: int, steps: Array) -> Array:
+    """Bound E max(0, ceil((tau - lag - t) / lag)) if tau has a geometric tail.
+
+    The tail is fitted to the excesses over the median: it is an extrapolation.
+    """
+    median = np.median(times)
+    excesses = times[times > median] - median
+    mean = float(excesses.mean()) if excesses.size else 1.0
+    # Ratio and share that a sample of this size cannot tell from zero stay positive.
+    ratio = max(1.0 - 1.0 / max(mean, 1.0), 1.0 / times.size)
+    share = max(excesses.size, 1) / times.size
+    ahead = np.maximum(steps + lag - median, 0.0)
+    return np.asarray(share * ratio**ahead / (1.0 - ratio**lag))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeetingTimes:
+    """Meeting times of independent pairs of coupled chains.
+
+    Attributes
+    ----------
+    times : array of int
+        Steps of the chain ahead when the pair met; ``max_steps`` where it did not.
+    is_censored : array of bool
+        Whether the pair did not meet.
+    lag : int
+        Steps by which one chain is ahead.
+    max_steps : int
+        Cap of the times.
+    num_steps : int
+        Kernel steps in one step of the chain, that is, per draw.
+    sampler : str
+        The sampler.
+    """
+
+    times: Ints
+    is_censored: Bools
+    lag: int
+    max_steps: int
+    num_steps: int
+    sampler: str
+
+    def tv_bound(self, t: int) -> float:
+        """Mean bound of the total variation after t steps; see `tv_curve`.
+
+        Parameters
+        ----------
+        t : int
+            Number of steps, at least 0.
+
+        Returns
+        -------
+        float
+            Mean of max(0, ceil((tau - lag - t) / lag)): a point estimate, above 1 if
+            the lag is short.
+        """
+        check.integer(0, t=t)
+        return float(self._counts(np.array([t])).mean())
+
+    def tv_curve(
+        self, steps: ArrayLike, *, confidence: float = 0.95
+    ) -> TotalVariationCurve:
+        """Bounds of total variation with upper confidence limits.
+
+        Parameters
+        ----------
+        steps : array of int
+            Numbers of steps t, chosen before the times were seen.
+        confidence : float
+            Level of the limit, at each t separately.
+
+        Returns
+        -------
+        TotalVariationCurve
+            Estimates, limits, and where they are extrapolated.
+
+        Raises
+        ------
+        ValueError
+            If a pair did not meet, or an argument is malformed.
+
+        Notes
+        -----
+        **Guarantee.** With the stated probability the limit is above the total
+        variation between the laws after t and after ``horizon`` steps, whatever the
+        law of tau: the mean of the counts cut at K lags, by Chernoff and Hoeffding. K
+        is a power of two above every count seen, so all pairs met a lag before the
+        horizon; what is left there is covered by the geometric tail alone.
+        Statistical, for this dataset, not a DP proof.
+        """
+        check.open_interval(0.0, 1.0, confidence=confidence)
+        entries = np.atleast_1d(check.entries("steps", steps))
+        given = check.array("steps", entries, shape=(None,))
+        fits = (
+            (given >= 0.0) & (given <= check.MAX_EXACT_INT) & (given == np.round(given))
+        )
+        if not fits.all():
+            wanted = f"whole numbers from 0 to {check.MAX_EXACT_INT}"
+            check.fail("steps", wanted, float(given[~fits][0]))
+        t, count = given.astype(np.int64), self.times.size
+        counts = self._counts(t)
+        estimate = counts.mean(axis=1)
+        doublings = np.ceil(np.log2(counts.max(axis=1) + 1.0))
+        lags = 2.0**doublings
+        # A share of the error for each number of lags: which one serves is seen late.
+        error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
+        limit = lags * upper_limit(estimate / lags, count, error)
+        is_small = estimate < RESOLUTION / count
+        tail = geometric_tail(self.times, self.lag, given)
+        return TotalVariationCurve(
+            steps=t,
+            estimate=np.where(is_small, np.minimum(tail, RESOLUTION / count), estimate),
+            upper=np.minimum(1.0, limit),
+            horizon=t + lags.astype(np.int64) * self.lag,
+            is_extrapolated=is_small,
+            confidence=float(confidence),
+            replicates=count,
+        )
+
+    @property
+    def advised_lag(self) -> int:
+        """0.9-quantile of tau - lag: shorter lags make the bound loose."""
+        return max(1, int(np.ceil(np.quantile(self.times - self.lag, 0.9))))
+
+    def _counts(self, t: Ints) -> Ints:
+        if self.is_censored.any():
+            met = f"{self.is_censored.sum()} of {self.times.size} pairs that did not"
+            remedy = (
+                "Without their times the bound is infinite: increase max_steps, or use "
+                "a sampler that mixes faster."
+            )
+            check.fail("max_steps", ALL_MEET, f"{self.max_steps}, with {met}", remedy)
+        counts = -((self.lag + t[:, None] - self.times) // self.lag)
+        return np.asarray(np.maximum(0, counts))
+
+    def __repr__(self) -> str:
+        """Quantiles of the times."""
+        low, middle, high = np.quantile(self.times, (0.1, 0.5, 0.9)).astype(int)
+        return (
+            f"MeetingTimes({self.sampler}, lag={self.lag}, "
+            f"{self.times.size} replicates: 10% {low}, 50% {middle}, 90% {high}, "
+            f"max {self.times.max()}, {self.is_censored.sum()} censored)"
+        )
+
+
+def meeting_times(
+    sampler: SamplerLike,
+    target: Gibbs,
+    *,
+    lag: int,
+    replicates: int,
+    seed: Seed = 0,
+    max_steps: int = 10_000,
+    init: ArrayLike | None = None,
+    threads: int | None = None,
+) -> MeetingTimes:
+    """Run coupled chains with a lag until they meet.
+
+    Parameters
+    ----------
+    sampler : Sampler or Prepared
+        RandomWalk(p=2), MALA, PreconditionedCrankNicolson, LaplaceIndependence,
+        TiltedGibbs or Proximal, or what its ``prepare`` returned.
+    target : Gibbs
+        The target.
+    lag : int
+        Steps by which one chain is ahead; see `MeetingTimes.advised_lag`.
+    replicates : int
+        Independent pairs of chains, at least 2.
+    seed : int or SeedSequence, optional
+        Gives the same times for any number of threads; None for fresh entropy.
+    max_steps : int
+        Cap of the chain ahead, larger than the lag.
+    init : array of shape (dim,), optional
+        Where both chains start; by default each starts at a random point.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+
+    Returns
+    -------
+    MeetingTimes
+        Times, with bounds of total variation.
+
+    Notes
+    -----
+    **Guarantee.** Either chain of a pair moves by the sampler's own kernel, and equal
+    chains stay equal. The bounds are statistical, for this dataset, not a DP proof.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> from dpsample.samplers import MALA
+    >>> from dpsample.diagnostics import couplings
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> times = couplings.meeting_times(MALA(), target, lag=10, replicates=100)
+    >>> curve = times.tv_curve([20, 40])
+    >>> bool((curve.upper > curve.estimate).all())
+    True
+    """
+    check_counts(replicates, threads)
+    pilot, *rest = streams(seed, replicates + 1)
+    coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
+    pairs = run_all(lambda rng: coupled.meet(rng)[:2], rest, threads)
+    return MeetingTimes(
+        times=np.array([time for time, _ in pairs], dtype=np.int64),
+        is_censored=np.array([not has_met for _, has_met in pairs]),
+        lag=lag,
+        max_steps=max_steps,
+        num_steps=int(getattr(coupled.prepared, "num_steps", 1)),
+        sampler=coupled.words,
+    )

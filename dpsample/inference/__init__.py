@@ -1,0 +1,1 @@
+"""Inference: covariance of private fits, and plans of private tuning."""

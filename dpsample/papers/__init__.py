@@ -1,0 +1,73 @@
+"""Published noise formulas of five papers: what they claim and what is true."""
+
+from collections.abc import Callable, Iterator
+
+from dpsample.core import check
+from dpsample.core.public import dir_of
+from dpsample.papers import bassily, gopi, su, xie, xu
+from dpsample.papers.claim import Case, Claim
+
+__all__ = ["PAPERS", "Claim", "claims"]
+__dir__ = dir_of(__all__)
+
+PAPERS = {
+    "bassily": "Bassily et al. (2019), Private SCO with optimal rates",
+    "gopi": "Gopi et al. (2022), Private convex optimization in general norms",
+    "su": "Su, Zhao and Wang (2023), DP-SCO in (non-)Euclidean space revisited",
+    "xie": "Xie et al. (2022), Statistica Sinica preprint SS-2022-0282",
+    "xu": "Xu et al. (2026), DP-SCO under the Tsybakov noise condition",
+}
+_SOURCES: dict[str, Callable[[], Iterator[Case]]] = {
+    "bassily": bassily.cases,
+    "gopi": gopi.cases,
+    "su": su.cases,
+    "xie": xie.cases,
+    "xu": xu.cases,
+}
+
+
+def claims(
+    paper: str | None = None, *, progress: Callable[[int, int], None] | None = None
+) -> tuple[Claim, ...]:
+    """Claimed and true epsilon of every published noise formula.
+
+    Parameters
+    ----------
+    paper : str, optional
+        Key of `PAPERS`. All papers by default, which takes about a minute.
+    progress : callable, optional
+        Called with the number of rows done and their total.
+
+    Returns
+    -------
+    tuple of Claim
+        In the order of the papers.
+
+    Raises
+    ------
+    ValueError
+        If ``paper`` is not a key.
+
+    Guarantee
+    ---------
+    Each `Claim.true_epsilon` is what its ``meaning`` says: exact, an upper bound, or
+    attained by the named pair.
+
+    Examples
+    --------
+    >>> rows = claims("gopi")
+    >>> print(f"{rows[0].epsilon:g} is really {rows[0].true_epsilon:.2f}")
+    1 is really 1.57
+    """
+    if paper is not None:
+        check.one_of(tuple(PAPERS), paper=paper)
+    keys = PAPERS if paper is None else (paper,)
+    cases = [case for key in keys for case in _SOURCES[key]()]
+    rows = []
+    for done, case in enumerate(cases):
+        if progress is not None:
+            progress(done, len(cases))
+        rows.append(case.claim())
+    if progress is not None:
+        progress(len(cases), len(cases))
+    return tuple(rows)

@@ -1,0 +1,137 @@
+"""A published noise formula, what it claims and what is true of it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Literal
+
+from dpsample.core.spec import Json
+from dpsample.privacy.budget import Relation
+
+Meaning = Literal["exact", "upper bound", "attack", "unproved"]
+# Epsilon at the claimed delta when the noise is the published one times a factor.
+EpsilonAt = Callable[[float], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formula:
+    """A published formula and its claim. `Claim` explains the fields."""
+
+    paper: str
+    place: str  # a field of the JSON output, lint: ok
+    formula: str
+    setting: str
+    accounting: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    meaning: Meaning = "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Formula):
+    """One line of the table: a published noise formula at one setting.
+
+    Attributes
+    ----------
+    paper : str
+        Key of `PAPERS`.
+    place : str
+        Algorithm or theorem.
+    formula : str
+        The published formula, as text.
+    setting : str
+        Numbers at which it is evaluated.
+    accounting : str
+        Mechanism or pair of distributions for which epsilon is computed.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation of the accounting.
+    epsilon, delta : float
+        What is claimed.
+    meaning : {"exact", "upper bound", "attack", "unproved"}
+        ``exact``: attained, and no more is possible (for Poisson sampling up to the
+        discretization of losses, below one percent). ``upper bound``: proved, perhaps
+        not attained. ``attack``: attained by the pair named in ``accounting``, so that
+        a value above the claim refutes it and one below proves nothing. ``unproved``:
+        nothing is known.
+    true_epsilon : float or None
+        Epsilon at ``delta`` in that sense. Infinite if no epsilon holds.
+    noise_factor : float or None
+        Noise that meets the claim, in units of the published noise.
+
+    Examples
+    --------
+    >>> from dpsample import papers as printed
+    >>> row = printed.claims("gopi")[1]
+    >>> print(row.place, row.delta, round(row.true_epsilon, 2), row.verdict)
+    Theorems 3 to 6 1e-05 1.68 fails
+    """
+
+    true_epsilon: float | None
+    noise_factor: float | None
+
+    @property
+    def verdict(self) -> str:
+        """``holds``, ``fails``, ``not refuted`` or ``unproved``."""
+        if self.true_epsilon is None:
+            return "unproved"
+        within = self.true_epsilon <= self.epsilon
+        words = {
+            "exact": ("holds", "fails"),
+            "upper bound": ("holds", "unproved"),
+            "attack": ("not refuted", "fails"),
+        }
+        return words[self.meaning][0 if within else 1]
+
+    def to_dict(self) -> Json:
+        """Fields and verdict for JSON: an epsilon of None that fails is infinite."""
+        content = asdict(self) | {"verdict": self.verdict}
+        return {k: None if v == math.inf else v for k, v in content.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Formula):
+    """A claim before its numbers are computed; `Claim` lists the other fields."""
+
+    epsilon_at: EpsilonAt | None = None  # noise times a factor; None: nothing is known
+    needed: float | None = None  # factor that meets the claim, if known beforehand
+
+    def claim(self) -> Claim:
+        """Compute what is true, and the noise that the claim needs."""
+        true, factor = None, None
+        if self.epsilon_at is not None:
+            true = self.epsilon_at(1.0)  # the published noise itself
+            factor = self.needed
+            if factor is None:
+                factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
+        shared = {f.name: getattr(self, f.name) for f in fields(Formula)}
+        if true == math.inf and self.meaning == "upper bound":
+            true = None  # nothing is proved
+        return Claim(**shared, true_epsilon=true, noise_factor=factor)
+
+
+def needed_factor(
+    epsilon_at: EpsilonAt, claimed: float, *, start: float
+) -> float | None:
+    """Multiple of the noise that meets ``claimed``, to 5e-4 and rounded up.
+
+    ``start`` is epsilon at the published noise. None if no multiple up to 10 000 does.
+    """
+    from scipy.optimize import brentq
+
+    def excess(log_factor: float) -> float:
+        ratio = epsilon_at(math.exp(log_factor)) / claimed
+        return math.log(min(max(ratio, 1e-9), 1e9))
+
+    # Epsilon falls about as the noise grows, so the root is near.
+    guess = min(max(math.log(start / claimed), -4.0), 4.0) if start > 0.0 else 0.0
+    low, high = guess - 0.2, guess + 0.2
+    while excess(high) > 0.0:
+        low, high = high, high + 0.6
+        if high > math.log(10_000.0):
+            return None
+    while excess(low) <= 0.0:
+        low, high = low - 0.6, low
+    accuracy = 5e-4  # of the factor, relative
+    root = float(brentq(excess, low, high, xtol=0.4 * accuracy))
+    return math.exp(root + 0.5 * accuracy)

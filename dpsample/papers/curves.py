@@ -1,0 +1,399 @@
+"""Curves by which published formulas are judged, and attacks on objective perturbation.
+
+Sampling with replacement puts a record into a batch several times: the sum of clipped
+gradients moves by a binomial multiple of the bound. Such pairs of Gaussian mixtures
+have an increasing likelihood ratio, so delta(epsilon) is a difference of two tails, and
+the points of that curve define the loss distribution that is composed.
+
+**Attacks** in one dimension, by exact arithmetic. With 2 n lambda = L = 1 the perturbed
+minimizer solves S(theta) + G = 0, S(theta) = theta + slope(theta), so P(theta <= a) =
+Phi(S(a) / stddev). A two-sided Huber loss of curvature ``ratio`` around a center bends
+the law by 1 + ratio there, a linear one does not: far out, Jacobian and shift add up.
+Cells of a grid give a lower bound of delta.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.papers.claim import Case, EpsilonAt
+from dpsample.privacy.accounting import accounting, loss_distributions
+from dpsample.privacy.accounting.events import PoissonGaussianEvent
+from dpsample.privacy.budget import Relation
+from dpsample.privacy.curves.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gdp_from_budget,
+)
+from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
+from dpsample.privacy.curves.shuffling import (
+    delta_factor,
+    shuffle_delta,
+    shuffle_epsilon,
+)
+
+# The grid of losses has a step of a hundredth of one step's standard deviation, at most
+# this number, and not more points than that.
+COARSEST = 1e-3
+MAX_GRID = 20_000
+# Largest epsilon of a single record before shuffling that is considered.
+MAX_LOCAL_EPSILON = 500.0
+# How often one record counts in a batch, on either side of the pair.
+Pair = Literal["(r, 0)", "(+r, -r)", "(2r, 0)"]
+
+
+def gaussian(gdp: float, delta: float) -> EpsilonAt:
+    """Gaussian differential privacy: exact."""
+    return lambda factor: gaussian_epsilon(delta, gdp / factor)
+
+
+def poisson(
+    *,
+    sampling_rate: float,
+    noise_multiplier: float,
+    num_steps: int,
+    delta: float,
+    relation: Relation,
+) -> EpsilonAt:
+    """Poisson sampling, noise relative to the bound of one record.
+
+    Attained when all other gradients vanish. No pair of a sum's is worse
+    (`dpsample.privacy.accounting.poisson`).
+    """
+    return lambda factor: _poisson_epsilon(
+        sampling_rate, noise_multiplier * factor, num_steps, delta, relation
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _poisson_epsilon(
+    rate: float, noise: float, steps: int, delta: float, relation: Relation
+) -> float:
+    event = PoissonGaussianEvent(
+        sampling_rate=rate, noise_multiplier=noise, num_steps=steps
+    )
+    return accounting.epsilon_of(event, delta=delta, relation=relation)
+
+
+def poisson_renyi(
+    *, sampling_rate: float, noise_multiplier: float, num_steps: int, delta: float
+) -> EpsilonAt:
+    """Poisson sampling under zero_out by dp-accounting's Renyi accountant."""
+
+    def epsilon_at(factor: float) -> float:
+        from dp_accounting import (
+            GaussianDpEvent,
+            PoissonSampledDpEvent,
+            SelfComposedDpEvent,
+        )
+        from dp_accounting.rdp import RdpAccountant
+
+        step = GaussianDpEvent(noise_multiplier * factor)
+        event = SelfComposedDpEvent(
+            PoissonSampledDpEvent(sampling_rate, step), num_steps
+        )
+        return float(RdpAccountant().compose(event).get_epsilon(delta))
+
+    return epsilon_at
+
+
+def with_replacement(
+    pair: Pair,
+    *,
+    batch: int,
+    num_records: int,
+    noise_multiplier: float,
+    num_steps: int,
+    delta: float,
+) -> EpsilonAt:
+    """Sample with replacement: a record counts r ~ Binomial(batch, 1/n) times."""
+    counts, weights = binomial(batch, 1.0 / num_records)
+    scales = {"(r, 0)": (1.0, 0.0), "(+r, -r)": (1.0, -1.0), "(2r, 0)": (2.0, 0.0)}
+    first, second = scales[pair]
+
+    def epsilon_at(factor: float) -> float:
+        mixtures = MixturePair(
+            weights=tuple(weights),
+            means=tuple(first * counts),
+            others=tuple(second * counts),
+            stddev=noise_multiplier * factor,
+        )
+        return composed_epsilon(mixtures, num_steps=num_steps, delta=delta)
+
+    return epsilon_at
+
+
+def objective(
+    *, ratio: float, noise: float, delta: float, relation: Relation
+) -> EpsilonAt:
+    """Objective perturbation of a linear model, beta / (2 n lambda) = ``ratio``.
+
+    ``noise`` is the standard deviation over the Lipschitz constant.
+    """
+    tilted = PerturbedObjective(
+        lipschitz=1.0, smoothness=ratio, num_records=1, ridge=0.5, relation=relation
+    )
+    return lambda factor: tilted.epsilon(delta, stddev=noise * factor)
+
+
+def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
+    """Gaussian noise on each clipped record, bound 1, in random order.
+
+    Half of delta is for shuffling epsilon_0-DP records, half pays for the delta of
+    their Gaussian curve (`dpsample.privacy.curves.shuffling`). epsilon occurs on
+    both sides: the smallest solution.
+    """
+
+    def epsilon_at(factor: float) -> float:
+        gdp, epsilon = 2.0 / (noise * factor), 0.0
+        for _ in range(200):
+            local, short = MAX_LOCAL_EPSILON, 0.0
+            if gaussian_delta(local, gdp) > _local_delta(
+                epsilon, local, num_records, delta
+            ):
+                break
+            while local - short > 1e-9 * local:
+                middle = 0.5 * (short + local)
+                spared = _local_delta(epsilon, middle, num_records, delta)
+                is_spared = gaussian_delta(middle, gdp) <= spared
+                short, local = (short, middle) if is_spared else (middle, local)
+            larger = shuffle_epsilon(
+                delta=0.5 * delta, local_epsilon=local, num_records=num_records
+            )
+            if larger <= epsilon:
+                return epsilon
+            epsilon = larger * (1.0 + 1e-6)
+        return math.inf
+
+    return epsilon_at
+
+
+def shuffled_noise(epsilon: float, *, num_records: int, delta: float) -> float:
+    """Noise on each record, in units of its bound, for which `shuffled` is epsilon."""
+    low, high = 0.0, MAX_LOCAL_EPSILON
+    while high - low > 1e-6 * high:
+        middle = 0.5 * (low + high)
+        spent = shuffle_delta(
+            epsilon=epsilon, local_epsilon=middle, num_records=num_records
+        )
+        low, high = (middle, high) if spent <= 0.5 * delta else (low, middle)
+    return 2.0 / gdp_from_budget(low, _local_delta(epsilon, low, num_records, delta))
+
+
+def _local_delta(epsilon: float, local: float, num_records: int, delta: float) -> float:
+    """delta_0 of each record that half of delta pays for."""
+    return min(0.5 * delta / delta_factor(epsilon, local, num_records), 0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixturePair:
+    """Two mixtures of normals of one spread. The likelihood ratio increases.
+
+    Component i has the same probability in both and the means ``means[i] >=
+    others[i]``. All have one standard deviation.
+    """
+
+    weights: tuple[float, ...]
+    means: tuple[float, ...]
+    others: tuple[float, ...]
+    stddev: float
+
+    def swap(self) -> MixturePair:
+        """Pair in the other order, reflected so that the ratio increases again."""
+        return MixturePair(
+            weights=self.weights,
+            means=tuple(-x for x in self.others),
+            others=tuple(-x for x in self.means),
+            stddev=self.stddev,
+        )
+
+    def curve(self, losses: Array) -> Array:
+        """Hockey-stick divergence of the first from the second at each loss."""
+        from scipy.special import ndtr
+
+        borders = self._borders(losses)[:, None]
+        weights = np.array(self.weights)
+        first, second = (
+            ndtr((np.array(means) - borders) / self.stddev) @ weights
+            for means in (self.means, self.others)
+        )
+        deltas = first - np.exp(losses) * second
+        # 1 - e^loss is attained by the whole line.
+        clipped: Array = np.clip(np.maximum(deltas, -np.expm1(losses)), 0.0, 1.0)
+        return clipped
+
+    def deviation(self) -> float:
+        """Return the standard deviation of the loss under the first mixture."""
+        x, ratio = self._grid
+        density = np.exp(self._log_tilt(x, self.means) - 0.5 * (x / self.stddev) ** 2)
+        density /= density.sum()
+        return float(np.sqrt(density @ (ratio - density @ ratio) ** 2))
+
+    def _log_tilt(self, x: Array, means: tuple[float, ...]) -> Array:
+        """Log density up to what both mixtures share."""
+        scaled = np.array(means) / self.stddev
+        powers = np.outer(x / self.stddev, scaled) - 0.5 * scaled**2
+        highest = powers.max(axis=1)
+        sums = np.exp(powers - highest[:, None]) @ np.array(self.weights)
+        return np.asarray(highest + np.log(sums))
+
+    @functools.cached_property
+    def _grid(self) -> tuple[Array, Array]:
+        """Points that hold all but 1e-20 of both masses, and the losses there."""
+        reach = 9.5 * self.stddev
+        low, high = min(self.others) - reach, max(self.means) + reach
+        x = np.linspace(low, high, 10_001)
+        ratio = self._log_tilt(x, self.means) - self._log_tilt(x, self.others)
+        return x, np.maximum.accumulate(ratio)
+
+    def _borders(self, losses: Array) -> Array:
+        """Point beyond which the loss is larger, for each loss."""
+        x, ratio = self._grid
+        keep = np.concatenate(([True], np.diff(ratio) > 0.0))
+        inner = np.interp(losses, ratio[keep], x[keep])
+        outside = np.where(losses < ratio[0], -np.inf, np.inf)
+        within = (losses >= ratio[0]) & (losses <= ratio[-1])
+        return np.where(within, inner, outside)
+
+
+def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> float:
+    """Epsilon at ``delta`` of the pair in both orders, composed ``num_steps`` times.
+
+    Rounded up, except where losses are that long: these are interpolated.
+
+    >>> pair = MixturePair(weights=(1.0,), means=(1.0,), others=(0.0,), stddev=40.0)
+    >>> print(f"{composed_epsilon(pair, num_steps=100, delta=1e-6):.3f}")
+    1.061
+    """
+    swapped, largest_loss = pair.swap(), 1.0
+    pairs = [pair] if swapped == pair else [pair, swapped]
+    while (
+        largest_loss < 1e4
+        and max(p.curve(np.array([largest_loss]))[0] for p in pairs) > 1e-18
+    ):
+        largest_loss *= 1.25
+    interval = max(min(0.01 * pair.deviation(), COARSEST), largest_loss / MAX_GRID)
+    losses = interval * np.arange(math.ceil(largest_loss / interval) + 1.0)
+    curves = [p.curve(losses) for p in pairs]
+    composed = [
+        loss_distributions.Composition(
+            (loss_distributions.connect_dots(upper, lower, interval),),
+            [num_steps],
+            interval,
+        )
+        for upper, lower in zip(curves, reversed(curves), strict=True)
+    ]
+    return accounting.smallest_epsilon(
+        lambda epsilon: max(order.delta(epsilon) for order in composed), delta
+    )
+
+
+def binomial(num_trials: int, probability: float) -> tuple[Array, Array]:
+    """Return counts that occur with more than 1e-22 probability, and their masses."""
+    from scipy.stats import binom
+
+    masses = binom.pmf(np.arange(num_trials + 1), num_trials, probability)
+    counts = np.flatnonzero(masses > 1e-22)
+    return counts.astype(np.float64), np.asarray(masses[counts])
+
+
+def objective_cases(
+    shared: dict[str, Any], *, ratio: float, noise: float
+) -> Iterator[Case]:
+    """Proved bound and attack of one published noise, under both relations.
+
+    ``ratio`` and ``noise`` as in `huber_attack`; ``shared`` holds the other fields.
+    """
+    relations: tuple[Relation, ...] = ("zero_out", "replace_one")
+    for relation in relations:
+        law: dict[str, Any] = {
+            "ratio": ratio,
+            "noise": noise,
+            "delta": shared["delta"],
+            "relation": relation,
+        }
+        yield Case(
+            **shared,
+            accounting="linear model, exact minimizer",
+            relation=relation,
+            meaning="upper bound",
+            epsilon_at=objective(**law),
+        )
+        rival = "a linear loss" if relation == "replace_one" else "none"
+        yield Case(
+            **shared,
+            accounting=f"d = 1, Huber loss against {rival}",
+            relation=relation,
+            meaning="attack",
+            epsilon_at=huber_attack(**law),
+        )
+
+
+def huber_attack(
+    *, ratio: float, noise: float, delta: float, relation: Relation
+) -> EpsilonAt:
+    """Epsilon of the worst Huber loss against a linear one, or against none.
+
+    ``ratio`` is beta / (2 n lambda), > 0, and ``noise`` the standard deviation of G
+    over the Lipschitz constant. The Huber loss is replaced by a linear one, or set to
+    zero. Epsilon at ``delta`` is attained, hence a lower bound.
+
+    Examples
+    --------
+    >>> epsilon_at = huber_attack(
+    ...     ratio=0.5, noise=13.572, delta=1e-8, relation="replace_one"
+    ... )
+    >>> epsilon_at(1.0) > 1.0
+    True
+    """
+    other = 1.0 if relation == "replace_one" else 0.0
+
+    def epsilon_at(factor: float) -> float:
+        stddev = noise * factor
+        # Centers of the Huber loss, in standard deviations of the minimizer.
+        centers = np.linspace(0.5, 6.0, 56)
+        pairs = [_masses(c * stddev, ratio, other, stddev) for c in centers]
+        low, high = 0.0, 64.0
+        while high - low > 1e-5 * high:
+            middle = 0.5 * (low + high)
+            is_told = divergence(pairs, middle) > delta
+            low, high = (middle, high) if is_told else (low, middle)
+        return low
+
+    return epsilon_at
+
+
+def divergence(pairs: list[tuple[Array, Array]], epsilon: float) -> float:
+    """Largest hockey-stick divergence of the pairs, in both orders."""
+    factor = np.exp(epsilon)
+    return max(
+        float(np.maximum(p - factor * q, 0.0).sum())
+        for a, b in pairs
+        for p, q in ((a, b), (b, a))
+    )
+
+
+def _masses(
+    center: float, ratio: float, other: float, stddev: float
+) -> tuple[Array, Array]:
+    """Probabilities of the cells under the Huber loss and under the other slope."""
+    from scipy.special import ndtr
+
+    reach = 9.0 * stddev + 1.0
+    bend = np.linspace(center - 1.0 / ratio, center + 1.0 / ratio, 1001)
+    grid = np.union1d(np.linspace(-reach, reach, 1001), bend)
+    masses = []
+    for slope in (np.clip(ratio * (grid - center), -1.0, 1.0), other):
+        ends = np.concatenate(([-np.inf], (grid + slope) / stddev, [np.inf]))
+        low, high = ends[:-1], ends[1:]
+        # Differences of small tails, not of numbers near 1.
+        upper = ndtr(-low) - ndtr(-high)
+        masses.append(np.where(low > 0.0, upper, ndtr(high) - ndtr(low)))
+    return masses[0], masses[1]

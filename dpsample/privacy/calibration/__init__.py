@@ -1,0 +1,1 @@
+"""Calibration of mechanisms to a budget."""

@@ -1,0 +1,87 @@
+"""Verification report: each number of a certificate next to its recomputed value."""
+
+from dataclasses import dataclass, field
+
+from dpsample.privacy.certificates.certificate import Certificate
+from dpsample.privacy.certificates.event_certificate import EventCertificate
+
+# What no certificate shows to whoever recomputes it.
+UNSEEN = (
+    "that the program was run as stated, on records within the declared bounds",
+    "the random bits and the noise that was drawn",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of a report: what is claimed, and the recomputed value."""
+
+    name: str
+    stated: str
+    recomputed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerificationReport:
+    """Every check that a certificate passed. Printing it lists them.
+
+    The first line is "consistent", not more: what is stated follows from what is
+    listed. The last line says what was not checked.
+
+    Attributes
+    ----------
+    statement : str
+        The guarantee that the certificate states, in words.
+    checks : tuple of Check
+        ``name``, ``stated`` and ``recomputed`` of each check, as words.
+    unchecked : tuple of str
+        What the checker did not look at, beside what nobody can see in a certificate.
+    warnings : tuple of str
+        Why the stated guarantee protects little. Empty if it does protect.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> from dpsample.problem.facts import PublicFacts
+    >>> facts = PublicFacts(num_records=2000, dim=20, row_bound=1.0, row_norm=2.0,
+    ...                     loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
+    >>> mech = dps.calibrate(facts, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> checks = dps.verify(mech.certificate).checks
+    >>> [line.stated for line in checks if line.name == "gdp"]
+    ['0.236704']
+    """
+
+    statement: str
+    checks: tuple[Check, ...]
+    unchecked: tuple[str, ...] = ()
+    certificate: Certificate | EventCertificate | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the certificate, computed when they are read."""
+        return () if self.certificate is None else self.certificate.warnings
+
+    def __str__(self) -> str:
+        """One line for each check, between the verdict and what was not checked."""
+        width = max((len(line.name) for line in self.checks), default=0)
+        count = len(self.checks)
+        return "\n".join(
+            [
+                *(f"WARNING: {words}" for words in self.warnings),
+                f"Consistent: {count} number{'s' * (count != 1)} recomputed.",
+                f"Stated: {self.statement}",
+                *(
+                    f"{line.name:<{width}}  {line.stated}  [{line.recomputed}]"
+                    for line in self.checks
+                ),
+                f"Not checked: {'; '.join([*self.unchecked, *UNSEEN])}.",
+            ]
+        )
+
+    __repr__ = __str__
+
+
+class CertificateError(RuntimeError):
+    """A certificate that this package made does not verify: nothing is released."""

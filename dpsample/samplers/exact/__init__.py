@@ -1,0 +1,1 @@
+"""Exact samplers: independent draws from closed forms and grids."""

@@ -1,0 +1,283 @@
+# mypy: allow-untyped-defs
+r"""Independent exact draws: quadratic energies, and bodies of dimension up to 3.
+
+Where V is quadratic the target is a Gaussian restricted to the domain, drawn as such:
+on the whole space, on a box or in a ball; where the regularizer has no weight, it is a
+product of truncated exponentials on a box, or an exponential in a ball. In dimension
+up to 3 draws are rejected from a piecewise tangent envelope of e^{-V} (`grid_cells`),
+for every convex loss and domain.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, Domain, SchattenBall, WholeSpace
+from dpsample.numerics.vectors import copy_into, multiply
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.records import curvature_matrix
+from dpsample.regularizers import Regularizer
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    PROPOSALS,
+    PreparedChain,
+    compile_run,
+    fill_with_normals,
+    init,
+)
+from dpsample.samplers.errors import DRAW_FAILED, EXHAUSTED, FUNCTION_FAILED, OK
+from dpsample.samplers.exact import grid_cells
+from dpsample.samplers.gaussian_fit import fit
+from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
+from dpsample.samplers.proximal.restricted import (
+    gaussian_in_ball,
+    gaussian_in_box,
+    tilted_in_ball,
+)
+from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
+
+MAX_DIM = 3
+WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL, TILTED_BALL = range(7)
+MAX_TRIES = 1000
+NEITHER = (
+    f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the whole "
+    "space, a box or a Euclidean ball: use dps.samplers.Proximal."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact(Sampler):
+    r"""Independent exact draws, where they can be had.
+
+    Supported are all targets on a domain whose affine hull has dimension 1, 2 or 3; in
+    any dimension linear losses with a regularizer
+    :math:`\frac{c}{2} \lVert x - x_0 \rVert_2^2` on the whole space, a box or a
+    Euclidean ball, or of no weight on the last two; and the squared loss with such a
+    regularizer on the whole space.
+
+    Notes
+    -----
+    **Guarantee.** Draws are independent and follow the target exactly, up to rounding
+    errors, if the energy is convex: a tangent above the energy is an error, not a bias.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import Exact
+    >>> Exact().exactness
+    'iid'
+    """
+
+    exactness: ClassVar[Exactness] = "iid"
+
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
+        """Whether the target is of one of the kinds above."""
+        rank = target.problem.domain.affine_dim(target.dim)
+        if rank <= MAX_DIM or quadratic(target) is not None:
+            return True, ""
+        return False, NEITHER
+
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+        """Build the envelope."""
+        del rng  # nothing is tuned by chance
+        self.require(target)
+        chain = partial(PreparedChain, target=target, init_fn=init, num_warmup=0)
+        plan = quadratic(target)
+        if plan is not None:
+            start = target.problem.domain.interior_point(target.dim)
+            return chain(plan=plan, run=run, start=start)
+        shape = fit(target)
+        cells = grid_cells.build(target, shape)
+        return chain(
+            plan=cells,
+            run=grid_cells.run,
+            start=shape.center,
+            settings={"num_cells": len(cells.base)},
+            scatter=shape.factor,
+        )
+
+
+class Quadratic(NamedTuple):
+    """V(x) = level + <slope, x - center> + strength / 2 ||x - center||^2 on a body."""
+
+    kind: int
+    level: float
+    strength: float
+    center: Array  # (dim,)
+    slope: Array  # (dim,)
+    mean: Array  # (dim,): where the gradient of V is 0, or V is lowest in a ball
+    deviations: Array  # (dim,)
+    factor: Array  # (dim, dim) of the covariance if it is no multiple of I, or (0, 0)
+    lower: Array
+    upper: Array
+    middle: Array  # center of the ball
+    radius: float
+    tilt: float  # rise of V along a radius, without a strength
+
+
+@kernel(counts_references=False)
+def draw(plan, rng, noise, out):
+    """Fill out with one draw; NaN is failure."""
+    dim = out.shape[0]
+    if plan.kind == IN_BOX:
+        gaussian_in_box(rng, plan.mean, plan.deviations, plan.lower, plan.upper, out)
+    elif plan.kind == IN_BALL:
+        deviation = plan.deviations[0]
+        gaussian_in_ball(rng, plan.mean, deviation, plan.middle, plan.radius, out)
+    elif plan.kind == TILTED_BOX:
+        for j in range(dim):
+            low, high = plan.lower[j], plan.upper[j]
+            out[j] = grid_cells.draw_along(rng, plan.slope[j], low, high)
+    elif plan.kind == TILTED_BALL:
+        tilted_in_ball(rng, plan.tilt, plan.mean, plan.middle, plan.radius, out)
+    elif plan.kind == UNIFORM_BALL:
+        uniform_in_ball(rng, out)
+        for j in range(dim):
+            out[j] = plan.middle[j] + plan.radius * out[j]
+    else:
+        fill_with_normals(rng, noise)
+        if plan.kind == CORRELATED:
+            multiply(plan.factor, noise, out)
+        for j in range(dim):
+            move = out[j] if plan.kind == CORRELATED else plan.deviations[j] * noise[j]
+            out[j] = plan.mean[j] + move
+
+
+@kernel(counts_references=False)
+def energy(plan, noise, theta):
+    """V at a draw: the records are not read again."""
+    total = plan.level
+    for j in range(theta.shape[0]):
+        if plan.kind == CORRELATED:
+            total += 0.5 * noise[j] * noise[j]
+        else:
+            move = theta[j] - plan.center[j]
+            total += (plan.slope[j] + 0.5 * plan.strength * move) * move
+    return total
+
+
+def step(target, pieces, plan, state, rng):
+    """One independent draw, repeated if rounding put it outside the domain."""
+    noise, proposal = state.scratch[0], state.scratch[1]
+    for _ in range(MAX_TRIES):
+        draw(plan, rng, noise, proposal)
+        state.counts[PROPOSALS] += 1
+        value = energy(plan, noise, proposal)
+        if np.isnan(value):
+            return DRAW_FAILED
+        status = gibbs.inside(target, pieces, proposal, state.work)
+        if np.isnan(status):
+            return FUNCTION_FAILED
+        if status == 1.0:
+            copy_into(proposal, state.position)
+            state.energy[0] = value
+            state.counts[ACCEPTED] += 1
+            return OK
+    return EXHAUSTED
+
+
+run = compile_run(step)
+
+
+def quadratic(target: Gibbs) -> Quadratic | None:
+    """Plan, or None unless the energy is quadratic and the domain allows the draw."""
+    facts, exponent = target.problem.facts, target.numbers.regularizer.exponent
+    if exponent != 2.0 and target.mu > 0.0:
+        return None
+    if facts.loss.name == "squared" and facts.domain.name == "whole_space":
+        return _correlated(target)
+    return _isotropic(target) if facts.loss.name == "linear" else None
+
+
+def reason_against(facts: PublicFacts, regularizer: Regularizer) -> str:
+    """Why targets with a weight have no exact draw, by public facts; or empty."""
+    loss, domain, dim = facts.loss.name, facts.domain, facts.dim
+    is_round = regularizer.params(dim, facts.center).exponent == 2.0
+    has_law = loss == "linear" and _kind(domain, dim, is_weighted=True) is not None
+    has_law = has_law or (loss, domain.name) == ("squared", "whole_space")
+    is_small = domain.affine_dim(dim) <= MAX_DIM
+    return "" if is_small or (is_round and has_law) else NEITHER
+
+
+def _isotropic(target: Gibbs) -> Quadratic | None:
+    numbers, body = target.numbers, target.numbers.body
+    center = numbers.regularizer.center
+    strength = target.k * target.mu * numbers.regularizer.scale
+    slope = target.gradient(center)
+    is_tilted = bool(slope.any())
+    domain, is_weighted = target.problem.domain, strength > 0.0
+    kind = _kind(domain, target.dim, is_weighted=is_weighted, is_tilted=is_tilted)
+    if kind is None:
+        return None
+    spread = 1.0 / np.sqrt(strength) if strength > 0.0 else np.inf
+    mean, tilt = center, 0.0
+    if strength > 0.0:
+        mean = center - slope / strength
+    elif kind == TILTED_BALL:
+        largest = float(np.abs(slope).max())  # squares may overflow
+        size = float(np.linalg.norm(slope / largest))
+        mean = body.center - body.radius * (slope / largest / size)
+        tilt = largest * size * body.radius
+    return Quadratic(
+        kind=kind,
+        level=target.energy(center),
+        strength=strength,
+        center=center,
+        slope=slope,
+        mean=mean,
+        deviations=np.full(target.dim, spread),
+        factor=np.zeros((0, 0)),
+        lower=body.lower,
+        upper=body.upper,
+        middle=body.center,
+        radius=body.radius,
+        tilt=tilt,
+    )
+
+
+def _kind(
+    domain: Domain, dim: int, *, is_weighted: bool, is_tilted: bool = True
+) -> int | None:
+    """Which draw is exact on the domain."""
+    if isinstance(domain, WholeSpace):
+        return WHOLE
+    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or dim == 1)
+    if isinstance(domain, Box) or is_interval:
+        return IN_BOX if is_weighted else TILTED_BOX
+    if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
+        if is_weighted:
+            return IN_BALL
+        return TILTED_BALL if is_tilted else UNIFORM_BALL
+    return None
+
+
+def _correlated(target: Gibbs) -> Quadratic:
+    """Gaussian whose precision is the Hessian of the squared loss and the weight."""
+    data, dim = target.data, target.dim
+    strength = target.mu * target.numbers.regularizer.scale
+    hessian = curvature_matrix(data, np.ones(data.num_records)) + strength * np.eye(dim)
+    root = np.linalg.cholesky(target.k * hessian)
+    mean = target.numbers.regularizer.center
+    for _ in range(2):  # the second step removes the rounding error of the first
+        move = np.linalg.solve(root, target.gradient(mean))
+        mean = mean - np.linalg.solve(root.T, move)
+    return Quadratic(
+        kind=CORRELATED,
+        level=target.energy(mean),
+        strength=target.k * strength,
+        center=mean,
+        slope=np.zeros(dim),
+        mean=mean,
+        deviations=np.ones(dim),
+        factor=np.ascontiguousarray(np.linalg.inv(root.T)),
+        lower=np.full(dim, -np.inf),
+        upper=np.full(dim, np.inf),
+        middle=mean,
+        radius=np.inf,
+        tilt=0.0,
+    )

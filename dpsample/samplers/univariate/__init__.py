@@ -1,0 +1,1 @@
+"""Draws of univariate log-concave distributions and of lines through a body."""

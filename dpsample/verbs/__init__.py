@@ -1,1 +1,0 @@
-"""Verbs: release, sample, minimize and replicate, and what they return."""

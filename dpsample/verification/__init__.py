@@ -1,0 +1,1 @@
+"""Verification: recompute every number of a certificate from its public inputs."""

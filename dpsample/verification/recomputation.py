@@ -1,0 +1,213 @@
+"""Verification: every number of a certificate beside the one recomputed from inputs."""
+
+import math
+from typing import NoReturn
+
+from dpsample.core import check
+from dpsample.privacy.accounting.accounting import (
+    LARGEST_EPSILON,
+    delta_of,
+    theorems_used,
+)
+from dpsample.privacy.accounting.events import (
+    ApproximateEvent,
+    ConcentratedEvent,
+    GaussianEvent,
+    PureEvent,
+)
+from dpsample.privacy.accounting.normal_form import ideal_form
+from dpsample.privacy.calibration.exponential_mechanism import (
+    MARGIN,
+    ExponentialMechanism,
+    calibrate,
+)
+from dpsample.privacy.certificates import certificate as draws
+from dpsample.privacy.certificates import event_certificate as fits
+from dpsample.privacy.certificates.certificate import Certificate
+from dpsample.privacy.certificates.event_certificate import (
+    SLACK,
+    EventCertificate,
+    proved_epsilon,
+)
+from dpsample.privacy.certificates.sealed import of_search
+from dpsample.privacy.certificates.verification_report import (
+    CertificateError,
+    Check,
+    VerificationReport,
+)
+from dpsample.privacy.curves.gaussian import gaussian_delta
+
+# Platforms differ in the last digits of logarithms and linear programs.
+TOLERANCE = 1e-9
+# Inequalities are rounded against the claim, by more than the errors of the few
+# operations on their sides. The curve itself is rounded up.
+ROUNDING = 8.0 * 2.0**-53
+INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
+DERIVED = (
+    *("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu"),
+    *("epsilon_proved", "gamma", "risk_bound"),
+)
+
+
+def recompute(certificate: Certificate | EventCertificate) -> VerificationReport:
+    """First part of `dpsample.verify`: calibrate or account again, compare the words.
+
+    ValueError names the first number that disagrees, or a field that was edited.
+    """
+    if isinstance(certificate, EventCertificate):
+        checks = _event_checks(certificate)
+    else:
+        recalibrated = _recalibrate(certificate)
+        checks = [
+            *_compare_derived(certificate, recalibrated),
+            *_inequalities(certificate, recalibrated),
+        ]
+    digest = certificate.computed_digest()
+    if certificate.digest != digest:
+        fail_disagreement("digest", digest, certificate.digest)
+    sealed = Check(name="digest", stated=digest, recomputed="all fields as sealed")
+    checks.append(sealed)
+    return VerificationReport(
+        statement=certificate.statement, checks=tuple(checks), certificate=certificate
+    )
+
+
+def verify_own(certificate: Certificate | EventCertificate) -> None:
+    """Verify a certificate before anything is drawn under it.
+
+    CertificateError is raised if it does not verify: no input should bring that about.
+    """
+    try:
+        recompute(certificate)
+    except ValueError as error:
+        raise CertificateError(
+            "The certificate of this release does not verify, so nothing was drawn: "
+            f"{error} This is an error of dpsample: please report it."
+        ) from error
+
+
+def _event_checks(c: EventCertificate) -> list[Check]:
+    """Account for the event again."""
+    checks = [
+        check_agreement(
+            "epsilon_proved", c.epsilon_proved, proved_epsilon(c.event, c.budget)
+        )
+    ]
+    if c.calibration == "exact":
+        limit = c.budget.epsilon * (1.0 + SLACK)
+        checks.append(check_at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
+    relation = c.budget.relation
+    if _has_formula(c) and c.event is not None:
+        delta = delta_of(c.event, epsilon=c.epsilon_proved, relation=relation)
+        # `delta_of` is rounded up by more than twice that.
+        limit = c.budget.delta * (1.0 + 4.0 * ROUNDING)
+        checks.append(check_at_most("delta(epsilon;event)<=delta", delta, limit))
+    accounted = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
+    _compare_identifiers("theorems", (*c.registered.theorems, *accounted), c.theorems)
+    clipped = "RECORDS.CLIPPED" in c.assumptions
+    expected = fits.assumptions_of(c.kind, c.facts, clip_rows=clipped)
+    _compare_identifiers(
+        "assumptions", (*expected, *of_search(c.assumptions)), c.assumptions
+    )
+    return checks
+
+
+def _has_formula(c: EventCertificate) -> bool:
+    """Return whether delta has a formula, so that machines agree up to rounding."""
+    if c.event is None or not c.epsilon_proved <= LARGEST_EPSILON:
+        return False
+    parts = ideal_form(c.event, c.budget.relation).parts
+    simple = GaussianEvent | PureEvent | ApproximateEvent | ConcentratedEvent
+    return len(parts) == 1 and isinstance(parts[0], simple)
+
+
+def _recalibrate(stated: Certificate) -> ExponentialMechanism:
+    """Calibrate again from the inputs."""
+    inputs = {name: getattr(stated, name) for name in INPUTS}
+    return calibrate(stated.facts, stated.budget, **inputs)
+
+
+def _compare_derived(
+    stated: Certificate, recalibrated: ExponentialMechanism
+) -> list[Check]:
+    """Compare with what was calibrated again."""
+    checks = [
+        check_agreement(name, getattr(stated, name), getattr(recalibrated, name))
+        for name in DERIVED
+    ]
+    if stated.regularizer != recalibrated.regularizer:
+        fail_disagreement("regularizer", recalibrated.regularizer, stated.regularizer)
+    theorems = (*recalibrated.theorems, *stated.registered.theorems)
+    _compare_identifiers("theorems", theorems, stated.theorems)
+    expected = draws.assumptions_of(
+        stated,
+        sampler=stated.sampler,
+        max_work=stated.max_work,
+        has_deadline="DRAW.DEADLINE" in stated.assumptions,
+        clip_rows="RECORDS.CLIPPED" in stated.assumptions,
+    )
+    expected = (*expected, *of_search(stated.assumptions))
+    _compare_identifiers("assumptions", expected, stated.assumptions)
+    return checks
+
+
+def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Check]:
+    """Check the inequalities of the proof on the stated numbers themselves."""
+    diff = max(c.diff_lipschitz, recalibrated.diff_lipschitz)
+    distance = diff / c.facts.num_records * (1.0 + 0.5 * MARGIN)
+    distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
+    curve = gaussian_delta(c.epsilon_proved, c.gdp)
+    checks = [
+        check_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
+        check_at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
+    ]
+    if c.gamma > 0.0:
+        # delta_0 is so near delta that only their difference, which is exact for
+        # shares up to 1/2 and else rounded once, can be compared.
+        sampler_delta = c.gamma * (1.0 + math.exp(c.epsilon_proved))
+        spare_delta = c.budget.delta - c.delta_exact
+        return [
+            *checks,
+            check_at_most(
+                "(1+e^epsilon)*gamma<=delta-delta_0", sampler_delta, spare_delta
+            ),
+        ]
+    limit = c.budget.delta * (1.0 + ROUNDING)  # both are stated: no error
+    return [*checks, check_at_most("delta_0<=delta", c.delta_exact, limit)]
+
+
+def _compare_identifiers(
+    name: str, expected: tuple[str, ...], stated: tuple[str, ...]
+) -> None:
+    """Fail unless the identifiers are those of the kind, in their order."""
+    if stated != expected:
+        fail_disagreement(name, expected, stated)
+
+
+def check_agreement(
+    name: str, stated: object, recomputed: float, *, tolerance: float = TOLERANCE
+) -> Check:
+    """Return the line of a number that agrees. Fail if it does not."""
+    agrees = isinstance(stated, float | int) and math.isclose(
+        stated, recomputed, rel_tol=tolerance, abs_tol=0.0
+    )
+    if not agrees:
+        fail_disagreement(name, recomputed, stated)
+    return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{recomputed:.6g}")
+
+
+def check_at_most(name: str, value: float, limit: float) -> Check:
+    """Return the line of an inequality that holds. Fail if it does not."""
+    if not value * (1.0 + ROUNDING) <= limit:
+        check.fail(name, f"at most {limit!r}", repr(value), "It is not a proof.")
+    return Check(name=name, stated=f"{value:.6g}", recomputed=f"{limit:.6g}")
+
+
+def fail_disagreement(name: str, expected: object, stated: object) -> NoReturn:
+    """Fail because of one field."""
+    check.fail(
+        f"certificate.{name}",
+        f"{expected!r}, recomputed from the public inputs",
+        repr(stated),
+        "The certificate was edited or made by other code: do not trust it.",
+    )
