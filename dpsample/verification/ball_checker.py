@@ -1,16 +1,21 @@
-"""Ball checker: a proof of a certificate's inequalities, from its JSON alone.
+"""Ball checker: proves the inequalities of a certificate from its JSON alone.
 
-It shares no code with the rest of dpsample: this file, `registry.toml` and python-flint
-are all it needs, neither NumPy nor Numba. Numbers are enclosed in balls whose radius
-counts every rounding, and the precision is doubled until an inequality is decided:
+It shares no code with the rest of dpsample, which it checks. It needs only this file,
+`registry.toml` and python-flint, neither NumPy nor Numba. In ball arithmetic a number
+is a midpoint with a radius that bounds all rounding errors. The precision is doubled
+until the balls of the two sides of an inequality do not overlap:
 
-    python dpsample/verification/ball_checker.py answer.json
+    python ball_checker.py answer.json
 
-What is proved: that the sensitivity follows from the listed facts, gdp from it, delta
-from gdp (Balle and Wang 2018, equation (6)), and that gamma fits into the rest of
-delta. Of events, that their delta at the stated epsilon is at most the stated one, and
-for noise on a query and noisy steps on all records that the listed noise has the event.
-What else is stated is not looked at; `unchecked` lists it.
+For a draw it proves that the sensitivity follows from the listed facts, gdp from the
+sensitivity, and delta from gdp (Balle and Wang 2018, equation (6)), and that the error
+gamma of the sampler fits into the rest of delta. For an event it proves that delta at
+the stated epsilon is at most the stated one. For noise on a query and for noisy steps
+on all records it also proves that the listed noise has the event. `list_unchecked`
+names the statements that it does not prove.
+
+JSON may come from anywhere. Every field is therefore checked before it is used, and
+whatever else fails is a certificate that is not proved.
 """
 
 import functools
@@ -22,22 +27,21 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 try:
     from flint import arb, ctx
-except ImportError:  # said in words by `prove`
+except ImportError:  # `prove` raises an error that says how to install it
     arb = ctx = None
 
 Json = dict[str, Any]
-Ball = Any  # arb
-Lines = list[tuple[str, str, str]]  # name, left side and right side
+Ball = Any  # an `arb` of python-flint
+Lines = list[tuple[str, str, str]]  # name, left and right side of what is proved
 
-REGISTRY = Path(__file__).with_name("certificates") / "registry.toml"
+CERTIFICATES = Path(__file__).parents[1] / "privacy" / "certificates"
 # Bits of precision, doubled from the first to the second number.
 FIRST_BITS = 64
 MAX_BITS = 1 << 14
-SMALLEST_NORMAL = 2.0**-1022
 # Relative difference that is allowed between numbers that are stated for the reader
 # and the same numbers as they follow from the facts.
 AGREEMENT = 1e-9
@@ -60,9 +64,8 @@ FACTS = set(
     "num_records dim loss domain row_bound row_norm response_bound offset_bound "
     "intercept".split()
 )
-# Fields of losses, domains and events, besides their names: numbers and lists of them,
-# except the label of a user's own loss.
-OWN = "label declared_slope lower_curvature upper_curvature third_derivative labels"
+# Fields of losses, domains and events, in addition to their names. Their values are
+# numbers and lists of numbers, except the label of a user's own loss.
 LOSSES = dict.fromkeys(["linear", "logistic", "hinge", "absolute", "squared"], "") | {
     "power_four": "",
     "calibrated_logistic": "",
@@ -70,7 +73,8 @@ LOSSES = dict.fromkeys(["linear", "logistic", "hinge", "absolute", "squared"], "
     "huber": "width",
     "quantile": "level",
     "capped_logistic": "cap",
-    "custom": f"{OWN} reads_response",
+    "custom": "label declared_slope lower_curvature upper_curvature third_derivative "
+    "labels reads_response",
     "record_gradient": "label dim smoothness",
 }
 DOMAINS = {
@@ -92,15 +96,17 @@ EVENTS = {
     "poisson_gaussian": "sampling_rate noise_multiplier num_steps",
     "allocated_gaussian": "noise_multiplier num_steps num_epochs",
 }
-COMMON = ["ARITHMETIC", "BITS", "PUBLIC", "TIME"]
+# Multiple of one record's bound by which a neighbor moves a sum over all records.
 SHIFTS = {"replace_one": 2, "zero_out": 1}
-# Kinds of noisy steps on all records: inputs with the bound of a record's gradient, of
-# which one is there, and with the noise of a step.
+# Kinds of noisy steps on all records. For each, the names of the input that bounds the
+# gradient of a record (one of them is there), and the input with the noise of a step.
 STEPS = {
     "steps/full": (["lipschitz"], "noise_stddev"),
     "clipped/full": (["clip", "lipschitz"], "noise_stddev"),
     "proximal/clip/full": (["record_bound"], "stddev"),
 }
+# A call of a constructor as Python's repr writes it, with plain values. `CALL` has the
+# name of the constructor, and `OPTIONS` the keywords that a sampler may have.
 VALUE = (
     r"(?:-?[0-9][0-9.e+-]*|-?inf|'[a-z0-9_]{1,40}'|None|True|False|\([0-9., e+-]*\))"
 )
@@ -110,8 +116,12 @@ OPTIONS = {
     "draw/constanttime": "step_size num_steps num_gradients work",
     "draw/exact": "",
 }
+# Largest second derivative of the losses that a draw in constant time supports. A
+# smoothed hinge has one over its width.
+CURVATURES = {"logistic": 0.25, "huber": 1.0, "squared": 1.0}
 OPTION = rf"(?:[a-z0-9_]+={VALUE}|wall_loss=[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\))"
 CALL = re.compile(rf"([A-Za-z]+)\((?:{OPTION}(?:, {OPTION})*)?\)")
+# Names that users may give to their own mechanisms; names of inputs; words as inputs.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
@@ -133,12 +143,12 @@ def prove(text: str) -> Lines:
     Returns
     -------
     list of (str, str, str)
-        Name, left side and right side of what was proved.
+        Name, left side and right side of every inequality that was proved.
 
     Raises
     ------
     NotProved
-        Naming what is malformed, false or not decided.
+        If something is malformed, false or not decided. The message names it.
     ImportError
         If python-flint is not installed.
 
@@ -182,7 +192,7 @@ def prove(text: str) -> Lines:
 
 
 def list_unchecked(text: str) -> list[str]:
-    """Return what `prove` takes as stated in a certificate that it proves."""
+    """Return the statements of a proved certificate that `prove` does not check."""
     content = _parse_json(text)
     is_answer = "certificate" in content
     left = ["where theta lies: domain and public grid"] if is_answer else []
@@ -210,7 +220,11 @@ def _require(holds: bool, reason: str) -> None:
 
 
 def _parse_json(text: str) -> Json:
-    """Content of JSON that has one reading."""
+    """Return the content of JSON that can be read in one way only.
+
+    Keys must not repeat, and numbers must be written as Python writes them, so that no
+    other program reads another certificate in the same file.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> Json:
         _require(len(dict(pairs)) == len(pairs), "a key is repeated")
@@ -240,9 +254,9 @@ def _parse_json(text: str) -> Json:
 
 
 def _float(value: Any, name: str, *, zero: bool = False) -> float:
-    """Return a stated float: positive and normal, or 0 where that is allowed."""
+    """Return a stated float, which is positive and normal, or 0 if ``zero``."""
     _require(isinstance(value, float), f"{name} is no float")
-    is_normal = SMALLEST_NORMAL <= value < math.inf
+    is_normal = 2.0**-1022 <= value < math.inf  # subnormal numbers lack digits
     _require(
         is_normal or (zero and value == 0.0), f"{name} = {value!r} is out of range"
     )
@@ -250,7 +264,7 @@ def _float(value: Any, name: str, *, zero: bool = False) -> float:
 
 
 def _exponent(value: Any) -> Ball:
-    """1/p of an exponent p in [1, inf]."""
+    """Return 1/p of a stated exponent p in [1, inf]."""
     if value == "inf":
         return arb(0)
     is_number = isinstance(value, float | int) and not isinstance(value, bool)
@@ -266,6 +280,7 @@ def _bound(value: Any, name: str) -> Ball:
 
 
 def _sha256(content: object) -> str:
+    """Return the SHA-256 of the canonical JSON of a value."""
     text = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -290,17 +305,18 @@ def _check_binding(release: Json) -> None:
 
 @functools.cache
 def _registry() -> Json:
-    with REGISTRY.open("rb") as file:
+    with (CERTIFICATES / "registry.toml").open("rb") as file:
         return tomllib.load(file)
 
 
 def _check_identifiers(
     c: Json, kind: Json, theorems: list[list[str]], rest: Json
 ) -> None:
-    """Check that identifiers are those of the kind, their words and the digest.
+    """Check the identifiers of a certificate, their sentences and the digest.
 
-    ``theorems`` lists what may stand, ``rest`` the assumptions before and after those
-    of the kind.
+    ``theorems`` has the lists of theorems that are allowed. ``rest`` has the
+    assumptions "before" and "after" those of the kind, and says whether there are
+    "records", about which there is a further assumption.
     """
     table = _registry()
     _require(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
@@ -316,6 +332,7 @@ def _check_identifiers(
     _require(c["assumptions"] in allowed, f"assumptions are not {allowed[0]}")
     words = table["theorems"] | table["assumptions"]
     version = table["version"]
+    # Sentences may be those of an earlier version, which the seal names.
     while version > 1 and not c["registry"].startswith(f"{version}:"):
         version -= 1
         words |= table["former"][str(version)]
@@ -332,7 +349,7 @@ def _check_identifiers(
 
 
 def _registered_kind(name: str, text: str, *, field: str) -> Json:
-    """Registry's entry. The text must be a name or call that it allows."""
+    """Return a kind of the registry whose name or call the text is."""
     kinds = _registry()["kinds"]
     _require(name in kinds, f"kind {name!r} is unknown")
     kind: Json = kinds[name]
@@ -350,12 +367,14 @@ def _registered_kind(name: str, text: str, *, field: str) -> Json:
 
 
 def _common_assumptions(kind: Json) -> list[str]:
-    """List what all mechanisms take for granted, except what the kind proves."""
+    """Return the assumptions of all mechanisms, without those that a kind proves."""
     proved = {"ARITHMETIC": "counted", "TIME": "timed"}
-    return [name for name in COMMON if not kind.get(proved.get(name, ""), False)]
+    names = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
+    return [name for name in names if not kind.get(proved.get(name, ""), False)]
 
 
 def _budget(c: Json, *, pure: bool = False) -> tuple[float, float, str]:
+    """Return epsilon, delta and the neighboring relation of the budget."""
     budget = c["budget"]
     _require(set(budget) == {"epsilon", "delta", "relation"}, "the budget is malformed")
     _require(budget["relation"] in SHIFTS, "the relation is unknown")
@@ -368,12 +387,17 @@ def _budget(c: Json, *, pure: bool = False) -> tuple[float, float, str]:
 def _prove_at_most(
     name: str, sides: Callable[[], tuple[Ball, Ball]]
 ) -> tuple[str, str, str]:
-    """Decide left <= right, with as many bits as that takes."""
+    """Prove left <= right, with as many bits of precision as that takes.
+
+    ``sides`` computes both sides in the current precision.
+    """
     bits = FIRST_BITS
     while bits <= MAX_BITS:
         ctx.prec = bits
         left, right = sides()
         line = name, left.str(6, radius=False), right.str(6, radius=False)
+        # Comparisons of balls are true only if they hold for all their points. If the
+        # balls overlap, neither is.
         if left <= right:
             return line
         if left > right:
@@ -383,7 +407,7 @@ def _prove_at_most(
 
 
 def _check_stated(name: str, stated: float, sides: Callable[[], Ball]) -> None:
-    """Numbers that are stated for the reader agree with what follows from the facts."""
+    """Check that a number agrees with the one that follows from the facts."""
     slack = AGREEMENT
     _prove_at_most(
         f"{name} as stated", lambda: (arb(stated), sides() * (1 + arb(slack)))
@@ -393,7 +417,7 @@ def _check_stated(name: str, stated: float, sides: Callable[[], Ball]) -> None:
     )
 
 
-# Sensitivities: own tables.
+# Sensitivities, from tables of losses and domains of this file.
 
 
 def _power(base: Ball, exponent: Ball) -> Ball:
@@ -401,23 +425,24 @@ def _power(base: Ball, exponent: Ball) -> Ball:
 
 
 def _norm(entries: list[Ball], inverse: Ball) -> Ball:
-    """l_p norm of entries >= 0, ``inverse`` = 1/p."""
+    """Return the l_p norm of entries >= 0, where ``inverse`` is 1/p."""
     largest = arb(0)
     for entry in entries:
         largest = largest.max(entry)
     if inverse == 0 or not largest > 0:
         return largest
+    # Relative to the largest entry, powers neither overflow nor vanish.
     total = sum((_power(x / largest, 1 / inverse) for x in entries if x > 0), arb(0))
     return largest * _power(total, inverse)
 
 
 def _conversion(size: int, have: Ball, want: Ball) -> Ball:
-    """Largest l_want norm over l_have norm, both exponents as 1/p."""
+    """Return the largest l_want norm over the l_have norm; both exponents as 1/p."""
     return _power(arb(size), (want - have).max(arb(0)))
 
 
 def _domain_norm(facts: Json) -> Ball:
-    """Largest norm on the domain, in the norm dual to that of the rows."""
+    """Return the largest norm in the domain, in the dual of the rows' norm."""
     domain, dim = facts["domain"], facts["dim"]
     inverse = 1 - _exponent(facts["row_norm"])
     name = domain["name"]
@@ -439,7 +464,7 @@ def _domain_norm(facts: Json) -> Ball:
 
 
 def _row_bound(facts: Json) -> Ball:
-    """Bound of a row, with the intercept's 1."""
+    """Return the bound of a row, including the 1 of an intercept."""
     row = _bound(facts["row_bound"], "row_bound")
     if not facts["intercept"]:
         return row
@@ -447,7 +472,10 @@ def _row_bound(facts: Json) -> Ball:
 
 
 def _slope_bound(facts: Json) -> Ball:
-    """Largest slope of the loss on the domain, for every possible record."""
+    """Return the largest derivative of the loss with respect to the margin.
+
+    It holds on the whole domain, for every possible record.
+    """
     loss, response = facts["loss"], facts["response_bound"]
     name = loss["name"]
     if name in ("logistic", "hinge", "smoothed_hinge", "absolute"):
@@ -475,7 +503,10 @@ def _slope_bound(facts: Json) -> Ball:
 
 
 def _lipschitz(facts: Json, p: object) -> Ball:
-    """Lipschitz constant of one record's loss in the l_p (Schatten-p) norm."""
+    """Return the Lipschitz constant of one record's loss in the l_p norm.
+
+    For matrices it is the Schatten-p norm.
+    """
     size = facts["dim"]
     if facts["domain"]["name"] == "schatten_ball":
         size = min(facts["domain"]["shape"])
@@ -484,6 +515,7 @@ def _lipschitz(facts: Json, p: object) -> Ball:
 
 
 def _is_plain(value: object) -> bool:
+    """Return whether a value is a number, None or infinity, or a list of these."""
     if isinstance(value, list):
         return all(map(_is_plain, value))
     is_number = value is None or isinstance(value, float | int)
@@ -491,7 +523,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _check_form(content: Json, fields_of: dict[str, str], title: str) -> None:
-    """Check that nothing but the known fields is there, and no words in them."""
+    """Check that an object has exactly the known fields, without free text."""
     name = content["name"]
     _require(
         isinstance(name, str) and name in fields_of, f"the {title} {name!r} is unknown"
@@ -511,6 +543,7 @@ def _check_form(content: Json, fields_of: dict[str, str], title: str) -> None:
 
 
 def _check_point(value: object, dim: int, title: str) -> None:
+    """Check that a value is a list of ``dim`` finite numbers."""
     is_point = isinstance(value, list) and len(value) == dim
     _require(is_point, f"{title} is no point of {dim} numbers")
     for x in value if isinstance(value, list) else []:
@@ -518,7 +551,7 @@ def _check_point(value: object, dim: int, title: str) -> None:
 
 
 def _box_ends(box: Json, dim: int) -> list[tuple[float, float]]:
-    """Return the ends along each coordinate, or along one where all are the same."""
+    """Return the ends along each coordinate, or only once if all are the same."""
     ends = [box[name] for name in ("lower", "upper")]
     points = [[float(x) for x in (e if isinstance(e, list) else [e])] for e in ends]
     count = max(map(len, points))
@@ -530,6 +563,7 @@ def _box_ends(box: Json, dim: int) -> list[tuple[float, float]]:
 
 
 def _check_domain(domain: Json, dim: int) -> None:
+    """Check that a domain exists in ``dim`` dimensions."""
     _check_form(domain, DOMAINS, "domain")
     if "radius" in domain:
         _require(bool(_bound(domain["radius"], "radius") > 0), "the radius is 0")
@@ -556,7 +590,10 @@ def _check_domain(domain: Json, dim: int) -> None:
 
 
 def _check_body(body: Json, dim: int) -> None:
-    """Check that K is the unit ball of a norm. A polytope only holds 0 inside."""
+    """Check that K is the unit ball of a norm, as noise in its gauge requires.
+
+    A polytope only needs 0 in its interior.
+    """
     _check_domain(body, dim)
     is_known = body["name"] not in ("whole_space", "simplex")
     is_about_zero = is_known and all(x == 0 for x in body.get("center") or [])
@@ -568,6 +605,7 @@ def _check_body(body: Json, dim: int) -> None:
 
 
 def _check_facts(facts: Json) -> None:
+    """Check the public facts of a problem."""
     _require(set(facts) == FACTS, "the facts are malformed")
     _check_form(facts["loss"], LOSSES, "loss")
     for name in {"width", "level", "cap"} & set(facts["loss"]):
@@ -592,9 +630,9 @@ def _check_facts(facts: Json) -> None:
 
 
 def _check_regularizer(c: Json) -> None:
-    """R must be 1-strongly convex in the norm of the sensitivity."""
+    """Check that r is 1-strongly convex in the norm of the sensitivity."""
     r, domain = c["regularizer"], c["facts"]["domain"]
-    if r["name"] == "entropy":  # Pinsker's inequality
+    if r["name"] == "entropy":  # 1-strongly convex by Pinsker's inequality
         fits = set(r) == {"name"} and domain["name"] == "simplex" and c["p"] == 1.0
         _require(fits, "entropy is strongly convex in l1 on the simplex only")
         return
@@ -613,15 +651,17 @@ def _check_regularizer(c: Json) -> None:
 
 
 def _gaussian_delta(epsilon: float, gdp: Ball) -> Ball:
-    """Delta of two unit Gaussians at distance gdp, with which it increases."""
+    """Return delta of two unit Gaussians at distance gdp; it increases with gdp."""
     if not gdp > 0:
         return arb(0)
     z, root = arb(epsilon) / gdp - gdp / 2, arb(2).sqrt()
+    # The second term is e^epsilon times a tail that is farther out by gdp.
     shifted = arb(epsilon).exp() * ((z + gdp) / root).erfc()
     return ((z / root).erfc() - shifted) / 2
 
 
 def _risk_theorems(c: Json) -> list[list[str]]:
+    """Return the lists of theorems that may stand for the risk bound."""
     is_sure, has_ridge = c["confidence"] is not None, c["strong_convexity"] > 0.0
     if not is_sure:
         stability = ["RISK.STABILITY"] if c["risk"] == "population" else []
@@ -629,31 +669,37 @@ def _risk_theorems(c: Json) -> list[list[str]]:
     if c["risk"] == "population":
         first = "RISK.ENERGY" if has_ridge else "RISK.MEAN"
         return [[first, "RISK.STABILITY", "RISK.LIPSCHITZ"]]
+    # Without a ridge the package takes the smaller of two bounds.
     either = [] if has_ridge else [["RISK.MEAN", "RISK.LIPSCHITZ"]]
     return [["RISK.ENERGY"], *either]
 
 
-def _prove_draw(c: Json) -> Lines:
-    """Prove a `Certificate`."""
-    _require(set(c) == DRAW_FIELDS, "the certificate has other fields")
-    facts, (epsilon, delta, relation) = c["facts"], _budget(c)
-    _check_facts(facts)
-    sampler, share = c["sampler"], c["sampler_share"]
+def _check_sampler(c: Json) -> Json:
+    """Check the sampler of a draw, and return its kind in the registry."""
     name, text = "draw", "draw"
-    if sampler is not None:
-        name, text = f"draw/{sampler.split('(')[0].lower()}", sampler
+    if c["sampler"] is not None:
+        name, text = f"draw/{c['sampler'].split('(')[0].lower()}", c["sampler"]
     kind = _registered_kind(name, text, field="sampler")
-    loss, kinks = facts["loss"], {"hinge", "absolute", "quantile", "record_gradient"}
-    has_kinks = loss["name"] in kinks or loss.get("upper_curvature") == "inf"
-    _require(name != "draw/localized" or not has_kinks, "the loss cannot be localized")
+    # Localization needs a bound of the curvature from above.
+    loss = c["facts"]["loss"]
+    is_smooth = loss["name"] not in {"hinge", "absolute", "quantile", "record_gradient"}
+    is_smooth = is_smooth and loss.get("upper_curvature") != "inf"
+    _require(name != "draw/localized" or is_smooth, "the loss cannot be localized")
+    return kind
+
+
+def _check_draw_form(c: Json, kind: Json) -> None:
+    """Check the options of a draw's certificate, its theorems and its assumptions."""
     _require(c["risk"] in ("population", "empirical"), "the risk is unknown")
     _require(c["calibration"] in ("exact", "closed_form", "paper"), "calibration")
-    is_paper, ridge = c["calibration"] == "paper", c["strong_convexity"]
+    share, ridge = c["sampler_share"], c["strong_convexity"]
     _float(share, "sampler_share", zero=True)
     _float(ridge, "strong_convexity", zero=True)
     _require(share < 1.0, "sampler_share >= 1")
+    # Theorems 3 to 6 choose k and mu: 4 and 6 for the population risk, 5 and 6 with a
+    # ridge.
     number = 3 + (c["risk"] == "population") + 2 * (ridge > 0.0)
-    choice = f"CHOICE.{number}" + ".PAPER" * is_paper
+    choice = f"CHOICE.{number}" + ".PAPER" * (c["calibration"] == "paper")
     curve = f"CURVE.{c['calibration'].upper()}"
     sampler_error = ["NEAR"] if share > 0.0 else []
     theorems = [
@@ -662,33 +708,43 @@ def _prove_draw(c: Json) -> Lines:
     ]
     limit = c["max_work"]
     _require(limit is None or _float(limit, "max_work") >= 1.0, "max_work < 1")
-    before = [
-        "LOSS.DECLARED",
-        *_common_assumptions(kind),
-        *(["RIDGE"] if ridge > 0.0 else []),
-    ]
+    before = ["LOSS.DECLARED", *_common_assumptions(kind)]
+    before += ["RIDGE"] if ridge > 0.0 else []
     after = ["DRAW.WORK"] if limit is not None else []
-    is_draw = sampler is not None
-    after += [n for n in ["DRAW.DEADLINE"] if is_draw and n in c["assumptions"]]
+    is_draw = c["sampler"] is not None
+    has_deadline = is_draw and "DRAW.DEADLINE" in c["assumptions"]
+    after += ["DRAW.DEADLINE"] if has_deadline else []
     rest = {"before": before, "after": after, "records": is_draw}
     _check_identifiers(c, kind, theorems, rest)
     _check_regularizer(c)
+
+
+def _prove_draw(c: Json) -> Lines:
+    """Prove a `Certificate`: sensitivity, gdp, delta and the sampler's error."""
+    _require(set(c) == DRAW_FIELDS, "the certificate has other fields")
+    facts, (epsilon, delta, relation) = c["facts"], _budget(c)
+    _check_facts(facts)
+    kind = _check_sampler(c)
+    _check_draw_form(c, kind)
     numbers = {
         name: _float(c[name], name)
         for name in ("lipschitz", "diff_lipschitz", "k", "mu", "gdp", "delta_exact")
     }
-    may_be_exact = kind.get("exact", False) or sampler is None
+    is_paper, ridge = c["calibration"] == "paper", c["strong_convexity"]
+    may_be_exact = kind.get("exact", False) or c["sampler"] is None
     gamma = _float(c["gamma"], "gamma", zero=may_be_exact)
-    _require((gamma > 0.0) == (share > 0.0), "gamma and sampler_share disagree")
+    has_error = c["sampler_share"] > 0.0
+    _require((gamma > 0.0) == has_error, "gamma and sampler_share disagree")
     proved = _float(c["epsilon_proved"], "epsilon_proved", zero=is_paper)
     _require(is_paper or proved == epsilon, "epsilon_proved is not the budget's")
     if ridge > 0.0:
         _require(c["mu"] == ridge, "mu is not the ridge's strength")
     else:
         _require(facts["domain"]["name"] != "whole_space", "the domain is unbounded")
-    n = facts["num_records"]
-    loses = ridge > 0.0 and relation == "zero_out"
-    shift = SHIFTS[relation]
+    n, shift = facts["num_records"], SHIFTS[relation]
+    # A ridge is part of each record's loss, so a record that is set to zero takes its
+    # share of the curvature along.
+    loses_curvature = ridge > 0.0 and relation == "zero_out"
     _check_stated("lipschitz", numbers["lipschitz"], lambda: _lipschitz(facts, c["p"]))
     _check_stated(
         "diff_lipschitz",
@@ -697,10 +753,14 @@ def _prove_draw(c: Json) -> Lines:
     )
 
     def distance() -> tuple[Ball, Ball]:
-        curvature_kept = 1 - arb(1) / n if loses else arb(1)
+        curvature_kept = 1 - arb(1) / n if loses_curvature else arb(1)
         ratio = arb(numbers["k"]) / (arb(numbers["mu"]) * curvature_kept)
         distance = shift * _lipschitz(facts, c["p"]) / n * ratio.sqrt()
         return distance, arb(numbers["gdp"])
+
+    def curve() -> tuple[Ball, Ball]:
+        delta_at_gdp = _gaussian_delta(proved, arb(numbers["gdp"]))
+        return delta_at_gdp, arb(numbers["delta_exact"])
 
     def spent() -> tuple[Ball, Ball]:
         total = arb(numbers["delta_exact"]) + (1 + arb(proved).exp()) * arb(gamma)
@@ -708,115 +768,170 @@ def _prove_draw(c: Json) -> Lines:
 
     return [
         _prove_at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance),
-        _prove_at_most(
-            "delta(epsilon;gdp)<=delta_0",
-            lambda: (
-                _gaussian_delta(proved, arb(numbers["gdp"])),
-                arb(numbers["delta_exact"]),
-            ),
-        ),
+        _prove_at_most("delta(epsilon;gdp)<=delta_0", curve),
         _prove_at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
         *(_prove_constant_time(c, gamma) if kind.get("timed", False) else []),
     ]
 
 
-# Draws in constant time: samplers/proximal/constant_time.py has the proof.
+# Draws in constant time. A plan makes a public number of passes over the records. It
+# draws T times from a Gaussian envelope of a conditional density, whose center, the
+# tangent, is found by J gradient steps. Either theta is released or, if fewer than T of
+# all M proposals were accepted, nothing. samplers/proximal/constant_time.py has the
+# proof, to whose parts the functions below refer.
 
 
-def _prove_constant_time(c: Json, gamma: float) -> Lines:
-    """Prove that the plan's steps and passes suffice, on every data set."""
+class _Plan(NamedTuple):
+    """A plan of a draw in constant time: h, T, J, M, and the facts of its problem."""
+
+    step_size: float  # h
+    num_steps: int  # T
+    num_gradients: int  # J
+    num_proposals: int  # M
+    k: float
+    mu: float
+    facts: Json
+
+    @property
+    def radius(self) -> Ball | None:
+        """Radius of the domain; None for the whole space."""
+        domain = self.facts["domain"]
+        is_ball = domain["name"] == "ball"
+        return _bound(domain["radius"], "radius") if is_ball else None
+
+    def sizes(self) -> tuple[Ball, ...]:
+        """Return h, k mu, k L b^2 and k G, all enclosed in balls.
+
+        L bounds the second derivative of the loss, b the l2 norm of a row, and G is the
+        Lipschitz constant.
+        """
+        loss, k = self.facts["loss"], arb(self.k)
+        if loss["name"] == "smoothed_hinge":
+            curvature = 1 / _bound(loss["width"], "width")
+        else:
+            curvature = arb(CURVATURES[loss["name"]])
+        inverse = _exponent(self.facts["row_norm"])
+        row = _row_bound(self.facts)
+        row *= _conversion(self.facts["dim"], inverse, arb(0.5))
+        slope = k * _lipschitz(self.facts, 2.0)
+        return arb(self.step_size), k * arb(self.mu), k * curvature * row**2, slope
+
+    def acceptance(self) -> Ball:
+        """Return a lower bound of the acceptance probability p: parts 1 to 4.
+
+        Lengths are in units of 1/sqrt(a), a = k mu (1 + h)/h.
+        """
+        step, ridge, trace, slope = self.sizes()
+        dim, j, radius = self.facts["dim"], self.num_gradients, self.radius
+        a = ridge * (1 + step) / step
+        s, first = trace / a, 2 * slope / a.sqrt()
+        # Gradient steps contract by q. `error` is e, their distance from the tangent.
+        q = s / (s + 2)
+        if radius is None:
+            error = (1 + s) * q ** (j - 1) * first
+            exponent = -arb(dim) / 2 * (1 + s / dim).log() - error**2 * s / (2 + 2 * s)
+            return exponent.exp()
+        reach = a.sqrt() * radius
+        error = (1 + s) * q ** (j - 1) * first.min(q * reach)
+        return _ball_acceptance(s, reach, error, dim)
+
+
+def _read_plan(c: Json) -> _Plan:
+    """Read the plan from the text of the sampler, and check that it is one."""
     parts = [x.split("=") for x in c["sampler"][:-1].split(", ")]
     _require([len(x) for x in parts] == [2] * 4, "the plan is malformed")
-    h, steps, moves, work = (value for _, value in parts)
-    size, (t, j, b) = _float(float(h), "step_size"), map(int, (steps, moves, work))
+    h, steps, gradients, work = (value for _, value in parts)
+    size, (t, j, b) = _float(float(h), "step_size"), map(int, (steps, gradients, work))
     stated = f"step_size={size!r}, num_steps={t}, num_gradients={j}, work={b}"
     _require(c["sampler"] == f"ConstantTime({stated})", "the plan is malformed")
     is_free = c["max_work"] is None and "DRAW.DEADLINE" not in c["assumptions"]
     _require(is_free, "a plan has no max_work and no deadline")
-    tries = b - 1 - t * j
-    _require(min(t, j) >= 1 and tries >= t, "the plan has too few passes")
+    # One pass computes the gradient at the start, and each step has J gradients.
+    num_proposals = b - 1 - t * j
+    _require(min(t, j) >= 1 and num_proposals >= t, "the plan has too few passes")
     _require(b < 2**31, "the plan has too many passes")
-    facts, dim, domain = c["facts"], c["facts"]["dim"], c["facts"]["domain"]
+    facts, domain = c["facts"], c["facts"]["domain"]
     is_ball = domain["name"] == "ball" and domain["p"] == 2.0
     _require(is_ball or domain["name"] == "whole_space", "no plan for the domain")
     _require(c["p"] == 2.0, "p is not 2")
-    bends = {"logistic": 0.25, "huber": 1.0, "squared": 1.0, "smoothed_hinge": None}
-    _require(facts["loss"]["name"] in bends, "no plan for the loss")
+    is_smooth = facts["loss"]["name"] in {*CURVATURES, "smoothed_hinge"}
+    _require(is_smooth, "no plan for the loss")
+    return _Plan(size, t, j, num_proposals, c["k"], c["mu"], facts)
 
-    def sizes() -> tuple[Ball, ...]:
-        """H, k mu, k L b^2 and k G."""
-        bend = bends[facts["loss"]["name"]]
-        bend = (
-            1 / _bound(facts["loss"]["width"], "width") if bend is None else arb(bend)
-        )
-        half, k = arb(0.5), arb(c["k"])
-        row = _row_bound(facts) * _conversion(dim, _exponent(facts["row_norm"]), half)
-        slope = k * _lipschitz(facts, 2.0)
-        return arb(size), k * arb(c["mu"]), k * bend * row**2, slope
+
+def _prove_constant_time(c: Json, gamma: float) -> Lines:
+    """Prove that the plan's steps and passes suffice, on every data set.
+
+    The steps have nine tenths of gamma, and one tenth is for the event that nothing is
+    released.
+    """
+    plan = _read_plan(c)
+    t, m = plan.num_steps, plan.num_proposals
 
     def distance() -> tuple[Ball, Ball]:
-        step, ridge, _, slope = sizes()
-        start = slope / ridge.sqrt() + arb(dim).sqrt()
-        if is_ball:
-            start = start.min(ridge.sqrt() * _bound(domain["radius"], "radius"))
-        left = start / (2 * step.sqrt()) * (-(t - 1) * (1 + step).log()).exp()
-        return left, 9 * arb(gamma) / 10
+        # Part 6: by Pinsker's inequality from the KL divergence after T steps, which
+        # begin at the center at a distance of `start` / sqrt(k mu).
+        step, ridge, _, slope = plan.sizes()
+        start = slope / ridge.sqrt() + arb(plan.facts["dim"]).sqrt()
+        if plan.radius is not None:
+            start = start.min(ridge.sqrt() * plan.radius)
+        error = start / (2 * step.sqrt()) * (-(t - 1) * (1 + step).log()).exp()
+        return error, 9 * arb(gamma) / 10
 
-    def bottom() -> tuple[Ball, Ball]:
-        step, ridge, trace, slope = sizes()
-        a = ridge * (1 + step) / step
-        s, distance = trace / a, 2 * slope / a.sqrt()
-        q = s / (s + 2)
-        reach = a.sqrt() * _bound(domain["radius"], "radius") if is_ball else None
-        first = distance if reach is None else distance.min(q * reach)
-        error = (1 + s) * q ** (j - 1) * first
-        if reach is None:
-            p = (-arb(dim) / 2 * (1 + s / dim).log() - error**2 * s / (2 + 2 * s)).exp()
-        else:
-            p = _ball_acceptance(s, reach, error, dim)
-        share = arb(t - 1) / tries
+    def nothing_released() -> tuple[Ball, Ball]:
+        # Part 5: P(Bin(M, p) < T) <= exp(-M KL((T - 1)/M || p)).
+        p, share = plan.acceptance(), arb(t - 1) / m
         _require(bool(p > share), "more tries are accepted than p says")
-        rate = (1 - share) * ((1 - share) / (1 - p)).log()
-        rate += share * (share / p).log() if t > 1 else 0
-        return (-tries * rate).exp(), arb(gamma) / 10
+        divergence = (1 - share) * ((1 - share) / (1 - p)).log()
+        divergence += share * (share / p).log() if t > 1 else 0
+        return (-m * divergence).exp(), arb(gamma) / 10
 
     return [
         _prove_at_most("TV(num_steps)<=0.9*gamma", distance),
-        _prove_at_most("P(nothing released)<=0.1*gamma", bottom),
+        _prove_at_most("P(nothing released)<=0.1*gamma", nothing_released),
     ]
 
 
 def _ball_acceptance(s: Ball, reach: Ball, error: Ball, dim: int) -> Ball:
-    """Least acceptance on a ball of radius ``reach``: parts 3 and 4 of the proof."""
+    """Return the least acceptance probability on a ball: parts 3 and 4 of the proof.
+
+    ``s`` is S, ``reach`` the radius R and ``error`` e. ``edge`` is t, and ``fourth``
+    bounds E r^4 of r^2 ~ chi^2(d - 1), the squared distance from an axis.
+    """
     edge, fourth = arb(2) / 5, arb(dim) ** 2 - 1
     _require(bool(reach >= 3), "the ball is too small for the step")
-    phi = (-edge / arb(2).sqrt()).erfc() / 2
+    # Part 3, centers at a depth of at least t. `inside` bounds P(K).
+    phi = (-edge / arb(2).sqrt()).erfc() / 2  # Phi(t)
     lost = (dim - 1) / (2 * reach) + fourth / (2 * reach**3)
     inside = phi - 2 * lost / 5 - (-((reach - edge) ** 2) / 2).exp() / 2
     _require(bool(inside > 0), "the ball is too small for the dimension")
     spread = 1 + fourth / (10 * edge * reach**2 * inside)
     inner = inside * (-s * (spread.sqrt() + error) ** 2 / 2).exp()
+    # Part 4, centers outside or just inside. `mean_excess` bounds E X, and `outside`
+    # the probability that the proposal leaves the part of K for which that bound holds.
     first, second = (dim - 1) / (2 * (reach - edge)), fourth / (4 * (reach - edge) ** 2)
-    density = (-(edge**2) / 2).exp() / (2 * arb.pi()).sqrt()
-    paid = (edge + density / phi) * first + second / 2
+    density = (-(edge**2) / 2).exp() / (2 * arb.pi()).sqrt()  # phi(t)
+    mean_excess = (edge + density / phi) * first + second / 2
     spread = (1 + 8 * first / 5 + second).max(reach / (reach - edge))
-    out = (-((reach / 2 - edge) ** 2) / 2).exp()
-    out += fourth / (4 * reach**3) * (reach / 4 + (reach / (reach - edge)) ** 2)
+    outside = (-((reach / 2 - edge) ** 2) / 2).exp()
+    outside += fourth / (4 * reach**3) * (reach / 4 + (reach / (reach - edge)) ** 2)
     if dim > 1:
+        # Chernoff bound of chi^2(d - 1) at `ratio` times its mean.
         ratio = reach * (reach - edge) / (2 * (dim - 1))
         _require(bool(ratio > 1), "the ball is too small for the dimension")
-        out += (-(dim - 1) * (ratio - 1 - ratio.log()) / 2).exp()
+        outside += (-(dim - 1) * (ratio - 1 - ratio.log()) / 2).exp()
+    # `rate` is l of the exponential proposal at D = -t, and `whole` its acceptance.
     rate = ((edge**2 + 4).sqrt() - edge) / 2
     whole = rate * (-(rate**2) / 2 - edge * rate).exp() * (2 * arb.pi()).sqrt() * phi
-    accepted = (-paid - s * (spread.sqrt() + error) ** 2 / 2).exp()
-    return inner.min(whole * (accepted - out))
+    accepted = (-mean_excess - s * (spread.sqrt() + error) ** 2 / 2).exp()
+    return inner.min(whole * (accepted - outside))
 
 
 # Certificates of events.
 
 
 def _event_delta(event: Json, epsilon: float) -> Ball:
-    """Upper bound of an event's delta at epsilon."""
+    """Return an upper bound of an event's delta at epsilon."""
     name = event["name"]
     if name == "gaussian":
         return _gaussian_delta(epsilon, arb(_float(event["gdp"], "gdp", zero=True)))
@@ -827,7 +942,8 @@ def _event_delta(event: Json, epsilon: float) -> Ball:
             fails = arb(_float(event["delta"], "event's delta", zero=True))
         if epsilon >= event_epsilon:
             return fails
-        # Randomized response that fails with this probability (Kairouz et al. 2015).
+        # The worst mechanism is randomized response that fails with this probability
+        # (Kairouz et al. 2015).
         excess = 1 - (arb(epsilon) - arb(event_epsilon)).exp()
         return fails + (1 - fails) * excess / (1 + (-arb(event_epsilon)).exp())
     if name == "near":
@@ -846,31 +962,44 @@ def _event_delta(event: Json, epsilon: float) -> Ball:
     _fail(f"this checker does not account for {name} events")
 
 
-def _near_delta(event: Json, epsilon: float) -> Ball:
-    """Least delta_0(e) + (1 + exp(e)) distance over e <= epsilon that is found.
+def _search_minimum(
+    value: Callable[[float], Any], low: float, high: float, num_steps: int
+) -> tuple[float, float]:
+    """Return an interval around a minimum, shortened by golden sections."""
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    for _ in range(num_steps):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if value(left) <= value(right):
+            high = right
+        else:
+            low = left
+    return low, high
 
-    Every e gives a bound at epsilon, so the search for it need not be exact.
+
+def _near_delta(event: Json, epsilon: float) -> Ball:
+    """Return a bound of delta of a mechanism near another one.
+
+    It is delta_0(e) + (1 + exp(e)) distance, with delta_0 of the other mechanism, the
+    total-variation distance, and the best e <= epsilon that is found. Every such e is a
+    bound, so the search for it need not be exact.
     """
     distance = _float(event["total_variation"], "distance", zero=True)
 
     def bound(e: float) -> Ball:
         return _event_delta(event["event"], e) + (1 + arb(e).exp()) * arb(distance)
 
-    low, high, golden = 0.0, epsilon, (math.sqrt(5.0) - 1.0) / 2.0
+    # A search within searches would take too long.
     is_simple = event["event"]["name"] in ("gaussian", "pure", "approximate")
-    for _ in range(60 if is_simple else 0):  # searches in searches would not end
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if bound(left).mid() <= bound(right).mid():
-            high = right
-        else:
-            low = left
+    num_steps = 60 if is_simple else 0
+    low, _ = _search_minimum(lambda e: bound(e).mid(), 0.0, epsilon, num_steps)
     return bound(epsilon).min(bound(low))
 
 
 def _concentrated_delta(rho: float, epsilon: float) -> Ball:
-    """Canonne, Kamath and Steinke (2020), Proposition 7, at a good order.
+    """Return a bound of delta of a rho-zCDP mechanism.
 
-    Every order gives a bound, so the search for it need not be exact.
+    It is Proposition 7 of Canonne, Kamath and Steinke (2020) at an order a = 1 + e^t.
+    Every order gives a bound, so the search for t need not be exact.
     """
     if rho == 0.0:
         return arb(0)
@@ -880,89 +1009,123 @@ def _concentrated_delta(rho: float, epsilon: float) -> Ball:
         tail = (a - 1.0) * math.log1p(-1.0 / a) - math.log(a)
         return (a - 1.0) * (a * rho - epsilon) + tail
 
-    low, high, golden = -40.0, 40.0, (math.sqrt(5.0) - 1.0) / 2.0
-    for _ in range(200):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if log_delta(left) <= log_delta(right):
-            high = right
-        else:
-            low = left
+    low, high = _search_minimum(log_delta, -40.0, 40.0, 200)
     a = 1 + arb(math.exp(0.5 * (low + high)))
     tail = (a - 1) * (1 - 1 / a).log() - a.log()
     return ((a - 1) * (a * arb(rho) - arb(epsilon)) + tail).exp()
 
 
-def _noise_level(kind: str, inputs: Json) -> Ball:
-    """Gdp or epsilon that noise on a query has, from exactly these inputs."""
+def _is_count(value: Any) -> bool:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return is_whole and value >= 1
 
-    def take(*names: str) -> list[Any]:
-        _require(
-            set(inputs) == {*names, "grid"}, f"the inputs are not {', '.join(names)}"
-        )
+
+class _QueryNoise(NamedTuple):
+    """Noise on a query: the kind of its certificate, and the listed inputs."""
+
+    kind: str
+    inputs: Json
+
+    @property
+    def base(self) -> str:
+        """The kind, whether or not the rounding errors are included."""
+        return self.kind.removesuffix("/idealized")
+
+    def take(self, *names: str) -> list[Any]:
+        """Return inputs, which must be exactly these and the grid."""
+        inputs = self.inputs
+        are_all = set(inputs) == {*names, "grid"}
+        _require(are_all, f"the inputs are not {', '.join(names)}")
         for name in {"sensitivity", "stddev", "sigma", "scale"} & set(names):
             value = inputs[name]
             is_whole = isinstance(value, int) and not isinstance(value, bool)
             _float(float(value) if is_whole else value, name)
         for name in {"dim", "rows", "columns"} & set(names):
-            value = inputs[name]
-            is_count = isinstance(value, int) and not isinstance(value, bool)
-            _require(is_count and value >= 1, f"{name} is no count")
+            _require(_is_count(inputs[name]), f"{name} is no count")
         return [inputs[name] for name in names]
 
-    def rounds(is_exact: bool, scale: Any) -> None:
-        _require(
-            kind == base + ("" if is_exact else "/idealized"), "the kind is another"
-        )
-        grid = _float(inputs["grid"], "grid")
+    def check_grid(self, is_exact: bool, scale: Any) -> None:
+        """Check the kind and the grid: a power of two, about a 2000th of the scale."""
+        kind = self.base + ("" if is_exact else "/idealized")
+        _require(self.kind == kind, "the kind is another")
+        grid = _float(self.inputs["grid"], "grid")
         public_grid = math.ldexp(1.0, math.frexp(float(scale))[1] - 11)
         _require(grid == public_grid or not is_exact, "the grid is another one")
 
-    def words(exponent: Any) -> str:
-        if exponent == "inf":
-            return "1"
-        return "inf" if exponent == 1.0 else f"{exponent / (exponent - 1.0):g}"
+    def level(self) -> Ball:
+        """Return the gdp or epsilon that follows from the inputs."""
+        match self.base:
+            case "noise/gaussian":
+                return self._gaussian()
+            case "noise/laplace" | "noise/discrete_laplace":
+                return self._laplace()
+            case "noise/k_norm":
+                return self._k_norm()
+        return self._generalized_gaussian()
 
-    base = kind.removesuffix("/idealized")
-    if base == "noise/gaussian":
-        sensitivity, norm, stddev = take("sensitivity", "norm", "stddev")
+    def _gaussian(self) -> Ball:
+        sensitivity, norm, stddev = self.take("sensitivity", "norm", "stddev")
         _require(norm == "l2", "the norm is not l2")
-        rounds(True, stddev)
+        self.check_grid(True, stddev)
         return arb(sensitivity) / arb(stddev)
-    if base in ("noise/laplace", "noise/discrete_laplace"):
-        sensitivity, norm, scale = take("sensitivity", "norm", "scale")
+
+    def _laplace(self) -> Ball:
+        sensitivity, norm, scale = self.take("sensitivity", "norm", "scale")
         _require(norm == "l1", "the norm is not l1")
-        if base == "noise/laplace":
-            rounds(True, scale)
+        if self.base == "noise/laplace":
+            self.check_grid(True, scale)
         else:
-            _require(kind == base and inputs["grid"] == 1.0, "the grid is not 1")
+            is_whole = self.kind == self.base and self.inputs["grid"] == 1.0
+            _require(is_whole, "the grid is not 1")
             _require(isinstance(sensitivity, int), "the sensitivity is no integer")
         return arb(sensitivity) / arb(scale)
-    if base == "noise/k_norm":
-        dim, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
-        form = _parse_json(body)
-        _check_body(form, dim)
-        radius = _float(form.get("radius", 1.0), "radius")
-        rounds((form["name"], form.get("p")) == ("ball", 1.0), scale * radius)
+
+    def _k_norm(self) -> Ball:
+        """Noise with density exp(-gauge / scale), where K is the unit ball."""
+        dim, sensitivity, text, scale = self.take("dim", "sensitivity", "K", "scale")
+        body = _parse_json(text)
+        _check_body(body, dim)
+        radius = _float(body.get("radius", 1.0), "radius")
+        # Only noise in the l1 ball has independent coordinates, which are drawn
+        # exactly.
+        is_exact = (body["name"], body.get("p")) == ("ball", 1.0)
+        self.check_grid(is_exact, scale * radius)
         return arb(sensitivity) / arb(scale)
-    if base == "noise/generalized_gaussian":
-        s, size, p, r, norm, sigma = take(
-            "sensitivity", "dim", "p", "r", "norm", "sigma"
-        )
-        _require(norm == f"l_{words(p)}", "the norm is another one")
-    else:
-        s, rows, columns, p, r, norm, sigma = take(
-            "sensitivity", "rows", "columns", "p", "r", "norm", "sigma"
-        )
-        size = min(rows, columns)
-        _require(norm == f"Schatten-{words(p)}", "the norm is another one")
-    rounds(r == 2.0 or size == 1, sigma)
-    _require(isinstance(r, float | int) and 2 <= r < math.inf, "r is not from [2, inf)")
-    ratio = _conversion(size, 1 - _exponent(p), _exponent(r))
-    return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)
+
+    def _generalized_gaussian(self) -> Ball:
+        """Noise with density exp(-|x|_r^2 / (2 sigma^2)), of vectors or matrices.
+
+        The sensitivity is stated in the dual of the l_p (Schatten-p) norm, and
+        converted to the norm of exponent r.
+        """
+        if self.base == "noise/generalized_gaussian":
+            s, size, p, r, norm, sigma = self.take(
+                "sensitivity", "dim", "p", "r", "norm", "sigma"
+            )
+            prefix = "l_"
+        else:
+            s, rows, columns, p, r, norm, sigma = self.take(
+                "sensitivity", "rows", "columns", "p", "r", "norm", "sigma"
+            )
+            size, prefix = min(rows, columns), "Schatten-"
+        dual = "inf" if p == 1.0 else "1"
+        if p not in ("inf", 1.0):
+            dual = f"{p / (p - 1.0):g}"
+        _require(norm == f"{prefix}{dual}", "the norm is another one")
+        # Gaussian noise, and all noise of one number, is drawn exactly.
+        self.check_grid(r == 2.0 or size == 1, sigma)
+        is_exponent = isinstance(r, float | int) and 2 <= r < math.inf
+        _require(is_exponent, "r is not from [2, inf)")
+        ratio = _conversion(size, 1 - _exponent(p), _exponent(r))
+        return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)
 
 
 def _prove_steps(c: Json, inputs: Json) -> tuple[str, str, str]:
-    """Prove that the noise of steps on all records has the event."""
+    """Prove that the noise of steps on all records has the event.
+
+    The bound of a record's gradient is a clipping threshold in the options of the
+    mechanism, or follows from the facts.
+    """
     facts, (bounds, noise) = c["facts"], STEPS[c["kind"]]
     names = [name for name in bounds if name in inputs]
     _require(len(names) == 1, f"the inputs do not bound gradients by one of {bounds}")
@@ -980,6 +1143,7 @@ def _prove_steps(c: Json, inputs: Json) -> tuple[str, str, str]:
     shift = SHIFTS[c["budget"]["relation"]]
 
     def sides() -> tuple[Ball, Ball]:
+        # Gaussian steps compose by the root of the sum of squares.
         sensitivity = shift * arb(bound) * arb(steps).sqrt() / facts["num_records"]
         return sensitivity / arb(stddev), arb(c["event"]["gdp"])
 
@@ -987,21 +1151,38 @@ def _prove_steps(c: Json, inputs: Json) -> tuple[str, str, str]:
 
 
 def _inputs(pairs: list[list[Any]]) -> Json:
+    """Return the listed inputs by name, which are numbers, words or a domain K."""
     for name, value in pairs:
         is_word = isinstance(value, str) and WORD.fullmatch(value) is not None
         is_body = name == "K" and isinstance(value, str)
         is_plain = value is None or isinstance(value, float | int)
-        _require(
-            is_word or is_body or is_plain, f"the input {name!r} is no number or word"
-        )
+        is_allowed = is_word or is_body or is_plain
+        _require(is_allowed, f"the input {name!r} is no number or word")
         _require(NAME.fullmatch(name) is not None, f"{name!r} is no name")
     inputs = dict(pairs)
     _require(len(inputs) == len(pairs), "an input is repeated")
     return inputs
 
 
+def _loss_assumptions(kind: Json, loss: str) -> list[str]:
+    """Return the assumptions about a loss, and check that the kind supports it."""
+    is_trusted = kind.get("trusts", False)
+    if loss == "record_gradient":
+        # Such a loss has gradients of records but no margin, on which these proofs
+        # rest.
+        prefixes = ("CLIPPED.CONVEX", "MOVES.", "OBJECTIVE")
+        needs_margin = any(
+            name.startswith(prefixes) for name in kind.get("theorems", [])
+        )
+        needs_margin = needs_margin or is_trusted
+        _require(not needs_margin, "the proof needs a loss of the margin")
+    declared = ["LOSS.DECLARED"] if is_trusted and loss == "custom" else []
+    is_own = loss in ("custom", "record_gradient")
+    return [*declared, "FIT.WORK", *(["LOSS.OWN"] if is_own else [])]
+
+
 def _prove_event(c: Json) -> Lines:
-    """Prove an `EventCertificate`."""
+    """Prove an `EventCertificate`: delta of the event, and the event of the noise."""
     _require(set(c) == EVENT_FIELDS, "the certificate has other fields")
     epsilon, delta, _ = _budget(c, pure=True)
     kind = _registered_kind(c["kind"], c["mechanism"], field="mechanism")
@@ -1014,31 +1195,17 @@ def _prove_event(c: Json) -> Lines:
     if event is None:
         _require(c["calibration"] == "paper", "nothing is proved without an event")
         _require(c["epsilon_proved"] == "inf", "no epsilon is proved")
+    is_noise = c["kind"].startswith("noise/")
+    has_none = c["kind"] == "declared" or is_noise
+    is_given = has_none == (facts is None)
+    _require(is_given, "facts are those of a fit, and of nothing else")
     after = []
-    has_none = c["kind"] == "declared" or c["kind"].startswith("noise/")
-    _require(
-        has_none == (facts is None), "facts are those of a fit, and of nothing else"
-    )
     if facts is not None:
         _check_facts(facts)
-        loss = facts["loss"]["name"]
-        if loss == "record_gradient":
-            output_theorems = ("CLIPPED.CONVEX", "MOVES.", "OBJECTIVE")
-            is_output = any(
-                name.startswith(output_theorems) for name in kind.get("theorems", [])
-            )
-            is_output = is_output or kind.get("trusts", False)
-            _require(not is_output, "the proof needs a loss of the margin")
-        trusts = kind.get("trusts", False) and loss == "custom"
-        is_own = loss in ("custom", "record_gradient")
-        after = [*(["LOSS.DECLARED"] if trusts else []), "FIT.WORK"]
-        after += ["LOSS.OWN"] if is_own else []
+        after = _loss_assumptions(kind, facts["loss"]["name"])
     theorems = kind.get("theorems", [])
-    rest = {
-        "before": _common_assumptions(kind),
-        "after": after,
-        "records": facts is not None,
-    }
+    before = _common_assumptions(kind)
+    rest = {"before": before, "after": after, "records": facts is not None}
     _check_identifiers(c, kind, [theorems, [*theorems, "RENYI.POISSON"]], rest)
     if event is None:
         return []
@@ -1048,27 +1215,26 @@ def _prove_event(c: Json) -> Lines:
     proved = _float(c["epsilon_proved"], "epsilon_proved", zero=True)
     if c["calibration"] == "exact":
         _require(proved <= epsilon * (1.0 + 1e-9), "epsilon_proved exceeds the budget")
-    lines = [
-        _prove_at_most(
-            "delta(epsilon;event)<=delta",
-            lambda: (_event_delta(event, proved), arb(delta)),
-        )
-    ]
+
+    def curve() -> tuple[Ball, Ball]:
+        return _event_delta(event, proved), arb(delta)
+
+    lines = [_prove_at_most("delta(epsilon;event)<=delta", curve)]
     if c["kind"] in STEPS:
         lines.append(_prove_steps(c, inputs))
-    if c["kind"].startswith("noise/"):
-        spent = event["gdp" if name == "gaussian" else "epsilon"]
-        lines.append(
-            _prove_at_most(
-                "event of the inputs<=event",
-                lambda: (_noise_level(c["kind"], inputs), arb(spent)),
-            )
-        )
+    if is_noise:
+        stated = event["gdp" if name == "gaussian" else "epsilon"]
+        noise = _QueryNoise(c["kind"], inputs)
+
+        def level() -> tuple[Ball, Ball]:
+            return noise.level(), arb(stated)
+
+        lines.append(_prove_at_most("event of the inputs<=event", level))
     return lines
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is proved of a file; 0 if all of it is."""
+    """Prove a file and print the inequalities. Return 0 if all of them are proved."""
     if len(arguments) != 1:
         print("usage: ball_checker.py FILE")
         return 2

@@ -1,4 +1,14 @@
-"""Verification: every number of a certificate beside the one recomputed from inputs."""
+"""Verification of certificates: every number is recomputed from the public inputs.
+
+`recompute` calibrates the mechanism again, or accounts for its event again, and
+compares each number with the stated one. Then it checks the inequalities of the privacy
+proof on the stated numbers themselves, because these are the numbers on which the
+guarantee rests. A certificate that fails raises a ValueError with the name of the
+field.
+
+Stated and recomputed numbers may differ by rounding, as certificates are made on other
+machines. Inequalities may not: they are checked with a margin against the claim.
+"""
 
 import math
 from typing import NoReturn
@@ -37,11 +47,14 @@ from dpsample.privacy.certificates.verification_report import (
 )
 from dpsample.privacy.curves.gaussian import gaussian_delta
 
-# Platforms differ in the last digits of logarithms and linear programs.
+# Relative tolerance of recomputed numbers. Platforms differ in the last digits of
+# logarithms and linear programs.
 TOLERANCE = 1e-9
-# Inequalities are rounded against the claim, by more than the errors of the few
-# operations on their sides. The curve itself is rounded up.
+# Relative amount by which the smaller side of an inequality is increased. It is larger
+# than the rounding errors of the few operations on both sides. The privacy curve is
+# rounded up on its own.
 ROUNDING = 8.0 * 2.0**-53
+# Arguments of `calibrate` that a certificate states, and the numbers that follow.
 INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
 DERIVED = (
     *("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu"),
@@ -50,9 +63,10 @@ DERIVED = (
 
 
 def recompute(certificate: Certificate | EventCertificate) -> VerificationReport:
-    """First part of `dpsample.verify`: calibrate or account again, compare the words.
+    """Recompute all numbers of a certificate, and return the report.
 
-    ValueError names the first number that disagrees, or a field that was edited.
+    This is the first part of `dpsample.verify`. A ValueError names the first number
+    that disagrees, or a field that was edited.
     """
     if isinstance(certificate, EventCertificate):
         checks = _event_checks(certificate)
@@ -75,7 +89,8 @@ def recompute(certificate: Certificate | EventCertificate) -> VerificationReport
 def verify_own(certificate: Certificate | EventCertificate) -> None:
     """Verify a certificate before anything is drawn under it.
 
-    CertificateError is raised if it does not verify: no input should bring that about.
+    A CertificateError is raised if it does not verify. No input should cause that, so
+    it is a bug of the package.
     """
     try:
         recompute(certificate)
@@ -87,7 +102,7 @@ def verify_own(certificate: Certificate | EventCertificate) -> None:
 
 
 def _event_checks(c: EventCertificate) -> list[Check]:
-    """Account for the event again."""
+    """Account for the event of a certificate again, and compare."""
     checks = [
         check_agreement(
             "epsilon_proved", c.epsilon_proved, proved_epsilon(c.event, c.budget)
@@ -99,7 +114,7 @@ def _event_checks(c: EventCertificate) -> list[Check]:
     relation = c.budget.relation
     if _has_formula(c) and c.event is not None:
         delta = delta_of(c.event, epsilon=c.epsilon_proved, relation=relation)
-        # `delta_of` is rounded up by more than twice that.
+        # `delta_of` is rounded up by more than twice this amount.
         limit = c.budget.delta * (1.0 + 4.0 * ROUNDING)
         checks.append(check_at_most("delta(epsilon;event)<=delta", delta, limit))
     accounted = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
@@ -113,7 +128,11 @@ def _event_checks(c: EventCertificate) -> list[Check]:
 
 
 def _has_formula(c: EventCertificate) -> bool:
-    """Return whether delta has a formula, so that machines agree up to rounding."""
+    """Return whether delta has a formula, so that machines agree up to rounding.
+
+    Other events are composed on a grid of losses, whose result depends on the machine
+    by more than rounding errors.
+    """
     if c.event is None or not c.epsilon_proved <= LARGEST_EPSILON:
         return False
     parts = ideal_form(c.event, c.budget.relation).parts
@@ -122,7 +141,7 @@ def _has_formula(c: EventCertificate) -> bool:
 
 
 def _recalibrate(stated: Certificate) -> ExponentialMechanism:
-    """Calibrate again from the inputs."""
+    """Calibrate the mechanism again from the inputs of its certificate."""
     inputs = {name: getattr(stated, name) for name in INPUTS}
     return calibrate(stated.facts, stated.budget, **inputs)
 
@@ -130,7 +149,7 @@ def _recalibrate(stated: Certificate) -> ExponentialMechanism:
 def _compare_derived(
     stated: Certificate, recalibrated: ExponentialMechanism
 ) -> list[Check]:
-    """Compare with what was calibrated again."""
+    """Compare the derived numbers with the recalibrated ones."""
     checks = [
         check_agreement(name, getattr(stated, name), getattr(recalibrated, name))
         for name in DERIVED
@@ -153,6 +172,7 @@ def _compare_derived(
 
 def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Check]:
     """Check the inequalities of the proof on the stated numbers themselves."""
+    # The larger sensitivity, in case the stated one was rounded down.
     diff = max(c.diff_lipschitz, recalibrated.diff_lipschitz)
     distance = diff / c.facts.num_records * (1.0 + 0.5 * MARGIN)
     distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
@@ -162,8 +182,9 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
         check_at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
     ]
     if c.gamma > 0.0:
-        # delta_0 is so near delta that only their difference, which is exact for
-        # shares up to 1/2 and else rounded once, can be compared.
+        # delta_0 is so close to delta that their sum with the other side would be
+        # rounded too much. Their difference is exact if the sampler's share of delta is
+        # at most 1/2, and is rounded once otherwise.
         sampler_delta = c.gamma * (1.0 + math.exp(c.epsilon_proved))
         spare_delta = c.budget.delta - c.delta_exact
         return [
@@ -172,14 +193,14 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
                 "(1+e^epsilon)*gamma<=delta-delta_0", sampler_delta, spare_delta
             ),
         ]
-    limit = c.budget.delta * (1.0 + ROUNDING)  # both are stated: no error
+    limit = c.budget.delta * (1.0 + ROUNDING)  # both numbers are stated, without error
     return [*checks, check_at_most("delta_0<=delta", c.delta_exact, limit)]
 
 
 def _compare_identifiers(
     name: str, expected: tuple[str, ...], stated: tuple[str, ...]
 ) -> None:
-    """Fail unless the identifiers are those of the kind, in their order."""
+    """Fail unless a certificate has the identifiers of its kind, in their order."""
     if stated != expected:
         fail_disagreement(name, expected, stated)
 
@@ -187,7 +208,7 @@ def _compare_identifiers(
 def check_agreement(
     name: str, stated: object, recomputed: float, *, tolerance: float = TOLERANCE
 ) -> Check:
-    """Return the line of a number that agrees. Fail if it does not."""
+    """Return the line of a number that agrees, and fail if it does not."""
     agrees = isinstance(stated, float | int) and math.isclose(
         stated, recomputed, rel_tol=tolerance, abs_tol=0.0
     )
@@ -197,14 +218,14 @@ def check_agreement(
 
 
 def check_at_most(name: str, value: float, limit: float) -> Check:
-    """Return the line of an inequality that holds. Fail if it does not."""
+    """Return the line of an inequality that holds, and fail if it does not."""
     if not value * (1.0 + ROUNDING) <= limit:
         check.fail(name, f"at most {limit!r}", repr(value), "It is not a proof.")
     return Check(name=name, stated=f"{value:.6g}", recomputed=f"{limit:.6g}")
 
 
 def fail_disagreement(name: str, expected: object, stated: object) -> NoReturn:
-    """Fail because of one field."""
+    """Raise a ValueError that names a field and its expected value."""
     check.fail(
         f"certificate.{name}",
         f"{expected!r}, recomputed from the public inputs",

@@ -1,4 +1,4 @@
-"""Certificate of one private draw: public inputs, targets and theorems."""
+"""Certificate of one private draw, with its public inputs, numbers and theorems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpsample.problem.facts import PublicFacts
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate(Sealed, MechanismTerms):
-    """Public inputs, targets and theorems behind one differentially private answer.
+    """Public inputs, numbers and theorems behind one differentially private draw.
 
     It holds nothing that depends on the records: it can be published with the answer.
     The fields of `MechanismTerms` come first.
@@ -34,9 +34,9 @@ class Certificate(Sealed, MechanismTerms):
     max_work : float or None
         Public limit of the passes over the records.
     assumptions : tuple of str
-        Identifiers of what the guarantee takes for granted, as the theorems are.
+        Identifiers of the assumptions on which the guarantee rests.
     seeded : bool
-        Whether a seed, which somebody may know, made the random bits.
+        Whether a seed, which others may know, made the random numbers.
     digest : str
         SHA-256 of all other fields. It detects accidental changes, but it is not a
         signature and does not detect forgery.
@@ -79,7 +79,7 @@ class Certificate(Sealed, MechanismTerms):
 
     @classmethod
     def of(cls, terms: MechanismTerms) -> Certificate:  # a public name, lint: ok
-        """Certificate of an exact draw from a calibrated mechanism."""
+        """Return the certificate of an exact draw from a calibrated mechanism."""
         fields = dataclasses.fields(MechanismTerms)
         common = {f.name: getattr(terms, f.name) for f in fields}
         return cls(
@@ -99,21 +99,21 @@ class Certificate(Sealed, MechanismTerms):
         has_deadline: bool = False,
         seeded: bool = False,
     ) -> Certificate:
-        """Return a copy for a draw by ``sampler``, with what its proof rests on.
+        """Return a copy for a draw by ``sampler``, with the theorems of its proof.
 
         Parameters
         ----------
         sampler : str
-            The sampler, whose total-variation error is proved to be <= ``gamma``: one
-            that the registry knows, as ``repr`` writes it.
+            Sampler of the registry, as ``repr`` writes it. Its total-variation error
+            is proved to be at most ``gamma``.
         clip_rows : bool
-            Whether rows above their bound were scaled down, not refused.
+            Whether rows above their bound were scaled down, instead of rejected.
         max_work : float, optional
             Public limit of the passes over the records.
         has_deadline : bool
-            Whether the answer is handed over at a public time only.
+            Whether the answer is handed over at a public time, not earlier.
         seeded : bool
-            Whether a seed made the random bits: then the draw is not releasable.
+            Whether a seed made the random numbers. Then the draw is not releasable.
 
         Returns
         -------
@@ -150,7 +150,7 @@ class Certificate(Sealed, MechanismTerms):
 
     @property
     def registered(self) -> Kind:
-        """What the registry says of draws by the sampler."""
+        """Registered facts about draws by the sampler."""
         return registry().kind(kind_of(self.sampler))
 
     @property
@@ -160,22 +160,22 @@ class Certificate(Sealed, MechanismTerms):
 
     @property
     def statement(self) -> str:
-        """The guarantee, in words."""
+        """Sentence that states the guarantee."""
         return self._guarantee("one draw", f" (n = {self.facts.num_records}, public)")
 
     @property
     def event(self) -> Event:
-        """What one draw does to privacy, for ledgers and accountants."""
+        """Privacy event of one draw, for ledgers and accountants."""
         exact = GaussianEvent(self.gdp)
         return NearEvent(exact, self.gamma) if self.gamma > 0.0 else exact
 
     @property
     def attack_risk(self) -> AttackRisk:
-        """What attackers can learn of one record, at most."""
+        """Bounds on what an attacker can learn about one record."""
         return AttackRisk(event=self.event, relation=self.budget.relation)
 
     def __repr__(self) -> str:
-        """Return the statement and the numbers a reader wants first."""
+        """Return the statement and the most important numbers."""
         sampler = "an exact draw" if self.sampler is None else self.sampler
         return (
             f"Certificate({self.statement} k={self.k:.6g}, mu={self.mu:.6g}, "
@@ -186,7 +186,7 @@ class Certificate(Sealed, MechanismTerms):
         return self.facts, self.attack_risk
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Name and value of every line of the certificate."""
+        """Return name and value of every line of the certificate."""
         facts = self.facts
         obstacles = {
             "the random bits are seeded": self.seeded,

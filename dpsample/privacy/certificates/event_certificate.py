@@ -37,7 +37,8 @@ from dpsample.problem.facts import PublicFacts
 
 Input = str | float | bool | None
 EventCalibration = Literal["exact", "paper"]
-# What discretized losses may cost a calibration that stopped at the budget.
+# Relative excess over the budget's epsilon that is accepted. A calibration that stops
+# at the budget may exceed it by this, because losses are composed on a grid.
 SLACK = 1e-9
 # Names of inputs, and values that are a single word: they cannot hold a sentence, which
 # might claim something.
@@ -57,24 +58,24 @@ class EventCertificate(Sealed):
         Kind in the registry; "declared" for a mechanism of your own, which is never
         releasable: that it has the event is your word.
     mechanism : str
-        What was run, as ``repr`` writes it, or a name that you give it.
+        Mechanism that was run, as ``repr`` writes it, or your own name for it.
     budget : Budget
-        What was asked for.
+        Budget for which the noise was calibrated.
     calibration : {"exact", "paper"}
-        "paper" reproduces a printed noise and promises nothing.
+        "paper" reproduces a published noise and promises nothing.
     facts : PublicFacts or None
         Public facts of the problem. None for noise on a query.
     inputs : tuple of (str, value)
         Public numbers and single words that the noise was computed from.
     event : Event or None
-        What the mechanism does to privacy under the budget's relation; None if
-        nothing is proved.
+        Privacy event of the mechanism under the budget's relation. None if nothing is
+        proved.
     epsilon_proved : float
-        Epsilon that the event proves at the budget's delta. Infinity without one.
+        Epsilon that the event proves at the budget's delta. Infinite without an event.
     theorems, assumptions : tuple of str
-        Identifiers of what the event rests on, and of what it takes for granted.
+        Identifiers of the theorems and assumptions on which the event rests.
     seeded : bool
-        Whether a seed, which somebody may know, made the random bits.
+        Whether a seed, which others may know, made the random numbers.
     digest : str
         SHA-256 of all other fields. It detects accidental changes, but it is not a
         signature and does not detect forgery.
@@ -137,14 +138,14 @@ class EventCertificate(Sealed):
         calibration: EventCalibration = "exact",
         seeded: bool = False,
     ) -> EventCertificate:
-        """Certificate of what ``event`` proves at the budget's delta.
+        """Return a certificate of the epsilon that ``event`` proves.
 
         Parameters
         ----------
         mechanism, budget, event, kind, facts, seeded
             As in the class. The event's numbers hold under the budget's relation.
         clip_rows : bool
-            Whether rows above their bound were scaled down, not refused.
+            Whether rows above their bound were scaled down, instead of rejected.
         inputs : mapping of str to number or word
             Public inputs of the calibration, in the order in which they are shown.
         calibration : {"exact", "paper"}
@@ -188,7 +189,7 @@ class EventCertificate(Sealed):
 
     @property
     def registered(self) -> Kind:
-        """What the registry says of certificates of this kind."""
+        """Registered facts about certificates of this kind."""
         return registry().kind(self.kind)
 
     @property
@@ -198,14 +199,14 @@ class EventCertificate(Sealed):
 
     @property
     def attack_risk(self) -> AttackRisk:
-        """What attackers can learn of one record; ValueError if nothing is proved."""
+        """Bounds on attacks on one record; ValueError if nothing is proved."""
         if self.event is None:
             check.fail("event", "proved", "none", "Use calibration='exact'.")
         return AttackRisk(event=self.event, relation=self.budget.relation)
 
     @property
     def statement(self) -> str:
-        """The guarantee, in words."""
+        """Sentence that states the guarantee."""
         if not math.isfinite(self.epsilon_proved):
             delta = self.budget.delta
             return f"No epsilon is proved at delta = {delta!r}: {self.mechanism}."
@@ -232,7 +233,7 @@ class EventCertificate(Sealed):
         return self.facts, None if self.event is None else self.attack_risk
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Name and value of every line of the certificate."""
+        """Return name and value of every line of the certificate."""
         obstacles = {
             "the random bits are seeded": self.seeded,
             "the printed constants are not proved": self.calibration == "paper",
@@ -256,13 +257,13 @@ class EventCertificate(Sealed):
 
 @functools.lru_cache(maxsize=256)  # accounting takes longer than many fits
 def _account(event: Event | None, budget: Budget) -> tuple[float, tuple[str, ...]]:
-    """Epsilon that is proved, and the theorems of accounting behind it."""
+    """Return the proved epsilon, and the theorems of accounting behind it."""
     epsilon = proved_epsilon(event, budget)
     return epsilon, theorems_used(event, epsilon=epsilon, relation=budget.relation)
 
 
 def proved_epsilon(event: Event | None, budget: Budget) -> float:
-    """Epsilon that the event proves at the budget's delta. Infinity without one."""
+    """Return epsilon of an event at the budget's delta, infinity without an event."""
     if event is None:
         return math.inf
     return epsilon_of(event, delta=budget.delta, relation=budget.relation)
@@ -271,7 +272,7 @@ def proved_epsilon(event: Event | None, budget: Budget) -> float:
 def assumptions_of(
     kind: str, facts: PublicFacts | None, *, clip_rows: bool
 ) -> tuple[str, ...]:
-    """Return identifiers of all that a mechanism takes for granted."""
+    """Return the identifiers of all assumptions of a mechanism."""
     problem = (
         () if facts is None else problem_assumptions(kind, facts, clip_rows=clip_rows)
     )
@@ -295,7 +296,10 @@ def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
 
 
 def _parse_inputs(value: Any) -> Any:
-    """Undo what JSON did to infinity; `_plain_inputs` checks the rest."""
+    """Turn the word "inf", which stands for infinity in JSON, into a number.
+
+    `_plain_inputs` checks the rest.
+    """
     check.instance(list, inputs=value)
     return [
         [pair[0], math.inf] if isinstance(pair, list) and pair[1:] == ["inf"] else pair
@@ -310,7 +314,7 @@ def _plain_value(name: str, value: object) -> Input:
         return int(value)
     if isinstance(value, numbers.Real) and float(value) > -math.inf:
         return float(value)
-    # JSON has no infinity: that word stands for it.
+    # The word "inf" is not allowed as an input, because JSON writes infinity so.
     if isinstance(value, str) and value != "inf":
         if WORD.fullmatch(value) or (name == "K" and _is_domain_json(value)):
             return value

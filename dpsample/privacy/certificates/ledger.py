@@ -1,4 +1,14 @@
-"""Ledger, for all releases about the same records: what they cost and what remains."""
+"""Ledger of all releases from the same records, which adds up their privacy losses.
+
+An entry is a certificate, or the privacy event of a mechanism without one. The total is
+the smaller of two bounds. One composes the events of all entries and computes epsilon
+of the result (`dpsample.privacy.epsilon_of`). The other adds up the pairs (epsilon,
+delta) that the entries promise, which is basic composition.
+
+``gdp`` is the parameter of Gaussian differential privacy. It is the distance of two
+unit Gaussians that are at least as easy to distinguish as the outputs on two
+neighboring data sets.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +45,7 @@ from dpsample.privacy.curves.gaussian import bisect, gaussian_epsilon, gdp_from_
 from dpsample.problem.facts import RELATIONS
 
 Item = Certificate | EventCertificate | Event
+# Format of the JSON form.
 FORMAT = "dpsample ledger 1"
 # Relative width at which the search for the remaining gdp stops.
 TOLERANCE = 1e-6
@@ -43,44 +54,44 @@ MIN_PRIVACY_LOSS = 1e-9
 # All ledgers share one lock, because copies of a ledger could not share a lock of its
 # own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
-COPY = (
+COPY_WARNING = (
     "This ledger is a copy from another process, which does not learn of what is spent "
     "here: a budget that workers share needs a LedgerFile."
 )
 
 
 class Entry(NamedTuple):
-    """Label and item, a certificate or an event."""
+    """One release: its label, and its certificate or event."""
 
     label: str
     item: Item
 
     @property
     def event(self) -> Event | None:
-        """What the entry does to privacy; None if nothing is proved."""
+        """Privacy event of the release; None if nothing is proved."""
         return self.item if isinstance(self.item, Event) else self.item.event
 
     @property
     def relation(self) -> str | None:
-        """Relation of a certificate. An event has none."""
+        """Neighboring relation of a certificate; None for an event."""
         return None if isinstance(self.item, Event) else self.item.budget.relation
 
     @property
     def is_declared(self) -> bool:
-        """Whether the event of a certificate is its author's word."""
+        """Whether the author of a certificate states its event without a proof."""
         return isinstance(self.item, EventCertificate) and (
             self.item.kind == "declared"
         )
 
     @property
     def title(self) -> str:
-        """Label, or what the entry is, on one line without control characters."""
+        """Label or description, on one short line without control characters."""
         text = check.escape_controls(self.label or self.what)
         return text if len(text) <= 60 else text[:57] + "..."
 
     @property
     def what(self) -> str:
-        """Few words for a table."""
+        """Description of the entry for a table."""
         if isinstance(self.item, EventCertificate):
             return self.item.mechanism
         if isinstance(self.item, Certificate):
@@ -89,7 +100,7 @@ class Entry(NamedTuple):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What keeps the entry from being a guarantee, in words."""
+        """Reasons why the entry is not a guarantee."""
         item = self.item
         if isinstance(item, Event):
             return ()
@@ -110,16 +121,17 @@ class Entry(NamedTuple):
 
 
 class Remaining(NamedTuple):
-    """What one more release may spend. Zeros if the budget is used up.
+    """Privacy loss that one more release may have, zero if the budget is used up.
 
     Attributes
     ----------
     gdp : float
-        Largest further gdp that keeps the whole ledger inside the budget; 0 if the
-        budget is pure.
+        Largest gdp of a further release that keeps the whole ledger inside the budget.
+        It is 0 if the budget is pure, because no Gaussian release has delta = 0.
     epsilon : float
-        Epsilon of that release alone, at the budget's delta; 0 if delta alone pays. If
-        the budget is pure, the epsilon of one more pure release.
+        Epsilon of that release alone, at the budget's delta. It is 0 if the release is
+        so private that the budget's delta alone covers it. If the budget is pure, it is
+        the epsilon of one more pure release.
     """
 
     gdp: float
@@ -127,25 +139,25 @@ class Remaining(NamedTuple):
 
 
 class Ledger:
-    """Everything that was released about the same records, and what it costs together.
+    """All releases from the same records, and their total privacy loss.
 
-    Entries compose in sequence. Later analyses may depend on earlier answers, as long
-    as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
-    of the answers (fully adaptive composition, filters, odometers) is not covered.
+    Entries compose in sequence. Later analyses may depend on earlier answers if their
+    budgets were fixed beforehand. Fully adaptive composition is not covered: budgets,
+    and the decision to stop, must not depend on the answers.
 
     Threads may share a ledger. Other processes get copies, and a warning when they
-    spend (see `LedgerFile`).
+    spend. Use a `LedgerFile` for them.
 
-    The total is the smallest of the bounds of `dpsample.privacy.delta_of` and of the
-    sum of what the certificates promise (basic composition). Sums are exact:
-    `dpsample.privacy.budget` has the rule.
+    The total is the smaller of the bound of `dpsample.privacy.delta_of` and the sum of
+    the pairs (epsilon, delta) that the certificates promise (basic composition). Sums
+    are computed exactly, by the rule of `dpsample.privacy.budget`.
 
     Parameters
     ----------
     relation : {"replace_one", "zero_out"}
         Neighboring relation of every entry.
     budget : Budget, optional
-        What the whole ledger may spend, under the same relation.
+        Total budget of all entries, under the same relation.
 
     Raises
     ------
@@ -176,17 +188,20 @@ class Ledger:
             check.fail("budget.relation", repr(relation), repr(budget.relation), remedy)
         self.relation = relation
         self.budget = budget
+        # The list is replaced, never changed. So a reader that takes it once sees a
+        # consistent state without a lock.
         self._entries: list[Entry] = []
-        self._process = os.getpid()  # pickles and forks keep it
+        # Copies in other processes keep this number, by which `spend` recognizes them.
+        self._process = os.getpid()
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Labels and what was added, in order."""
+        """Entries in the order in which they were added."""
         return tuple(self._entries)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What keeps the total from being a guarantee, in words."""
+        """Reasons why the total is not a guarantee, by entry."""
         return tuple(
             f"{number}. {entry.title}: {words}"
             for number, entry in enumerate(self._entries, 1)
@@ -195,7 +210,7 @@ class Ledger:
 
     @property
     def event(self) -> Event | None:
-        """All entries in sequence; None if one of them is unproved."""
+        """Composition of all entries; None if one of them is unproved."""
         entries = self._entries  # read once: another thread may replace them
         proved = tuple(entry.event for entry in entries if entry.event is not None)
         if len(proved) < len(entries):
@@ -203,11 +218,11 @@ class Ledger:
         return ComposedEvent(proved) if proved else GaussianEvent(0.0)
 
     def add(self, item: Item, label: str = "") -> None:
-        """Record one release, also one that should not have been made.
+        """Record one release, even if it should not have been made.
 
-        What is not releasable or not proved is recorded, `warnings` says so, and an
-        unproved entry makes epsilon infinite. A certificate whose event is declared
-        counts with that event, as an event itself does.
+        A release that is not releasable or not proved is recorded as well, and
+        `warnings` names it. An unproved entry makes epsilon infinite. A certificate
+        whose event is declared is included with that event.
 
         Parameters
         ----------
@@ -239,7 +254,7 @@ class Ledger:
             self._entries = [*self._entries, entry]
 
     def __sklearn_clone__(self) -> Self:
-        """Clones of an estimator share its ledger."""
+        """Return the same ledger, so that clones of an estimator share it."""
         return self
 
     def spend(self, item: Item, label: str = "") -> None:
@@ -257,11 +272,14 @@ class Ledger:
             then. An unproved entry exceeds every budget.
         """
         if os.getpid() != self._process:
-            warnings.warn(COPY, UserWarning, stacklevel=check.user_stack_level())
+            warnings.warn(
+                COPY_WARNING, UserWarning, stacklevel=check.user_stack_level()
+            )
         after, total = Ledger(self.relation, self.budget), self.budget
         while True:
             before = after._entries = self._entries
             after.add(item, label)
+            # "not <=" is also true for NaN, so that an undefined total is rejected.
             if total is not None and not after.delta() <= total.delta:
                 condition = f"one with room for this release within {total}"
                 spent = _digits_above(after.epsilon(), total.epsilon)
@@ -271,7 +289,7 @@ class Ledger:
                 if self._entries is before:
                     self._entries = after._entries
                     return
-            # Another thread spent meanwhile: is there still room?
+            # Another thread has spent meanwhile. Compare its entries with the budget.
 
     def epsilon(self, delta: float | None = None) -> float:
         """Epsilon of all entries together.
@@ -279,12 +297,12 @@ class Ledger:
         Parameters
         ----------
         delta : float, optional
-            Probability, >= 0 and < 1. That of the ledger's budget if left out.
+            Probability, >= 0 and < 1. By default the delta of the ledger's budget.
 
         Returns
         -------
         float
-            An upper bound. Infinity if an entry is unproved.
+            An upper bound, which is infinite if an entry is unproved.
 
         Raises
         ------
@@ -308,7 +326,7 @@ class Ledger:
         Parameters
         ----------
         epsilon : float, optional
-            Privacy loss, >= 0. That of the ledger's budget if left out.
+            Privacy loss, >= 0. By default the epsilon of the ledger's budget.
 
         Returns
         -------
@@ -332,12 +350,12 @@ class Ledger:
         return proved
 
     def remaining(self, budget: Budget | None = None) -> Remaining:
-        """Largest further Gaussian release that keeps the total inside the budget.
+        """Return the largest further Gaussian release that the budget allows.
 
         Parameters
         ----------
         budget : Budget, optional
-            Instead of the ledger's own, under the same relation.
+            Budget in place of the ledger's own, under the same relation.
 
         Returns
         -------
@@ -373,7 +391,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """Read what `to_json` wrote; `dpsample.verify` recomputes the certificates.
+        """Read a ledger of `to_json`. `dpsample.verify` recomputes its certificates.
 
         Parameters
         ----------
@@ -403,7 +421,7 @@ class Ledger:
         return ledger
 
     def __repr__(self) -> str:
-        """Return a table: every entry, the total, what remains and the warnings."""
+        """Return a table of entries, the total, the remaining budget and warnings."""
         rows = [("", "release", "epsilon alone", "state")] + [
             (str(number), entry.title, self._alone(entry), _state_of(entry))
             for number, entry in enumerate(self._entries, 1)
@@ -422,7 +440,7 @@ class Ledger:
         )
 
     def _alone(self, entry: Entry) -> str:
-        """Epsilon of one entry at the budget's delta, as it is shown."""
+        """Return the epsilon of one entry at the budget's delta, as text."""
         if entry.event is None:
             return _format_epsilon(math.inf)
         if self.budget is None:
@@ -433,12 +451,12 @@ class Ledger:
         )
 
     def totals(self) -> list[str]:
-        """Lines on what is spent and what remains.
+        """Return lines on the total and on the remaining budget.
 
         Returns
         -------
         list of str
-            What the table ends with.
+            The last lines of the table.
 
         Examples
         --------
@@ -455,11 +473,11 @@ class Ledger:
         return [f"Total: {spent} at delta = {budget.delta:g}", f"Remaining: {rest}"]
 
     def _stated_sums(self) -> tuple[Sum, Sum] | None:
-        """Add what the entries promise; None if one of them promises no pair."""
+        """Add up the promised (epsilon, delta); None if an entry promises none."""
         return sum_pairs(_promise(entry, self.relation) for entry in self._entries)
 
     def _resolve_budget(self, budget: Budget | None) -> Budget:
-        """Return the budget in question, which must exist and fit."""
+        """Return the given budget or the ledger's, which must exist and fit."""
         resolved = self.budget if budget is None else budget
         if not isinstance(resolved, Budget):
             check.fail("budget", "a Budget, of the ledger or of the call", resolved)
@@ -470,8 +488,12 @@ class Ledger:
 
 
 def _largest_release(event: Event, budget: Budget) -> Remaining:
-    """Bisect the gdp of the further release. Both numbers are rounded down."""
-    # Side by side as `Ledger.spend` has them: nested sums differ in their last digit.
+    """Return the largest Gaussian release that is safe after an event.
+
+    The gdp is found by bisection. Both numbers are rounded down.
+    """
+    # The further event is put next to the others, as in `Ledger.spend`, and not around
+    # their composition: nested sums differ in their last digit.
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
     def is_safe(gdp: float) -> bool:
@@ -488,15 +510,16 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
     if unsafe <= safe or not is_safe(safe):
         return Remaining(0.0, 0.0)
     safe = bisect(is_safe, safe=safe, unsafe=unsafe, width=TOLERANCE)
-    # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
+    # A release that is calibrated to this epsilon has this gdp, because each gdp has
+    # one epsilon at the budget's delta. The factor covers the rounding errors of that.
     return Remaining(safe, gaussian_epsilon(budget.delta, safe) * (1.0 - 1e-9))
 
 
 def _largest_pure(event: Event, budget: Budget) -> Remaining:
-    """Epsilon of a further pure release within a pure budget, rounded down."""
+    """Return the largest pure release that is safe after an event, rounded down."""
     relation = budget.relation
     sums = basic_sums(normal_parts(event, relation))
-    if sums is not None and sums[1].is_within(0.0):
+    if sums is not None and sums[1].is_within(0.0):  # all parts are pure as well
         return Remaining(0.0, sums[0].room(budget.epsilon))
     parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
@@ -513,7 +536,7 @@ def _largest_pure(event: Event, budget: Budget) -> Remaining:
 
 
 def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
-    """Epsilon and delta that an entry states and its event proves."""
+    """Return epsilon and delta that an entry states and its event proves."""
     item = entry.item
     if isinstance(item, PureEvent):
         return item.epsilon, 0.0
@@ -522,6 +545,8 @@ def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
     if isinstance(item, Event) or item.event is None:
         return None
     budget = item.budget
+    # The budget comes first: its digits are the user's, so that sums of budgets are
+    # exact.
     stated = (budget.epsilon, item.epsilon_proved)
     return _first_proved(item.event, stated, budget.delta, relation)
 
@@ -530,7 +555,7 @@ def _promise(entry: Entry, relation: str) -> tuple[float, float] | None:
 def _first_proved(
     event: Event, epsilons: tuple[float, ...], delta: float, relation: str
 ) -> tuple[float, float] | None:
-    """First of some epsilons that the event proves at delta."""
+    """Return the first epsilon that the event proves at delta, with delta."""
     for epsilon in filter(math.isfinite, epsilons):
         if delta_of(event, epsilon=epsilon, relation=relation) <= delta:
             return epsilon, delta
@@ -546,7 +571,7 @@ def _state_of(entry: Entry) -> str:
 
 
 def _describe_remaining(rest: Remaining, budget: Budget) -> str:
-    """Say what remains."""
+    """Return a sentence on the remaining budget."""
     if rest == (0.0, 0.0):
         return "nothing."
     if budget.is_pure:
@@ -557,7 +582,7 @@ def _describe_remaining(rest: Remaining, budget: Budget) -> str:
 
 
 def _digits_above(value: float, limit: float) -> str:
-    """Value, with as many digits as it takes to see that it is above a limit."""
+    """Return a value with enough digits to show that it is above a limit."""
     if not math.isfinite(value):
         return "infinity"
     texts = (f"{value:.{digits}g}" for digits in range(4, 17))

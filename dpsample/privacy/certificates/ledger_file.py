@@ -1,4 +1,8 @@
-"""Ledger file, from which several processes spend in turn."""
+"""Ledger on disk, which several processes share.
+
+A lock file next to the ledger makes processes wait for each other. An entry is written
+before any noise is drawn, so a process that is killed later has spent its budget.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +32,19 @@ else:
 
 
 class LedgerFile:
-    """A `Ledger` on disk: what is spent is written before any noise is drawn.
+    """A `Ledger` on disk, whose entries are written before any noise is drawn.
 
-    Processes and threads wait for each other. Whoever is killed after spending has
-    spent. Nobody spends what another has. The file's copies and its owner are trusted:
-    an older copy in its place gives back what was spent since. Other users can neither
-    read nor write a new file or its lock file (mode 0600). Files that exist keep their
-    modes.
+    Processes and threads wait for each other, so that the same budget is never spent
+    twice. A process that is killed after it has spent does not get its budget back. The
+    owner of the file is trusted: an older copy in its place would give back what was
+    spent since. Other users can neither read nor write a new file or its lock file
+    (mode 0600). Existing files keep their modes.
 
     Parameters
     ----------
     path : str or path
-        A JSON file, made if there is none. A lock file stays beside it: who deletes it
-        while others spend lets two of them write at once.
+        A JSON file, which is made if there is none. A lock file stays next to it. If it
+        is deleted while processes spend, two of them may write at once.
     relation : {"replace_one", "zero_out"}
         Neighboring relation of every entry.
     budget : Budget, optional
@@ -49,8 +53,7 @@ class LedgerFile:
     Raises
     ------
     ValueError
-        If the file holds something else than such a ledger, or one with another
-        relation or budget.
+        If the file is not a ledger, or has another relation or budget.
 
     Examples
     --------
@@ -94,7 +97,7 @@ class LedgerFile:
         return ledger
 
     def __sklearn_clone__(self) -> Self:
-        """Clones of an estimator share its ledger."""
+        """Return the same ledger, so that clones of an estimator share it."""
         return self
 
     def spend(self, item: Item, label: str = "") -> None:
@@ -109,28 +112,30 @@ class LedgerFile:
         ------
         ValueError
             If the total would exceed the budget, or the entry could not be read again.
-            Nothing is entered then.
+            Then nothing is entered.
         """
-        one = Ledger(self._terms[0])
-        one.add(item, label)
-        Ledger.from_json(one.to_json())  # else nobody could read the file any longer
+        # An entry that cannot be read again would make the whole file unreadable.
+        single = Ledger(self._terms[0])
+        single.add(item, label)
+        Ledger.from_json(single.to_json())
         with self._locked():
             ledger = self.read()
             ledger.spend(item, label)
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
-        # Labels and releases tell of an analysis. Whoever shares a ledger opens it.
+        # Labels and releases describe an analysis, so a new file is private. Its owner
+        # can open it to others.
         is_new = not Path(self.path).exists()
         files.write(self.path, ledger.to_json().encode(), is_private=is_new)
-        with suppress(OSError):  # Windows opens no folders
+        with suppress(OSError):  # Windows cannot open folders
             folder = os.open(Path(self.path).parent, os.O_RDONLY)
-            os.fsync(folder)  # the new name, too
+            os.fsync(folder)  # so that the new name survives a power failure
             os.close(folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Wait for the lock, which ends with the block and with the process."""
+        """Hold the lock during the block. It also ends with the process."""
         flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
         lock = os.open(self.path + ".lock", flags, files.OWNER_ONLY)
         with os.fdopen(lock, "ab") as file:
@@ -143,7 +148,7 @@ class LedgerFile:
 
 
 def read_ledger(path: Path, name: str = "path") -> Ledger:
-    """Return the ledger that a file holds, which its user calls ``name``."""
+    """Return the ledger of a file. Errors call the file ``name``."""
     try:
         return Ledger.from_json(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
@@ -154,9 +159,9 @@ def read_ledger(path: Path, name: str = "path") -> Ledger:
 
 @contextmanager
 def remove_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
-    """Remove a file that is new if the block fails before its first entry.
+    """Remove a new ledger if the block fails before its first entry.
 
-    The lock file stays, as others may wait for it.
+    The lock file stays, because other processes may wait for it.
     """
     try:
         yield
@@ -170,7 +175,7 @@ def remove_if_unused(ledger: LedgerFile | None) -> Iterator[None]:
 
 
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
-    """Enter what a verb is about to do in the ledger that it was given, if any."""
+    """Enter the release that a function is about to make, if it was given a ledger."""
     check.instance((Ledger, LedgerFile, type(None)), ledger=ledger)
     if ledger is not None:
         if item is None:

@@ -1,8 +1,12 @@
-"""Registry of certificates: the only theorems, assumptions and kinds there are.
+"""Registry of the theorems, assumptions and kinds that certificates may name.
 
-Certificates hold identifiers. Sentences are rendered from `registry.toml` and bound by
-their SHA-256. What a kind must list follows from its fields, so a certificate passes
-with exactly these identifiers: none may be missing, added, repeated or moved.
+Certificates hold identifiers. Their sentences are rendered from `registry.toml` and
+bound by their SHA-256. The kind of a certificate (which mechanism was run, and how)
+determines the identifiers that it must list. None may be missing, added, repeated or
+moved.
+
+A kind may be composed: "tuned/A+B" is tuning over candidates of the kinds A and B, and
+"intervals/A" are confidence intervals about a fit of the kind A.
 """
 
 import ast
@@ -19,18 +23,20 @@ from dpsample.core import check
 from dpsample.losses import Custom
 from dpsample.problem.facts import PublicFacts
 
+# Assumptions of all kinds, unless a kind proves one of them.
 COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
-# Names that a user gives to a mechanism of their own: no sentence that claims anything.
+# Names that users give to their own mechanisms. They are too short and too plain for a
+# sentence that claims anything.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
-# Kinds of tuning follow from those of the candidates, of intervals from their base.
+# Prefixes of composed kinds.
 TUNED = "tuned/"
 INTERVALS = "intervals/"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of certificate; `registry.toml` explains the fields."""
+    """One kind of certificate. `registry.toml` explains the fields."""
 
     by: tuple[str, ...]
     events: tuple[str, ...] = ()
@@ -44,7 +50,7 @@ class Kind:
 
     @property
     def common(self) -> tuple[str, ...]:
-        """What all mechanisms take for granted, except what this kind proves."""
+        """Assumptions of all mechanisms, without those that this kind proves."""
         proved = ("ARITHMETIC",) * self.counted + ("TIME",) * self.timed
         return tuple(name for name in COMMON if name not in proved)
 
@@ -53,8 +59,8 @@ class Kind:
 class Registry:
     """Sentences by identifier, and kinds by name.
 
-    ``plain`` says of assumptions in short words, which bind nobody, what they mean.
-    ``former`` has the sentences of earlier versions that were worded anew since.
+    ``plain`` has short explanations of assumptions, which are not binding. ``former``
+    has, by version, the sentences whose wording was improved in the next version.
     """
 
     version: int
@@ -71,9 +77,9 @@ class Registry:
         field: str = "identifiers",
         version: int | None = None,
     ) -> tuple[str, ...]:
-        """Sentences of identifiers. An unknown or repeated one is refused.
+        """Return the sentences of identifiers, in today's or an earlier version.
 
-        They are those of an earlier ``version`` where a certificate binds it.
+        A ValueError names the first identifier that is unknown or repeated.
         """
         sentences = self._sentences(self.version if version is None else version)
         for index, identifier in enumerate(identifiers):
@@ -84,26 +90,26 @@ class Registry:
         return tuple(sentences[identifier] for identifier in identifiers)
 
     def seal(self, identifiers: tuple[str, ...], version: int | None = None) -> str:
-        """Version, and SHA-256 of the sentences that a certificate uses."""
+        """Return the version and the SHA-256 of the sentences of a certificate."""
         version = self.version if version is None else version
         words = self.words(identifiers, version=version)
         text = json.dumps(dict(zip(identifiers, words, strict=True)), sort_keys=True)
         return f"{version}:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def version_of(self, seal: object) -> int:
-        """Version of the sentences that a seal binds. Today's if it names no other."""
+        """Return the version that a seal names; today's if it names an unknown one."""
         text = seal.partition(":")[0] if isinstance(seal, str) else ""
         return int(text) if text in self.former else self.version
 
     def _sentences(self, version: int) -> dict[str, str]:
-        """Sentences of a version: what was worded anew since is put back."""
+        """Return all sentences of a version, undoing later changes of the wording."""
         sentences = self.theorems | self.assumptions
         for later in range(self.version - 1, version - 1, -1):
             sentences |= self.former[str(later)]
         return sentences
 
     def kind(self, name: object) -> Kind:
-        """Kind of a name, which must be known."""
+        """Return the kind of a name, which must be known."""
         if isinstance(name, str) and name.startswith(TUNED):
             return self._tuned_kind(name.removeprefix(TUNED).split("+"))
         if isinstance(name, str) and name.startswith(INTERVALS):
@@ -113,7 +119,7 @@ class Registry:
         return self.kinds[name]
 
     def _tuned_kind(self, names: list[str]) -> Kind:
-        """Kind of tuning over candidates of several kinds: all that they rest on."""
+        """Return the kind of tuning, which rests on all that its candidates rest on."""
         is_plain = not any(name.startswith((TUNED, INTERVALS)) for name in names)
         if names != sorted(set(names)) or not is_plain:
             check.fail(
@@ -134,7 +140,7 @@ class Registry:
         )
 
     def _intervals_kind(self, base: str) -> Kind:
-        """Kind of intervals about the fit of another kind."""
+        """Return the kind of intervals about the fit of another kind."""
         if base.startswith((TUNED, INTERVALS)):
             check.fail("kind", "of intervals about a fit", check.describe(base))
         inner = self.kind(base)
@@ -180,7 +186,9 @@ def _kind(fields: dict[str, Any]) -> Kind:
 
 
 def check_name(kind: str, name: object, *, field: str) -> None:
-    """Refuse a sampler or mechanism that the kind is not about, or free words.
+    """Raise a ValueError unless a sampler or mechanism is one of its kind's.
+
+    Free text is rejected, because it could claim anything.
 
     Examples
     --------
@@ -192,7 +200,7 @@ def check_name(kind: str, name: object, *, field: str) -> None:
         if not (LABEL.fullmatch(text) or is_call(text)):
             condition = "a name of at most 60 letters, digits, spaces and _.-"
             check.fail(field, condition, check.describe(name))
-    elif text not in allowed or kind.startswith("draw/"):  # a draw's has options
+    elif text not in allowed or kind.startswith("draw/"):  # samplers have options
         if not (text.split("(")[0] in allowed and is_call(text)):
             condition = f"made by {' or '.join(allowed)}, as {kind!r} is"
             check.fail(field, condition, check.describe(name))
@@ -243,14 +251,14 @@ def _is_plain(tree: ast.expr) -> bool:
 def problem_assumptions(
     kind: str, facts: PublicFacts, *, clip_rows: bool
 ) -> tuple[str, ...]:
-    """Return what a kind takes for granted of a problem's loss and records."""
-    named = []
+    """Return the assumptions of a kind about the loss and the records of a problem."""
+    assumptions = []
     is_draw = kind.startswith("draw")
     if is_draw or (registry().kind(kind).trusts and isinstance(facts.loss, Custom)):
-        named.append("LOSS.DECLARED")
+        assumptions.append("LOSS.DECLARED")
     if not is_draw:
-        named.append("FIT.WORK")
+        assumptions.append("FIT.WORK")
         if not (facts.loss.is_cached and facts.loss.is_ours):
-            named.append("LOSS.OWN")
-    named.append("RECORDS.CLIPPED" if clip_rows else "RECORDS.REFUSED")
-    return tuple(named)
+            assumptions.append("LOSS.OWN")
+    assumptions.append("RECORDS.CLIPPED" if clip_rows else "RECORDS.REFUSED")
+    return tuple(assumptions)

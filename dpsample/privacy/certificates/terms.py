@@ -1,25 +1,27 @@
 """Terms of a calibrated exponential mechanism: public numbers and their risk bound.
 
-The bounds of the risk are all of the form mu Theta + C/k.
-
 The density is proportional to e^{-V}, V = k (F + mu r), in ``dim`` dimensions. F is the
 mean of n convex losses, each G-Lipschitz in the norm in which r is 1-strongly convex
 with range Theta on the domain. Put a = mu/k, which privacy fixes.
 
+The excess risk of F is at most mu Theta + C/k, with a constant C of the theorems below.
+If mu r is a ridge, a part of the objective, the risk is that of F + mu r. Then the
+bound is C/k, and Theta may be infinite.
+
 * **Mean** (arXiv:2207.08347, Proposition 4): E V <= min V + dim, so the empirical
   excess risk is at most mu Theta + dim/k in expectation: C = dim.
-* **Generalization** (its Corollary 1 and Proposition 6): two data sets that differ in
-  one replaced record have potentials that are k mu-strongly convex and differ by a
-  k S/n-Lipschitz function, S <= 2G the constant of f(.; s) - f(.; s'). The expected
-  population risk exceeds the empirical one by at most G S/(n mu): add G S/(n a) to C.
-  S belongs to *replacing* a record under every privacy relation.
+* **Generalization** (Corollary 1 and Proposition 6 of that paper): two data sets that
+  differ in one replaced record have potentials that are k mu-strongly convex and differ
+  by a k S/n-Lipschitz function, S <= 2G the constant of f(.; s) - f(.; s'). The
+  expected population risk exceeds the empirical one by at most G S/(n mu): add G S/(n
+  a) to C. S belongs to *replacing* a record under every privacy relation.
 * **One draw** of the empirical risk: with min V = 0, s^dim times the integral of
   e^{-sV} does not decrease in s (substitute x -> y/s about the minimizer), so
   E e^{uV} <= (1 - u)^{-dim}: V has the Chernoff bound of a Gamma(dim) variable. With
   probability 1 - beta, V <= min V + q, where q > dim solves
   q - dim - dim log(q/dim) = log(1/beta): C = q.
-* **One draw, Lipschitz** (its Lemma 5): a G-Lipschitz function of the draw exceeds its
-  mean by G sqrt(2 log(1/beta)/(k mu)) with probability at most beta: add
+* **One draw, Lipschitz** (Lemma 5 of that paper): a G-Lipschitz function of the draw
+  exceeds its mean by G sqrt(2 log(1/beta)/(k mu)) with probability at most beta: add
   B(G) = G sqrt(2 log(1/beta)/a) to C.
 """
 
@@ -40,7 +42,7 @@ SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon.
 
 @dataclass(frozen=True, kw_only=True)
 class RiskModel:
-    """What the constant C depends on. See the module's formulas.
+    """Quantities on which the constant C depends. The module has the formulas.
 
     ``lipschitz`` is G, ``swap_lipschitz`` is S, ``ratio`` is a = mu/k, ``has_ridge``
     says that mu r belongs to the objective, so that the bounded risk is F + mu r.
@@ -63,7 +65,8 @@ class RiskModel:
             if population:
                 return self.dim + gap, ("RISK.MEAN", "RISK.STABILITY")
             return float(self.dim), ("RISK.MEAN",)
-        # log(1/beta) of beta = 1 - confidence, which may be rounded to 1.
+        # log(1/beta) with beta = 1 - confidence. That difference is not computed, as it
+        # would be rounded to 1 for a small confidence.
         log_inverse = -math.log1p(-self.confidence)
         if not population:
             energy = _energy_bound(self.dim, log_inverse)
@@ -94,7 +97,7 @@ class RiskModel:
 
 
 def energy_quantile(dim: int, beta: float) -> float:
-    """Bound of V - min V that one draw exceeds with probability at most beta.
+    """Return a bound of V - min V that a draw exceeds with probability at most beta.
 
     The root q >= dim of q - dim - dim log(q/dim) = log(1/beta), rounded up.
     """
@@ -106,7 +109,9 @@ def _energy_bound(dim: int, log_inverse: float) -> float:
     needed = max(log_inverse / dim, check.MIN_NORMAL)
     excess = math.sqrt(2.0 * needed) + needed
 
-    # x - log(1 + x) at x = q/dim - 1. The start is above the root.
+    # Newton's method for x - log(1 + x) = needed, x = q/dim - 1. The root is at most
+    # sqrt(2 needed) + needed, because -log(1 - u) - u <= u^2/(2 (1 - u)). The left side
+    # is convex, so the iterates decrease from there until rounding stops them.
     while True:
         value = excess - math.log1p(excess)
         smaller = excess - (value - needed) * (1.0 + excess) / excess
@@ -118,7 +123,7 @@ def _energy_bound(dim: int, log_inverse: float) -> float:
 def describe(
     risk: Risk, confidence: float | None, *, has_ridge: bool, bound: float
 ) -> str:
-    """Say in words what the risk bound covers."""
+    """Return a sentence on the meaning of the risk bound."""
     name = "F_pop" if risk == "population" else "F"
     excess = f"{name}(theta) - min {name}"
     if has_ridge:
@@ -136,7 +141,7 @@ def describe(
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationInputs:
-    """The public inputs of `calibrate`, checked. Its docstring explains each."""
+    """Public inputs of `calibrate`, after their checks. Its docstring explains them."""
 
     facts: PublicFacts
     budget: Budget
@@ -198,7 +203,7 @@ class CalibrationInputs:
 
     @property
     def loses_curvature(self) -> bool:
-        """Whether a neighbor is charged with one record's share of the curvature."""
+        """Whether a neighbor has less curvature, by the share of one record."""
         return self.has_ridge and self.budget.relation == "zero_out"
 
     @property
@@ -220,9 +225,10 @@ class MechanismTerms(CalibrationInputs):
     lipschitz : float
         G, the Lipschitz constant of one record's loss.
     diff_lipschitz : float
-        G_Delta, the Lipschitz constant of n times the change of F between neighbors.
+        G_Delta, the Lipschitz constant of n times the change of F between neighbors. It
+        is at most 2 G if a record is replaced, and G if it is set to zero.
     range_bound : float
-        Theta >= max r - min r on the domain. Infinite on an unbounded one.
+        Theta >= max r - min r on the domain, infinite on an unbounded one.
     k, mu : float
         The density is proportional to exp(-k (F + mu r)).
     gdp : float
@@ -230,15 +236,15 @@ class MechanismTerms(CalibrationInputs):
     delta_exact : float
         delta_0, the part of delta that the exact draw spends.
     gamma : float
-        Total-variation error that the sampler may have; 0 means none.
+        Total-variation error that the sampler may have. 0 means none.
     epsilon_proved : float
-        Epsilon that is proved at the budget's delta: the budget's own, or the true one
-        of the printed constants.
+        Epsilon that is proved at the budget's delta: the budget's own, or the true
+        epsilon of the published constants.
     risk_bound : float
-        Bound of the excess risk of the exact draw; `risk_statement` says in words
-        what it covers.
+        Bound of the excess risk of the exact draw. `risk_statement` says what it
+        covers.
     theorems : tuple of str
-        Identifiers of what the numbers rest on. The registry has the sentences.
+        Identifiers of the theorems behind the numbers. The registry has the sentences.
     """
 
     regularizer: Regularizer
@@ -276,7 +282,7 @@ class MechanismTerms(CalibrationInputs):
 
     @property
     def risk_statement(self) -> str:
-        """What the risk bound covers, in words."""
+        """Sentence on the meaning of the risk bound."""
         return describe(
             self.risk, self.confidence, has_ridge=self.has_ridge, bound=self.risk_bound
         )

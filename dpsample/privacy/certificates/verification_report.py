@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 
-# What no certificate shows to whoever recomputes it.
-UNSEEN = (
+# Facts that no recomputation of a certificate can show.
+NOT_SHOWN = (
     "that the program was run as stated, on records within the declared bounds",
     "the random bits and the noise that was drawn",
 )
@@ -14,7 +14,7 @@ UNSEEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of a report: what is claimed, and the recomputed value."""
+    """One line of a report, with a stated and a recomputed value as text."""
 
     name: str
     stated: str
@@ -23,21 +23,21 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """Every check that a certificate passed. Printing it lists them.
+    """Checks that a certificate passed. Printing the report lists them.
 
-    The first line is "consistent", not more: what is stated follows from what is
-    listed. The last line says what was not checked.
+    The verdict is "Consistent" and not more, because it means that the stated numbers
+    follow from the listed inputs. The last line names the facts that were not checked.
 
     Attributes
     ----------
     statement : str
-        The guarantee that the certificate states, in words.
+        The guarantee that the certificate states.
     checks : tuple of Check
-        ``name``, ``stated`` and ``recomputed`` of each check, as words.
+        Name, stated value and recomputed value of each check, as text.
     unchecked : tuple of str
-        What the checker did not look at, beside what nobody can see in a certificate.
+        Parts that the checker did not verify, although a certificate shows them.
     warnings : tuple of str
-        Why the stated guarantee protects little. Empty if it does protect.
+        Reasons why the stated guarantee protects little. Empty if it does protect.
 
     Examples
     --------
@@ -60,11 +60,11 @@ class VerificationReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of the certificate, computed when they are read."""
+        """Warnings of the certificate, which are computed when they are read."""
         return () if self.certificate is None else self.certificate.warnings
 
     def __str__(self) -> str:
-        """One line for each check, between the verdict and what was not checked."""
+        """Return the verdict, a line for each check, and what was not checked."""
         width = max((len(line.name) for line in self.checks), default=0)
         count = len(self.checks)
         return "\n".join(
@@ -76,7 +76,7 @@ class VerificationReport:
                     f"{line.name:<{width}}  {line.stated}  [{line.recomputed}]"
                     for line in self.checks
                 ),
-                f"Not checked: {'; '.join([*self.unchecked, *UNSEEN])}.",
+                f"Not checked: {'; '.join([*self.unchecked, *NOT_SHOWN])}.",
             ]
         )
 
