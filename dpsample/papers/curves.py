@@ -24,7 +24,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.papers.claim import Case, EpsilonAt
-from dpsample.privacy.accounting import accounting, loss_distributions
+from dpsample.privacy.accounting import accounting, convolution, loss_distributions
 from dpsample.privacy.accounting.events import PoissonGaussianEvent
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.curves.gaussian import (
@@ -283,7 +283,7 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     losses = interval * np.arange(math.ceil(largest_loss / interval) + 1.0)
     curves = [p.curve(losses) for p in pairs]
     composed = [
-        loss_distributions.Composition(
+        convolution.Composition(
             (loss_distributions.connect_dots(upper, lower, interval),),
             [num_steps],
             interval,

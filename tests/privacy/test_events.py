@@ -48,7 +48,7 @@ def test_json_round_trip_is_exact(event):
 
 def test_events_that_nothing_could_descend_are_refused():
     event = GaussianEvent(0.1)
-    for _ in range(events.DEEPEST - 1):
+    for _ in range(events.MAX_DEPTH - 1):
         event = ComposedEvent((event,))
     assert events.from_dict(event.to_dict()) == event
     with pytest.raises(ValueError, match="nested less than 50 deep"):

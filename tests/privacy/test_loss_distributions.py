@@ -25,8 +25,8 @@ from dpsample.privacy import (
     gaussian_delta,
     gaussian_epsilon,
 )
-from dpsample.privacy.accounting import loss_distributions
-from dpsample.privacy.accounting.loss_distributions import LossDistribution
+from dpsample.privacy.accounting import convolution, loss_distributions
+from dpsample.privacy.accounting.convolution import LossDistribution
 from tests.support.tiers import one_in, usual
 
 POISSON = PoissonGaussianEvent(sampling_rate=0.2, noise_multiplier=3.0, num_steps=20)
@@ -365,7 +365,7 @@ def test_convolutions_are_above_and_close_to_exact_ones(seed):
     laws = tuple(random_law(rng, int(size)) for size in rng.integers(1, 9, size=2))
     times = [int(count) for count in rng.integers(1, 25, size=2)]
     interval = float(10.0 ** rng.uniform(-3.0, 0.3))
-    composition = loss_distributions.Composition(laws, times, interval)
+    composition = convolution.Composition(laws, times, interval)
     with workdps(60):
         first, masses, infinite = exact_powers(laws, times)
         end = max(interval * (first + len(masses)), interval)
@@ -386,8 +386,7 @@ def test_convolutions_that_lose_a_little_are_below_exact_ones():
         e = mpf((first + len(masses)) * 0.25)
         exact = curve_of(LossDistribution(first, masses, 0), 0.5, e) + infinite
     found = [
-        loss_distributions.Composition((x,), [20], 0.5).delta(float(e))
-        for x in (law, short)
+        convolution.Composition((x,), [20], 0.5).delta(float(e)) for x in (law, short)
     ]
     assert found[1] < exact <= found[0]
 
@@ -439,7 +438,7 @@ def test_many_steps_are_above_and_close_to_long_doubles(rate, noise, num_steps):
     )
     interval = loss_distributions._interval((event,), "zero_out")
     law, _ = loss_distributions._loss_distributions(event, "zero_out", interval)
-    composition = loss_distributions.Composition((law,), [num_steps], interval)
+    composition = convolution.Composition((law,), [num_steps], interval)
     size = 2**20
     places = num_steps * law.first + np.arange(size)
     places = (places + size // 2) % size - size // 2  # the law is near 0

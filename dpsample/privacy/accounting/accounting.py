@@ -1,31 +1,38 @@
 r"""Epsilon and delta of events: the best of several upper bounds.
 
-Gaussian parts compose exactly. Concentrated, Gaussian and pure parts have a Renyi bound
-(`zcdp_delta`), steps on Poisson samples another (`sampled_delta`). Whatever else
-composes goes through privacy loss distributions, whose discretization and rounding are
-upper bounds. They are the tightest until delta is near 1e-31 a step, where they end;
-below it only Renyi bounds remain. Where epsilons and deltas of all parts are known,
-their sums are a bound, too (basic composition).
+An event is brought into its normal form, a sequence of parts (see `normal_form`). The
+bounds of the sequence are tried from the quickest to the slowest.
 
-**Laws near to others.** If P and Q are within total variation g of P_0 and Q_0, then
-for every set S and every e >= 0
+- *Exact formulas.* Gaussian parts compose exactly, and most single parts have an exact
+  curve.
+- *Basic composition.* Where epsilons and deltas of all parts are known, their sums are
+  a bound.
+- *Privacy loss distributions*, whose discretization and rounding are upper bounds. They
+  are the tightest until delta is near 1e-31 a step, where they end.
+- *Renyi divergences.* Concentrated, Gaussian and pure parts have one bound
+  (`zcdp_delta`), steps on Poisson samples another (`sampled_delta`). They also hold for
+  smaller deltas.
+- *Splitting.* Epsilon is split between parts for which none of these is known.
 
-.. math:: P(S) - e^{e} Q(S) \le \delta_0(e) + (1 + e^{e}) g,
+**Distances.** If P and Q are within total variation g of ideal distributions P_0 and
+Q_0 with the privacy curve delta_0, then for every set S and every e >= 0
 
-which falls in e, then rises: it is convex in e^e. But P(S) - e^epsilon Q(S) does not
-grow with epsilon, so the least value over e <= epsilon is a bound as well. It is convex
-in e^epsilon and does not rise, hence the curve of a pair that dominates P and Q, and
-such pairs compose (Zhu, Dong and Wang 2022, Theorem 10). So each part of a composition
-is charged at a privacy loss of its own, and not at the total one. The pair's laws imply
-basic composition: if :math:`\delta_i(\epsilon_i)` are values of two such curves, the
-composition is (:math:`\epsilon_1 + \epsilon_2`, :math:`\delta_1 + \delta_2`)-DP. The
-other way to compose them, all ideal laws and then the sum of all distances, is better
-where epsilon is small, and is tried as well.
+.. math:: P(S) - e^{e} Q(S) \le \delta_0(e) + (1 + e^{e}) g.
 
-**Sums.** Epsilons and deltas are added as exact fractions. What is added are the
-shortest decimals that stand for the numbers, 0.1 and not the double next to it, or the
-doubles themselves: either reading is consistent, and the smaller sum counts. (What this
-package computes is rounded up by more than the difference.)
+The right side falls in e and then rises, because it is convex in e^e. The left side
+does not grow with e. So the minimum of the right side over e <= epsilon is a bound at
+epsilon as well. It is convex in e^epsilon and does not rise, hence the curve of a pair
+that dominates P and Q, and such pairs compose (Zhu, Dong and Wang 2022, Theorem 10). So
+each part of a composition adds its distance at a privacy loss of its own, and not at
+the total one. This implies basic composition. If :math:`\delta_i(\epsilon_i)` are
+values of two such curves, the composition is (:math:`\epsilon_1 + \epsilon_2`,
+:math:`\delta_1 + \delta_2`)-DP. The other way is to compose all ideal parts first, and
+then to add the sum of all distances. It is better for small epsilon, and is tried, too.
+
+**Sums.** Epsilons and deltas are added as exact fractions. Either the shortest decimals
+that stand for the numbers are added, 0.1 and not the double next to it, or the doubles
+themselves. Both readings are consistent, and the smaller sum counts. (Numbers that this
+package computes are rounded up by more than the difference.)
 """
 
 import functools
@@ -55,7 +62,7 @@ from dpsample.privacy.accounting.events import (
     has_near,
 )
 from dpsample.privacy.accounting.normal_form import (
-    MOST_RHO,
+    MAX_RHO,
     blocks_of,
     ideal_form,
     idealize,
@@ -70,27 +77,24 @@ from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_del
 from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
 from dpsample.problem.facts import RELATIONS
 
-# Losses beyond this are of no use to anybody and close to overflow.
-LARGEST_EPSILON = 600.0
-GOLDEN_STEPS = 45
-SHARES = 32  # of epsilon where parts only add up
-SHARE_RANGE = range(SHARES + 1)
+LARGEST_EPSILON = 600.0  # larger ones promise nothing, and are close to overflow
+NUM_SHARES = 32  # equal parts into which epsilon is split
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-# What a sum of a few products may lose.
+# This factor exceeds the relative rounding errors of a sum of a few products.
 ROUND_UP = 1.0 + 1e-14
 SAMPLED_THEOREM = "RENYI.POISSON"  # in the registry of certificates
 
 
 @check.unwrap_numpy
 def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
-    """Delta at ``epsilon`` of everything that an event describes.
+    """Return delta at ``epsilon`` of everything that an event describes.
 
     Parameters
     ----------
     event : Event
         From `dpsample.privacy.accounting.events`.
     epsilon : float
-        Privacy loss, >= 0. Beyond 600 the answer is that at 600, which is no less.
+        Privacy loss, >= 0. Beyond 600 the value at 600 is returned, which is no less.
     relation : {"replace_one", "zero_out"}
         Neighboring relation under which the event's numbers hold. It matters for
         `PoissonGaussianEvent`, whose noise multiplier refers to one record.
@@ -98,9 +102,9 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     Returns
     -------
     float
-        delta in [0, 1], an upper bound that does not grow with epsilon: exact for
-        Gaussian parts, for one pure or approximate event, and at the sum of the
-        epsilons of pure ones, where it is 0.
+        delta in [0, 1], an upper bound that does not grow with epsilon. It is exact for
+        Gaussian parts and for one pure or approximate event. For pure events it is 0
+        from the sum of their epsilons on.
 
     Raises
     ------
@@ -127,7 +131,7 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
 
 @check.unwrap_numpy
 def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
-    """Epsilon at ``delta`` of everything that an event describes.
+    """Return epsilon at ``delta`` of everything that an event describes.
 
     Parameters
     ----------
@@ -139,9 +143,9 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     Returns
     -------
     float
-        epsilon >= 0, an upper bound; infinity if no epsilon up to 600 is proved, as
-        when a total variation uses up delta, or when delta is below what privacy loss
-        distributions follow (1e-31 per step) and there is no other bound.
+        epsilon >= 0, an upper bound. It is infinity if no epsilon up to 600 is proved.
+        This happens if a total variation uses up delta, or if delta is below the end of
+        privacy loss distributions (1e-31 per step) and there is no other bound.
 
     Raises
     ------
@@ -174,8 +178,8 @@ def theorems_used(
 ) -> tuple[str, ...]:
     """Name the theorems behind ``delta_of`` that a reader might not expect.
 
-    None if exact formulas or loss distributions gave the number, or nothing is proved:
-    without an event, or at an infinite epsilon.
+    There are none if exact formulas or loss distributions gave the number. There are
+    none either if nothing is proved, without an event or at an infinite epsilon.
     """
     used: set[str] = set()
     if event is not None and math.isfinite(epsilon):
@@ -184,9 +188,9 @@ def theorems_used(
 
 
 def smallest_epsilon(curve: Callable[[float], float], delta: float) -> float:
-    """Return a smallest epsilon with curve(epsilon) <= delta, on its safe side.
+    """Return the smallest epsilon with curve(epsilon) <= delta, rounded up.
 
-    Infinity if there is none up to 600. The curve does not rise.
+    It is infinity if there is none up to 600. The curve must not rise.
     """
     if curve(0.0) <= delta:
         return 0.0
@@ -206,21 +210,21 @@ def _delta(
     *,
     enough: float = -1.0,
 ) -> float:
-    """Smallest of the bounds that apply to parts of a normal form.
+    """Return the smallest of the bounds that apply to parts of a normal form.
 
-    Or the first one up to ``enough``. The theorem of `sampled_delta` joins ``used``
-    where no other bound is as small.
+    Or the first one that is at most ``enough``. If the smallest bound rests on a
+    theorem that `theorems_used` names, it is added to ``used``.
     """
     if not parts:
         return 0.0
-    best, reason = 1.0, ""
+    best, best_theorem = 1.0, ""
     for bound, theorem in _bounds(parts, epsilon, relation, used):
         if bound < best:
-            best, reason = bound, theorem
+            best, best_theorem = bound, theorem
         if best <= enough:
             break
-    if used is not None and reason:
-        used.add(reason)
+    if used is not None and best_theorem:
+        used.add(best_theorem)
     return best
 
 
@@ -234,13 +238,15 @@ def _bounds(
         return
     yield _basic_delta(parts, epsilon), ""
     if any(map(has_near, parts)):
-        whole, distance = idealize(parts)
-        yield _near_delta(whole, distance, epsilon, relation, used), ""
+        ideal_parts, distance = idealize(parts)
+        yield _near_delta(ideal_parts, distance, epsilon, relation, used), ""
     alone = [part for part in parts if _stands_alone(part)]
     if alone:
         yield _split_delta(alone, parts, epsilon, relation, used), ""
         return
     is_within_reach = loss_distributions.is_within_reach(parts, relation)
+    # Steps that reveal their samples are Gaussian. That is exact if everything merges
+    # into one part, and a good bound if there is hardly any noise.
     revealed = reveal_samples(parts, relation)
     is_coarse = not is_within_reach or any(map(loss_distributions.is_noiseless, parts))
     if revealed != parts and (is_coarse or len(revealed) == 1):
@@ -256,7 +262,7 @@ def _bounds(
 def _exact_delta(
     parts: tuple[Event, ...], epsilon: float, relation: str, used: set[str] | None
 ) -> float | None:
-    """Delta where a formula is exact or the best that there is, otherwise None."""
+    """Return delta where a formula is exact or the best known, otherwise None."""
     if len(parts) == 1:
         return _single_delta(parts[0], epsilon, relation, used)
     if [type(part) for part in parts] == [GaussianEvent, TiltEvent]:
@@ -273,40 +279,44 @@ def _near_delta(
     relation: str,
     used: set[str] | None = None,
 ) -> float:
-    """Delta of a law at this distance to an ideal one; see the module."""
+    """Return delta at this total variation distance from ideal parts.
+
+    It is the minimum of the module's bound over e <= epsilon.
+    """
 
     def bound(loss: float) -> float:
         ideal_delta = _delta(parts, loss, relation)
         return (ideal_delta + (1.0 + math.exp(loss)) * distance) * ROUND_UP
 
-    # Convex in e^loss: what falls after epsilon has fallen before.
-    best = epsilon
+    # The bound is convex in e^loss. If it still falls at epsilon, the minimum is there.
+    best_loss = epsilon
     if bound(1.01 * epsilon + 1e-3) > bound(epsilon):
-        best = min(epsilon, _turning_point(parts, distance, relation))
+        best_loss = min(epsilon, _turning_point(parts, distance, relation))
     if used is not None:
-        _delta(parts, best, relation, used)
-    return min(bound(best), 1.0)
+        _delta(parts, best_loss, relation, used)
+    return min(bound(best_loss), 1.0)
 
 
 @functools.lru_cache(maxsize=256)
 def _turning_point(parts: tuple[Event, ...], distance: float, relation: str) -> float:
-    """Loss at which the bound of `_near_delta` is least; others are bounds, too."""
+    """Return roughly the loss at which the bound of `_near_delta` is smallest."""
 
     def bound(loss: float) -> float:
         return _delta(parts, loss, relation) + (1.0 + math.exp(loss)) * distance
 
+    # At a higher loss the distance alone makes the bound larger than 1.
     low, high = 0.0, min(max(-math.log(distance), 0.0), LARGEST_EPSILON)
     return minimizing_point(bound, low, high)
 
 
 def minimizing_point(curve: Callable[[float], float], low: float, high: float) -> float:
-    """Return the least point that golden sections find between two numbers.
+    """Return the point between two numbers at which golden sections end.
 
-    Each costs one value of the curve, because some take milliseconds.
+    Each section evaluates the curve once, because some curves take milliseconds.
     """
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = curve(left), curve(right)
-    for _ in range(GOLDEN_STEPS):
+    for _ in range(45):  # the bracket shrinks by 4e-10
         if at_left <= at_right:
             high, right, at_right = right, left, at_left
             left = high - GOLDEN * (high - low)
@@ -321,7 +331,7 @@ def minimizing_point(curve: Callable[[float], float], low: float, high: float) -
 def _single_delta(
     part: Event, epsilon: float, relation: str, used: set[str] | None
 ) -> float | None:
-    """Delta of one part alone, where a formula is exact."""
+    """Return delta of one part alone where a formula is exact, otherwise None."""
     if isinstance(part, GaussianEvent):
         return gaussian_delta(epsilon, part.gdp)
     if isinstance(part, PureEvent | ApproximateEvent):
@@ -337,7 +347,7 @@ def _single_delta(
     if isinstance(part, ConcentratedEvent):
         return _renyi_delta((part,), epsilon, relation)
     if isinstance(part, BestOfEvent):
-        shift = _shift(part, relation)
+        shift = _stopping_shift(part, relation)
         base = _worst_curve(part, relation, used)
         return best_of_delta(base, epsilon, mean_tries=part.mean_tries, shift=shift)
     if isinstance(part, ParallelEvent):
@@ -350,7 +360,7 @@ def _single_delta(
 def _tilted_delta(
     part: TiltEvent, epsilon: float, relation: str, gdp: float = 0.0
 ) -> float:
-    """Delta of a tilted minimizer, and of Gaussian noise in view of it."""
+    """Return delta of a tilted minimizer, and of Gaussian noise in view of it."""
     return tilt_and_gaussian_delta(
         epsilon,
         log_determinant=part.log_determinant,
@@ -363,20 +373,23 @@ def _tilted_delta(
 def _worst_curve(
     best: BestOfEvent, relation: str, used: set[str] | None = None
 ) -> Callable[[float], float]:
-    """Curve of one try: the worst candidate's delta."""
-    laws = {ideal_form(event, relation).parts for event in best.events}
-    return lambda loss: max(_delta(law, loss, relation, used) for law in laws)
+    """Return the curve of one run, the largest delta of all candidates."""
+    candidates = {ideal_form(event, relation).parts for event in best.events}
+    return lambda loss: max(_delta(x, loss, relation, used) for x in candidates)
 
 
 @functools.lru_cache(maxsize=64)
-def _shift(best: BestOfEvent, relation: str) -> float:
-    """Epsilon that the choice among tries costs."""
+def _stopping_shift(best: BestOfEvent, relation: str) -> float:
+    """Return the epsilon that the choice of the best run adds."""
     curve = _worst_curve(best, relation)
     return stopping_shift(curve, best.stop, best.mean_tries)
 
 
 def _stands_alone(part: Event) -> bool:
-    """Whether only epsilons and deltas of a part of a normal form are known to add."""
+    """Return whether a part composes only by adding epsilons and deltas.
+
+    This is so for the best of several runs, and for parts that hold such a part.
+    """
     inner = part.events if isinstance(part, ParallelEvent | ComposedEvent) else ()
     inner = (part.event,) if isinstance(part, NearEvent) else inner
     return isinstance(part, BestOfEvent) or any(map(_stands_alone, inner))
@@ -389,25 +402,28 @@ def _split_delta(
     relation: str,
     used: set[str] | None,
 ) -> float:
-    """Least sum of deltas, each of ``alone`` and the other parts at shares of epsilon.
+    """Return the smallest sum of deltas over all ways to split epsilon.
 
-    Shares are whole numbers of `SHARES`: any of them give a bound.
+    Each part of ``alone`` gets a share of epsilon, and all other parts together get
+    one. Shares are multiples of 1 / NUM_SHARES. Every split gives a bound.
     """
     others = list(parts)
     for part in alone:
         others.remove(part)
     terms = [(part,) for part in alone] + ([tuple(others)] if others else [])
-    unit, total = epsilon / SHARES / ROUND_UP, [0.0] * (SHARES + 1)
+    # totals[i] is the smallest sum for i shares of the terms up to now.
+    unit, shares = epsilon / NUM_SHARES / ROUND_UP, range(NUM_SHARES + 1)
+    totals = [0.0] * len(shares)
     for term in terms:
-        curve = [_delta(term, unit * j, relation, used) for j in SHARE_RANGE]
-        total = [
-            min(total[i - j] + curve[j] for j in range(i + 1)) for i in SHARE_RANGE
-        ]
-    return min(total[SHARES] * ROUND_UP, 1.0)
+        curve = [_delta(term, unit * j, relation, used) for j in shares]
+        totals = [min(totals[i - j] + curve[j] for j in range(i + 1)) for i in shares]
+    return min(totals[NUM_SHARES] * ROUND_UP, 1.0)
 
 
 def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
-    """Bound by Renyi divergences, if all parts have them."""
+    """Return the bound by Renyi divergences, or 1 if a part has none."""
+    # Everything but steps on Poisson samples has zero-concentrated privacy. Its rhos
+    # add up. The Renyi divergences of steps are computed order by order.
     rhos, steps, deltas = [0.0], list[PoissonGaussianEvent](), [0.0]
     for part in parts:
         if isinstance(part, GaussianEvent):
@@ -416,7 +432,7 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
             rhos.append(rho_from_gdp(whole_steps(part, relation).gdp))
         elif isinstance(part, PureEvent | ApproximateEvent):
             rhos.append(rho_from_pure(part.epsilon))
-            # Randomized response, except with probability delta.
+            # With probability delta everything is revealed. Otherwise the part is pure.
             deltas.append(part.delta if isinstance(part, ApproximateEvent) else 0.0)
         elif isinstance(part, ConcentratedEvent):
             rhos.append(part.rho)
@@ -424,7 +440,7 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
             steps.append(part)
         else:
             return 1.0
-    if max(rhos) > MOST_RHO:
+    if max(rhos) > MAX_RHO:  # products of larger ones overflow
         return 1.0
     rho, fails = math.fsum(rhos) * ROUND_UP, math.fsum(deltas)
     if steps:
@@ -435,7 +451,7 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
 
 
 def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
-    """Bound by adding epsilons and deltas, if all parts have some."""
+    """Return the sum of deltas, or 1 if epsilons add up to more than ``epsilon``."""
     sums = basic_sums(parts)
     if sums is None or not sums[0].is_within(epsilon):
         return 1.0
@@ -443,7 +459,7 @@ def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
 
 
 def _basic_epsilon(parts: tuple[Event, ...], delta: float) -> float:
-    """Sum of epsilons, if all parts have some and their deltas add up to no more."""
+    """Return the sum of epsilons if deltas add up to ``delta`` at most, or infinity."""
     sums = basic_sums(parts)
     if sums is None or not sums[1].is_within(delta):
         return math.inf
@@ -453,14 +469,14 @@ def _basic_epsilon(parts: tuple[Event, ...], delta: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def basic_sums(parts: tuple[Event, ...]) -> tuple[Sum, Sum] | None:
-    """Add epsilons and deltas of a normal form; None if a part has no such pair."""
+    """Add epsilons and deltas of a normal form, or return None if a part has none."""
     return sum_pairs(_pair(part) for part in parts)
 
 
 def sum_pairs(
     pairs: Iterable[tuple[float, float] | None],
 ) -> tuple[Sum, Sum] | None:
-    """Add epsilons and deltas; None if one of the pairs is not known."""
+    """Add epsilons and deltas, or return None if one of the pairs is None."""
     epsilons, deltas = list[float](), list[float]()
     for pair in pairs:
         if pair is None:
@@ -471,9 +487,10 @@ def sum_pairs(
 
 
 def _pair(part: Event) -> tuple[float, float] | None:
-    """Epsilon and delta of a part, at which nothing better is known.
+    """Return the epsilon and delta that a part adds in basic composition, or None.
 
-    A step tells of no record that it does not take: its total variation is the rate.
+    A step does not depend on a record that it does not take, so its total variation is
+    the sampling rate.
     """
     if isinstance(part, PureEvent):
         return part.epsilon, 0.0
@@ -483,8 +500,6 @@ def _pair(part: Event) -> tuple[float, float] | None:
         return 0.0, part.sampling_rate * part.num_steps * ROUND_UP
     if isinstance(part, NearEvent) and (inner := basic_sums(idealize((part,)).parts)):
         epsilon, delta = (total.least() for total in inner)
-        from_distance = (
-            1.0 + math.exp(min(epsilon, LARGEST_EPSILON))
-        ) * part.total_variation
-        return epsilon, (delta + from_distance) * ROUND_UP
+        growth = math.exp(min(epsilon, LARGEST_EPSILON))
+        return epsilon, (delta + (1.0 + growth) * part.total_variation) * ROUND_UP
     return None

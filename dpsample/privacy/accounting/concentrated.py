@@ -1,7 +1,8 @@
 """Zero-concentrated privacy: as (epsilon, delta) and back, and from other kinds.
 
-rho-zCDP bounds every Renyi divergence of order a by rho a (Bun and Steinke 2016). The
-proofs of what implies it are in the docstrings. Gdp composes in closed form as well.
+rho-zCDP bounds every Renyi divergence of order a by rho a (Bun and Steinke 2016), so
+the rhos of composed mechanisms add up. The docstrings prove which rho follows from
+other kinds of privacy. `compose_gdp` composes Gaussian privacy in closed form as well.
 """
 
 import math
@@ -20,7 +21,7 @@ from dpsample.privacy.accounting.renyi import (
 
 @check.unwrap_numpy
 def zcdp_delta(epsilon: float, rho: float) -> float:
-    """Delta at ``epsilon`` of a rho-zCDP mechanism.
+    """Return delta at ``epsilon`` of a rho-zCDP mechanism.
 
     Canonne, Kamath and Steinke (2020), Proposition 7, with the best order.
 
@@ -56,7 +57,7 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
 
 @check.unwrap_numpy
 def zcdp_epsilon(delta: float, rho: float) -> float:
-    """Epsilon at ``delta`` of a rho-zCDP mechanism.
+    """Return epsilon at ``delta`` of a rho-zCDP mechanism.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
 
 @check.unwrap_numpy
 def rho_from_budget(epsilon: float, delta: float) -> float:
-    """Largest ``rho`` that `zcdp_delta` allows at (epsilon, delta).
+    """Return the largest ``rho`` that `zcdp_delta` allows at (epsilon, delta).
 
     Parameters
     ----------
@@ -124,6 +125,7 @@ def rho_from_budget(epsilon: float, delta: float) -> float:
     check.open_interval(0.0, 1.0, delta=delta)
     log_delta = math.log(delta) - 3.0 * MARGIN
 
+    # log delta = t ((1 + t) rho - epsilon) + h(t), solved for rho at every order 1 + t.
     def minus_rho(t: float) -> float:
         return ((log_factor(t) - log_delta) / t - epsilon) / (1.0 + t)
 
@@ -134,9 +136,9 @@ def rho_from_budget(epsilon: float, delta: float) -> float:
 
 
 def compose_gdp(values: Iterable[float]) -> float:
-    """Gdp of the composition of Gaussian mechanisms: the root of the sum of squares.
+    """Return the gdp of composed Gaussian mechanisms, the root of the sum of squares.
 
-    Dong, Roth and Su (2022), Corollary 3.3; also for adaptive composition.
+    Dong, Roth and Su (2022), Corollary 3.3. It holds for adaptive composition, too.
 
     Parameters
     ----------
@@ -175,10 +177,10 @@ def compose_gdp(values: Iterable[float]) -> float:
 
 @check.unwrap_numpy
 def rho_from_gdp(gdp: float) -> float:
-    """Zero-concentrated privacy of a ``gdp``-GDP mechanism: gdp^2/2.
+    """Return the zero-concentrated privacy of a ``gdp``-GDP mechanism, gdp^2/2.
 
-    Bun and Steinke (2016), Proposition 1.6: two unit Gaussians at distance gdp have
-    Renyi divergence a gdp^2/2, and post-processing lowers divergences.
+    Two unit Gaussians at distance gdp have Renyi divergence a gdp^2/2, and
+    post-processing lowers divergences (Bun and Steinke 2016, Proposition 1.6).
 
     Parameters
     ----------
@@ -205,24 +207,24 @@ def rho_from_gdp(gdp: float) -> float:
     2.0
     """
     check.non_negative(gdp=gdp)
-    return _no_less(0.5 * gdp * gdp, gdp)
+    return _avoid_zero(0.5 * gdp * gdp, gdp)
 
 
-def _no_less(rho: float, given: float) -> float:
-    """Return a positive rho where it underflows."""
-    return max(rho, check.MIN_NORMAL) if given > 0.0 else 0.0
+def _avoid_zero(rho: float, parameter: float) -> float:
+    """Return a positive rho where it underflows although its parameter is positive."""
+    return max(rho, check.MIN_NORMAL) if parameter > 0.0 else 0.0
 
 
 @check.unwrap_numpy
 def rho_from_pure(epsilon: float) -> float:
-    """Zero-concentrated privacy of an epsilon-DP mechanism: epsilon tanh(epsilon/2).
+    """Return the zero-concentrated privacy of epsilon-DP, epsilon tanh(epsilon/2).
 
     It is below the epsilon^2/2 of Bun and Steinke (2016), Proposition 1.4, and no
-    smaller number is true of randomized response, whose divergence of order 1 it is.
-    Proof: every epsilon-DP mechanism post-processes randomized response (Kairouz, Oh
+    smaller number holds for randomized response, because it is its divergence of order
+    1. Proof: every epsilon-DP mechanism post-processes randomized response (Kairouz, Oh
     and Viswanath 2015), whose order 1 + t has t D = f(t + 1/2) - f(1/2) with f(x) =
     log cosh(epsilon x). As a function of x^2, f is concave (tanh(x)/x decreases), so
-    that the difference is at most its slope at x = 1/2 times (t + 1/2)^2 - 1/4 =
+    the difference is at most its slope at x = 1/2 times (t + 1/2)^2 - 1/4 =
     t (1 + t).
 
     Parameters
@@ -250,17 +252,17 @@ def rho_from_pure(epsilon: float) -> float:
     0.4621
     """
     check.non_negative(epsilon=epsilon)
-    return _no_less(epsilon * math.tanh(0.5 * epsilon), epsilon)
+    return _avoid_zero(epsilon * math.tanh(0.5 * epsilon), epsilon)
 
 
 @check.unwrap_numpy
 def rho_from_bounded_range(epsilon: float) -> float:
-    """Zero-concentrated privacy of an exponential mechanism: epsilon^2/8.
+    """Return the zero-concentrated privacy of an exponential mechanism, epsilon^2/8.
 
-    Cesar and Rogers (2021): log-likelihood ratios L of density exp(epsilon u /
+    By Cesar and Rogers (2021), log-likelihood ratios L of density exp(epsilon u /
     (2 sensitivity)) stay inside an interval of length epsilon. Proof: psi(s) = log
     E_Q e^{sL} has psi(0) = psi(1) = 0 and, as a variance on that interval, psi'' <=
-    epsilon^2/4; so psi(s) - (epsilon^2/8) s (s - 1) is concave with zeros at 0 and 1,
+    epsilon^2/4. So psi(s) - (epsilon^2/8) s (s - 1) is concave with zeros at 0 and 1,
     and (a - 1) D_a = psi(a) <= (epsilon^2/8) a (a - 1) for a > 1.
 
     Parameters
@@ -289,4 +291,4 @@ def rho_from_bounded_range(epsilon: float) -> float:
     0.125
     """
     check.non_negative(epsilon=epsilon)
-    return _no_less(0.125 * epsilon * epsilon, epsilon)
+    return _avoid_zero(0.125 * epsilon * epsilon, epsilon)

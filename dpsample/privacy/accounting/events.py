@@ -1,9 +1,12 @@
-"""Events, for accounting: what mechanisms do to privacy, in a few numbers.
+"""Events, for accounting: the effect of mechanisms on privacy, in a few numbers.
 
-Events of one mechanism come first, then those made of events: in sequence, side by side
-and approximately. An event is frozen data and names no neighboring relation: its
-numbers hold under the relation of the certificate or ledger that carries it.
-`accounting.epsilon_of` and `accounting.delta_of` turn events into (epsilon, delta).
+Events of one mechanism come first. Then come events made of other events: in sequence,
+on disjoint blocks of records, near to an ideal one, and the best of several. An event
+is frozen data and does not name a neighboring relation. Its numbers hold under the
+relation of the certificate or ledger that carries it. `accounting.epsilon_of` and
+`accounting.delta_of` turn events into (epsilon, delta).
+
+Every event has a ``name`` that identifies its kind in JSON.
 """
 
 from dataclasses import dataclass, field
@@ -15,14 +18,17 @@ from dpsample.privacy.curves.random_stopping import check_stop
 
 
 class Event(Spec):
-    """Base of all events; they compare by content and travel through JSON."""
+    """Base of all events, which are compared by content and stored as JSON."""
 
     def __post_init__(self) -> None:
-        """Check the fields, which are numbers >= 0 unless an event says more."""
+        """Check the fields, which are numbers >= 0 unless an event overrides this."""
         self._store(**vars(self))
 
     def _store(self, **values: Any) -> None:
-        """Check numbers, and keep them as floats: equal events have equal JSON."""
+        """Check numbers and store them as floats, so that equal events have equal JSON.
+
+        Subnormal numbers are rejected, because products with them lose their digits.
+        """
         check.non_negative(**values)
         for name, value in values.items():
             if value != 0.0:
@@ -39,8 +45,8 @@ class GaussianEvent(Event):
     Parameters
     ----------
     gdp : float
-        Distance, finite and >= 0: sensitivity over the noise's standard deviation,
-        the sensitivity being that of the relation in force.
+        Distance, finite and >= 0, that is the sensitivity under the relation in force
+        over the noise's standard deviation.
 
     Raises
     ------
@@ -64,7 +70,7 @@ class PoissonGaussianEvent(Event):
     Each step takes every record with probability ``sampling_rate``, independently of
     the others, and releases the sum of vectors of l_2 norm at most C with noise of
     standard deviation ``noise_multiplier`` * C. (A mean divides both by the same
-    constant, never by the size of the sample.)
+    constant. It must not be the size of the sample, which depends on the records.)
 
     Parameters
     ----------
@@ -72,8 +78,8 @@ class PoissonGaussianEvent(Event):
         Probability, > 0 and <= 1.
     noise_multiplier : float
         Standard deviation over the bound C of *one record's* vector, > 0. The number
-        means the same under both relations; that replacing a record moves a sum by
-        2 C is the accountant's business.
+        means the same under both relations. The accountant includes that replacing a
+        record moves a sum by 2 C.
     num_steps : int
         Number of steps, >= 1.
 
@@ -111,9 +117,9 @@ class AllocatedGaussianEvent(Event):
 
     In every epoch a record picks one of ``num_steps`` steps, uniformly and
     independently of the others. Each step releases the sum of its records' vectors of
-    l_2 norm at most C with noise of standard deviation ``noise_multiplier`` * C, also
-    without records, and divided by a constant if at all. A shuffle is something else:
-    its batches have fixed sizes.
+    l_2 norm at most C with noise of standard deviation ``noise_multiplier`` * C, even
+    without records. It is divided by a constant if at all. A shuffle is different,
+    because its batches have fixed sizes.
 
     Parameters
     ----------
@@ -129,8 +135,8 @@ class AllocatedGaussianEvent(Event):
 
     Guarantee
     ---------
-    `delta_of` is an upper bound under both relations; only under "zero_out" is the
-    choice of steps counted (proof in `dpsample.privacy.accounting.allocation`).
+    `delta_of` is an upper bound under both relations. It includes the random choice of
+    steps only under "zero_out" (proof in `dpsample.privacy.accounting.allocation`).
 
     Examples
     --------
@@ -180,17 +186,19 @@ class PureEvent(Event):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TiltEvent(Event):
-    """Exact minimizer of a randomly tilted objective of a linear model.
+    """Exact minimizer of the objective of a linear model plus a random linear term.
 
-    `dpsample.privacy.PerturbedObjective` has the curve, which is not Gaussian; with
-    Gaussian events it composes by integration.
+    The random term is called the tilt. `dpsample.privacy.PerturbedObjective` has the
+    curve, which is not Gaussian. It composes with Gaussian events by integration.
 
     Parameters
     ----------
     log_determinant : float
-        log(1 + beta / (2 n lambda)), finite and >= 0.
+        log(1 + beta / (2 n lambda)), finite and >= 0, for n records, losses of
+        curvature beta and a ridge lambda |theta|^2.
     distance : float
-        Shift of the tilt that undoes a record, over its standard deviation, >= 0.
+        Shift of the tilt that undoes a change of one record, over the tilt's standard
+        deviation, >= 0.
 
     Raises
     ------
@@ -210,7 +218,7 @@ class TiltEvent(Event):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ApproximateEvent(Event):
-    """(epsilon, delta)-differential privacy, of which nothing more is known.
+    """(epsilon, delta)-differential privacy, without more knowledge of the curve.
 
     Parameters
     ----------
@@ -287,7 +295,7 @@ class EventGroup(Event):
 class ComposedEvent(EventGroup):
     """Several events on the same records, all of them released.
 
-    Each may be chosen in view of earlier answers as long as its event is one that was
+    Each mechanism may be chosen in view of earlier answers, as long as its event is
     fixed beforehand. Budgets that are themselves chosen in view of the answers (fully
     adaptive composition, privacy filters) are not covered.
 
@@ -312,7 +320,7 @@ class ComposedEvent(EventGroup):
 
 @dataclass(frozen=True, eq=False)
 class ParallelEvent(EventGroup):
-    """Events on disjoint blocks of records: only the worst one counts.
+    """Events on disjoint blocks of records, of which only the worst one counts.
 
     Delta is the largest of the blocks' deltas at the same epsilon.
 
@@ -342,16 +350,16 @@ class ParallelEvent(EventGroup):
 
 @dataclass(frozen=True, eq=False)
 class NearEvent(Event):
-    """A law that is, on every data set, close to one that satisfies ``event``.
+    """Mechanism that is, on every data set, close to one that satisfies ``event``.
 
-    It costs (1 + e^epsilon) times the total variation, not the total variation:
+    It adds (1 + e^epsilon) times the total variation t to delta, not t itself, because
     P'(S) <= P(S) + t <= e^epsilon Q(S) + delta + t <= e^epsilon Q'(S) + delta +
     (1 + e^epsilon) t.
 
     Parameters
     ----------
     event : Event
-        Event of the ideal law.
+        Event of the ideal mechanism.
     total_variation : float
         Largest total variation distance to it over all data sets, >= 0 and < 1.
 
@@ -380,18 +388,18 @@ class NearEvent(Event):
 
 @dataclass(frozen=True, eq=False)
 class BestOfEvent(EventGroup):
-    """Best, by its private score, of a random number K of tries; K is never told.
+    """Best outcome, by its private score, of a secret random number K of runs.
 
-    Each try draws one of the candidates, whatever the law of the draw as long as no
-    record is in it, and runs it afresh. `dpsample.privacy.curves.random_stopping` has
+    Each run draws one of the candidates by a distribution that does not depend on the
+    records, and runs it independently. `dpsample.privacy.curves.random_stopping` has
     the theorem. With other events it composes by adding epsilons and deltas.
 
     Parameters
     ----------
     events : tuple of Event
-        One for each candidate, its score included; the worst of them counts.
+        One for each candidate, its score included. The worst of them counts.
     stop : {"logarithmic", "geometric", "poisson"}
-        Law of K.
+        Distribution of K.
     mean_tries : float
         Mean of K, from 1 to 1000.
 
@@ -419,6 +427,7 @@ class BestOfEvent(EventGroup):
         super().__post_init__()
         check_stop(self.stop, self.mean_tries)
         object.__setattr__(self, "mean_tries", float(self.mean_tries))
+        # Accounting reads the ideal parts of a candidate and would miss its distance.
         if any(map(has_near, self.events)):
             check.fail("events", "without a NearEvent", check.describe(self.events))
 
@@ -443,7 +452,9 @@ KINDS = (
     BestOfEvent,
 )
 
-DEEPEST = 50  # events in events, of those that are read: what uses them descends
+# Maximum depth of nested events in a file. The functions that read and use events are
+# recursive, and Python limits the depth of their calls.
+MAX_DEPTH = 50
 
 
 def from_dict(data: Json) -> Event:
@@ -470,18 +481,21 @@ def from_dict(data: Json) -> Event:
     >>> from_dict(event.to_dict()) == event
     True
     """
-    return _from_dict(data, DEEPEST)
+    return _from_dict(data, MAX_DEPTH)
 
 
-def _from_dict(data: Json, room: int) -> Event:
+def _from_dict(data: Json, levels_left: int) -> Event:
+    """Rebuild an event that has at most ``levels_left`` levels."""
     check.instance(dict, data=data)
-    if room == 0:
-        check.fail("data", f"of events nested less than {DEEPEST} deep", "more")
+    if levels_left == 0:
+        check.fail("data", f"of events nested less than {MAX_DEPTH} deep", "more")
     inner: dict[str, Any] = {}
     if isinstance(data.get("events"), list):
-        inner["events"] = tuple(_from_dict(item, room - 1) for item in data["events"])
+        inner["events"] = tuple(
+            _from_dict(item, levels_left - 1) for item in data["events"]
+        )
     if "event" in data:
-        inner["event"] = _from_dict(data["event"], room - 1)
+        inner["event"] = _from_dict(data["event"], levels_left - 1)
     try:
         return spec.from_dict(KINDS, data | inner)
     except TypeError as error:

@@ -1,4 +1,11 @@
-"""Group privacy: events, delta and epsilon when several records change together."""
+"""Group privacy: events, delta and epsilon when several records change together.
+
+A group of k records changes in k steps, each from one data set to a neighbor. This
+*chain* bounds the group's curve by the curve of one record. If neighbors are
+(epsilon_1, delta_1)-indistinguishable, the ends of the chain have epsilon = k epsilon_1
+and delta = delta_1 (e^(k epsilon_1) - 1)/(e^(epsilon_1) - 1). For some events better
+formulas are known, in which the numbers of the event change (`group_event`).
+"""
 
 import functools
 import math
@@ -25,20 +32,18 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.problem.facts import RELATIONS
 
-# An exponent of 600 and a size are rounded by 7e-14 each: what the power loses.
-ROUND_UP_POWER = 1.0 + 2e-13
-# Epsilons at which the chain's curve is known: from 600 down to 0.04.
+# Ratio of the logarithms of neighboring epsilons at which the chain is evaluated.
 LOG_STEP = 0.4
-NUM_POINTS = 24
 
 
 @check.unwrap_numpy
 def group_event(event: Event, size: int) -> Event:
-    """Event under which ``size`` records may change at once.
+    """Return the event under which ``size`` records may change at once.
 
-    k gdp (Dong, Roth and Su 2022, Theorem 2.14); k epsilon and delta (e^(k epsilon) -
-    1)/(e^epsilon - 1); k^2 rho (Bun and Steinke 2016, Proposition 1.9). Of a
-    `NearEvent` the ideal event changes, the distance does not.
+    With k = ``size``, gdp becomes k gdp (Dong, Roth and Su 2022, Theorem 2.14), epsilon
+    and delta become k epsilon and delta (e^(k epsilon) - 1)/(e^epsilon - 1), and rho
+    becomes k^2 rho (Bun and Steinke 2016, Proposition 1.9). In a `NearEvent` the ideal
+    event changes and the distance remains.
 
     Parameters
     ----------
@@ -55,7 +60,7 @@ def group_event(event: Event, size: int) -> Event:
     Raises
     ------
     ValueError
-        If an inner event has no such formula: Poisson samples, and parallel events of
+        If an inner event has no such formula, as Poisson samples and parallel events of
         different kinds. `group_delta` and `group_epsilon` cover those too.
 
     Guarantee
@@ -70,7 +75,7 @@ def group_event(event: Event, size: int) -> Event:
     """
     check.instance(Event, event=event)
     check.integer(1, size=size)
-    scaled = _scaled(event, size)
+    scaled = _scale(event, size)
     if scaled is None:
         remedy = "Use group_epsilon or group_delta."
         check.fail("event", "one with a formula for groups", event, remedy)
@@ -79,18 +84,18 @@ def group_event(event: Event, size: int) -> Event:
 
 @check.unwrap_numpy
 def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> float:
-    """Delta at ``epsilon`` of a group of ``size`` records.
+    """Return delta at ``epsilon`` of a group of ``size`` records.
 
-    The better of `group_event` and of the chain of ``size`` neighbors, each
-    epsilon/size apart: delta = delta_1 (e^epsilon - 1)/(e^(epsilon/size) - 1), at that
-    epsilon or a smaller one.
+    It is the better of `group_event` and of the chain of ``size`` neighbors, each
+    epsilon/size apart, which has delta = delta_1 (e^epsilon - 1)/(e^(epsilon/size) -
+    1), at that epsilon or a smaller one.
 
     Parameters
     ----------
     event : Event
         Any event.
     epsilon : float
-        Privacy loss of the whole group, >= 0. Beyond 600 the answer is that at 600,
+        Privacy loss of the whole group, >= 0. Beyond 600 the value at 600 is returned,
         which is no less.
     size : int
         Number of records, >= 1.
@@ -123,10 +128,11 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     check.integer(1, size=size)
     check.one_of(RELATIONS, relation=relation)
     epsilon = min(float(epsilon), LARGEST_EPSILON)
-    # What holds at a smaller epsilon holds at this one, too.
+    # A bound at a smaller epsilon holds at this one, too. The chain's delta may rise
+    # with epsilon, so an earlier point may be better.
     smaller = [p.delta for p in _points(event, size, relation) if p.epsilon <= epsilon]
     best = min([_chain_delta(event, epsilon, size, relation), *smaller])
-    scaled = _scaled(event, size)
+    scaled = _scale(event, size)
     if scaled is not None:
         best = min(best, delta_of(scaled, epsilon=epsilon, relation=relation))
     return best
@@ -134,7 +140,7 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
 
 @check.unwrap_numpy
 def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> float:
-    """Epsilon at ``delta`` of a group of ``size`` records.
+    """Return epsilon at ``delta`` of a group of ``size`` records.
 
     Parameters
     ----------
@@ -146,7 +152,7 @@ def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> fl
     Returns
     -------
     float
-        epsilon >= 0, an upper bound; infinity if none up to 600 is found.
+        epsilon >= 0, an upper bound, or infinity if none up to 600 is found.
 
     Raises
     ------
@@ -182,73 +188,81 @@ class Point(NamedTuple):
 
 
 def _chain_delta(event: Event, epsilon: float, size: int, relation: str) -> float:
-    """Delta of a chain of neighbors at one epsilon: it may grow with epsilon."""
-    part = epsilon / size / ROUND_UP  # so that all parts are not above epsilon
-    return _chained(delta_of(event, epsilon=part, relation=relation), part, size)
+    """Return delta of a chain of neighbors at one epsilon. It may grow with epsilon."""
+    part = epsilon / size / ROUND_UP  # such that `size` parts are not above epsilon
+    return _add_up(delta_of(event, epsilon=part, relation=relation), part, size)
 
 
 @functools.lru_cache(maxsize=64)
 def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
-    """Points of the chain's curve, among them the lowest one, which a search finds."""
+    """Return points of the chain's curve, from epsilon = 600 down to 0.06.
+
+    The last one is near the minimum of delta, which golden sections search around the
+    best of the others.
+    """
 
     def point(log_epsilon: float) -> Point:
         epsilon = min(math.exp(log_epsilon), LARGEST_EPSILON)
         return Point(epsilon, _chain_delta(event, epsilon, size, relation))
 
     last = math.log(LARGEST_EPSILON)
-    points = [point(last - LOG_STEP * j) for j in range(NUM_POINTS)]
+    points = [point(last - LOG_STEP * j) for j in range(24)]
     middle = math.log(min(points, key=lambda p: p.delta).epsilon)
     low, high = middle - LOG_STEP, middle + LOG_STEP
     return (*points, point(minimizing_point(lambda x: point(x).delta, low, high)))
 
 
-def _chained(delta: float, epsilon: float, size: int) -> float:
+def _add_up(delta: float, epsilon: float, size: int) -> float:
     """Return delta (e^(size epsilon) - 1)/(e^epsilon - 1), rounded up, or 1.
 
-    size epsilon may be 600 at most: no power is infinite.
+    size epsilon is at most 600, so no power is infinite.
     """
-    terms: float = size
-    if epsilon > 0.0:  # from the last term, the largest, down
-        terms = math.expm1(-epsilon * size) / math.expm1(-epsilon)
+    # The quotient is the sum of e^(j epsilon) for j < size. Its last term, the largest,
+    # is taken out.
+    relative_sum: float = size
+    if epsilon > 0.0:
+        relative_sum = math.expm1(-epsilon * size) / math.expm1(-epsilon)
     last = math.exp(epsilon * (size - 1))
-    return min(delta * last * terms * ROUND_UP_POWER, 1.0)
+    # Rounding an exponent of up to 600, and its factor, changes the power by 7e-14
+    # each.
+    return min(delta * last * relative_sum * (1.0 + 2e-13), 1.0)
 
 
-def _product(size: int, value: float) -> float:
-    """Return size * value, rounded up; infinite beyond floating point."""
+def _multiply_up(size: int, value: float) -> float:
+    """Return size * value, rounded up, or infinity beyond floating point."""
     exact = size * Fraction(value)
     try:
-        top = float(exact)
+        nearest = float(exact)
     except OverflowError:
         return math.inf
-    return top if exact <= Fraction(top) else math.nextafter(top, math.inf)
+    return nearest if exact <= Fraction(nearest) else math.nextafter(nearest, math.inf)
 
 
-def _scaled(event: Event, size: int) -> Event | None:
-    """Scale the numbers of an event, or return None where no formula does it."""
+def _scale(event: Event, size: int) -> Event | None:
+    """Return the event of a group, or None if there is no formula."""
     if isinstance(event, GaussianEvent | ConcentratedEvent | PureEvent):
         ((name, value),) = vars(event).items()
         is_square = isinstance(event, ConcentratedEvent)
-        top = _product(size * size if is_square else size, value)
-        return None if math.isinf(top) else type(event)(**{name: top})
+        scaled = _multiply_up(size * size if is_square else size, value)
+        return None if math.isinf(scaled) else type(event)(**{name: scaled})
     if isinstance(event, ApproximateEvent):
-        top = _product(size, event.epsilon)
-        if top > LARGEST_EPSILON:
+        epsilon = _multiply_up(size, event.epsilon)
+        if epsilon > LARGEST_EPSILON:
             return None
-        delta = _chained(event.delta, event.epsilon, size)
-        return ApproximateEvent(epsilon=top, delta=delta) if delta < 1.0 else None
+        delta = _add_up(event.delta, event.epsilon, size)
+        return ApproximateEvent(epsilon=epsilon, delta=delta) if delta < 1.0 else None
     if isinstance(event, NearEvent):
-        inner = _scaled(event.event, size)
+        inner = _scale(event.event, size)
         return None if inner is None else NearEvent(inner, event.total_variation)
     if isinstance(event, ComposedEvent | ParallelEvent):
         kinds = {type(item) for item in event.events}
         if isinstance(event, ParallelEvent) and not (
-            # The group may spread over blocks: k_1 + k_2 + ... = k changes of single
-            # blocks cost at most k changes of the worst one, if all are of one kind.
+            # A group may spread over blocks. k_1 + k_2 + ... = k changes of single
+            # blocks are covered by k changes of the worst one if all are of one kind.
             len(kinds) == 1 and kinds <= {GaussianEvent, ConcentratedEvent, PureEvent}
         ):
             return None
-        parts = [_scaled(item, size) for item in event.events]
-        known = tuple(part for part in parts if part is not None)
-        return type(event)(known) if len(known) == len(parts) else None
+        parts = [_scale(item, size) for item in event.events]
+        scaled_parts = tuple(part for part in parts if part is not None)
+        return type(event)(scaled_parts) if len(scaled_parts) == len(parts) else None
     return None

@@ -1,4 +1,11 @@
-"""The normal form of an event: merged parts in sequence."""
+"""Normal form of an event: merged parts in sequence.
+
+Events nest: `ComposedEvent` holds events in sequence, `ParallelEvent` events on
+disjoint blocks of records, and `NearEvent` one that holds for an ideal mechanism, from
+which the actual one has a bounded total variation. The normal form is a flat tuple of
+*parts*. Parts that compose exactly are merged, steps that are not amplified by sampling
+are Gaussian, and parts that cost nothing are left out. All parts are upper bounds.
+"""
 
 import math
 from collections import Counter
@@ -22,23 +29,30 @@ from dpsample.privacy.accounting.events import (
     has_near,
 )
 
-# Where the choice of steps is counted; it may be left out.
-LEAST_ALLOCATED_NOISE, MOST_ALLOCATED_NOISE, MOST_EPOCHS = 0.1, 1e4, 10**6
-MOST_NOISE = 1e100  # more counts as this, which is enough: its square is a float
-# More counts as this: delta is 1 at every epsilon that may be asked, and sums are
-# floats.
-MOST_GDP, MOST_RHO = 1e150, 1e200
-# Largest total variation that a `NearEvent` may have; at it, delta is 1.
-FARTHEST = 1.0 - 2.0**-53
-# Of sampling; more counts as 1, for dp-accounting tells it from 1 no longer.
-MOST_RATE = 1.0 - 2.0**-52
+# Largest noise multiplier of sampled steps. More noise counts as this, which is enough,
+# and its square is a double.
+MAX_NOISE = 1e100
+# Largest gdp and rho. More counts as this. At them delta is 1 at every epsilon up to
+# 600, and their sums are doubles.
+MAX_GDP = 1e150
+MAX_RHO = 1e200
+# Largest total variation of a `NearEvent`. At it delta is 1.
+MAX_DISTANCE = 1.0 - 2.0**-53
+# Largest sampling rate. More counts as 1, because dp-accounting does not distinguish it
+# from 1.
+MAX_RATE = 1.0 - 2.0**-52
 
 
 class IdealForm(NamedTuple):
-    """Parts of the ideal law, composed in sequence, and the distance to that law.
+    """Parts of an ideal mechanism, and the distance of the actual one from it.
 
-    No part is a `ComposedEvent` or a `NearEvent`; there is at most one `GaussianEvent`
-    and one `ConcentratedEvent`, and no part costs nothing.
+    Attributes
+    ----------
+    parts : tuple of Event
+        Parts in sequence. No part is a `ComposedEvent` or a `NearEvent`. There is at
+        most one `GaussianEvent` and one `ConcentratedEvent`, and no part costs nothing.
+    total_variation : float
+        Bound of the total variation distance on every data set.
     """
 
     parts: tuple[Event, ...]
@@ -46,12 +60,12 @@ class IdealForm(NamedTuple):
 
 
 def ideal_form(event: Event, relation: str) -> IdealForm:
-    """Return the ideal law of ``event`` under ``relation`` and the distance to it."""
+    """Return the ideal parts of ``event`` under ``relation``, and the distance."""
     return idealize(normal_parts(event, relation))
 
 
 def normal_parts(event: Event, relation: str) -> tuple[Event, ...]:
-    """Parts of ``event`` in sequence under ``relation``.
+    """Return the parts of ``event`` in sequence under ``relation``.
 
     They are as in `IdealForm`, except that approximations of ideal mechanisms remain:
     each is a `NearEvent` of one `ComposedEvent` of ideal parts. Blocks of a
@@ -59,50 +73,51 @@ def normal_parts(event: Event, relation: str) -> tuple[Event, ...]:
     """
     if isinstance(event, NearEvent):
         inner = ideal_form(event.event, relation)
-        return _near(inner.parts, inner.total_variation + event.total_variation)
+        return _near_parts(inner.parts, inner.total_variation + event.total_variation)
     if isinstance(event, ComposedEvent):
         inners = [normal_parts(item, relation) for item in event.events]
-        return _merged([part for inner in inners for part in inner])
+        return _merge([part for inner in inners for part in inner])
     if isinstance(event, ParallelEvent):
-        return _worst([normal_parts(item, relation) for item in event.events])
-    return _merged([_simplified(event, relation)])
+        return _worst_blocks([normal_parts(item, relation) for item in event.events])
+    return _merge([_simplify(event, relation)])
 
 
-def _near(parts: tuple[Event, ...], distance: float) -> tuple[Event, ...]:
-    """Return a law near to one of ideal parts."""
+def _near_parts(parts: tuple[Event, ...], distance: float) -> tuple[Event, ...]:
+    """Return the parts of a mechanism that is near to one of ideal parts."""
     if distance == 0.0:
         return parts
     whole = ComposedEvent(parts or (PureEvent(0.0),))
-    return (NearEvent(whole, min(distance, FARTHEST)),)
+    return (NearEvent(whole, min(distance, MAX_DISTANCE)),)
 
 
 def idealize(parts: tuple[Event, ...]) -> IdealForm:
-    """Replace laws near to others by those; return the distance to them all.
+    """Replace each part that is near to an ideal one by the ideal one.
 
-    Distances add up in sequence, by induction over the answers; of disjoint blocks only
-    one differs between neighbors, so that the largest distance counts.
+    Distances add up in sequence, by induction over the answers. Only one of disjoint
+    blocks differs between neighbors, so the largest of their distances counts.
     """
     if not any(map(has_near, parts)):
         return IdealForm(parts, 0.0)
     inners = [_ideal_part(part) for part in parts]
     distance = math.fsum(inner.total_variation for inner in inners)
-    return IdealForm(_merged([p for inner in inners for p in inner.parts]), distance)
+    return IdealForm(_merge([p for inner in inners for p in inner.parts]), distance)
 
 
 def _ideal_part(part: Event) -> IdealForm:
+    """Return the ideal form of one part of a normal form."""
     if isinstance(part, NearEvent):
-        return IdealForm(_merged(list(*blocks_of(part))), part.total_variation)
+        return IdealForm(_merge(list(*blocks_of(part))), part.total_variation)
     if isinstance(part, ParallelEvent):
         blocks = [idealize(block) for block in blocks_of(part)]
         distance = max(block.total_variation for block in blocks)
-        return IdealForm(_worst([block.parts for block in blocks]), distance)
+        return IdealForm(_worst_blocks([block.parts for block in blocks]), distance)
     return IdealForm((part,), 0.0)
 
 
 def blocks_of(part: Event) -> list[tuple[Event, ...]]:
-    """Parts of each block of a `ParallelEvent`, or of what a `NearEvent` is near to.
+    """Return the parts of each block of a `ParallelEvent` of a normal form.
 
-    Both as they are in a normal form.
+    Or the parts of the ideal mechanism of a `NearEvent`, as the only block.
     """
     assert isinstance(part, ParallelEvent | NearEvent)
     events = part.events if isinstance(part, ParallelEvent) else (part.event,)
@@ -110,16 +125,16 @@ def blocks_of(part: Event) -> list[tuple[Event, ...]]:
 
 
 def step_shift(relation: str) -> float:
-    """Distance that neighbors move a sum, in units of one record's bound C."""
+    """Return how far a sum differs between neighbors, in units of a record's bound."""
     return 2.0 if relation == "replace_one" else 1.0
 
 
-def _simplified(event: Event, relation: str) -> Event:
-    """Rewrite steps on all records, or on known ones, as Gaussian, and delta = 0."""
-    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate > MOST_RATE:
-        return _whole(event.noise_multiplier, event.num_steps, relation)
-    if isinstance(event, PoissonGaussianEvent) and event.noise_multiplier > MOST_NOISE:
-        return replace(event, noise_multiplier=MOST_NOISE)
+def _simplify(event: Event, relation: str) -> Event:
+    """Rewrite steps on all records, or on revealed ones, as Gaussian, and delta = 0."""
+    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate > MAX_RATE:
+        return _unsampled_gaussian(event.noise_multiplier, event.num_steps, relation)
+    if isinstance(event, PoissonGaussianEvent) and event.noise_multiplier > MAX_NOISE:
+        return replace(event, noise_multiplier=MAX_NOISE)
     if isinstance(event, AllocatedGaussianEvent) and not _is_amplified(event, relation):
         return whole_steps(event, relation)
     if isinstance(event, ApproximateEvent) and event.delta == 0.0:
@@ -128,58 +143,65 @@ def _simplified(event: Event, relation: str) -> Event:
 
 
 def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
-    """Bound of epochs whose allocation is told: one step of each reads the record.
+    """Return a bound of epochs whose allocation is revealed.
 
-    Two neighbors may pick alike, and their divergences are jointly convex.
+    One step of each epoch then reads the record. Two neighbors may be coupled to pick
+    the same step, because divergences are jointly convex.
     """
-    return _whole(event.noise_multiplier, event.num_epochs, relation)
+    return _unsampled_gaussian(event.noise_multiplier, event.num_epochs, relation)
 
 
 def reveal_samples(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]:
-    """Return a bound of parts: their steps as if it were told whom they take.
+    """Return a bound of parts, in which steps reveal which records they take.
 
-    A divergence of mixtures is at most that of what is mixed, which is 0 or that of a
-    step that takes the record: it is jointly convex.
+    Divergences are jointly convex. So a divergence of mixtures is at most the mean of
+    the divergences that are mixed. These are 0, or the one of a step that takes the
+    record.
     """
     revealed: list[Event] = []
     for part in parts:
         if isinstance(part, PoissonGaussianEvent):
-            revealed.append(_whole(part.noise_multiplier, part.num_steps, relation))
+            revealed.append(
+                _unsampled_gaussian(part.noise_multiplier, part.num_steps, relation)
+            )
         elif isinstance(part, AllocatedGaussianEvent):
             revealed.append(whole_steps(part, relation))
         else:
             revealed.append(part)
-    return _merged(revealed)
+    return _merge(revealed)
 
 
-def _whole(noise: float, times: int, relation: str) -> GaussianEvent:
-    """Return steps that all read the record, of a gdp that an event may have."""
+def _unsampled_gaussian(noise: float, times: int, relation: str) -> GaussianEvent:
+    """Return the event of steps that all read the record."""
     gdp = math.sqrt(times) * (step_shift(relation) / noise)
-    return GaussianEvent(min(max(gdp, check.MIN_NORMAL), MOST_GDP))
+    return GaussianEvent(min(max(gdp, check.MIN_NORMAL), MAX_GDP))
 
 
 def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
-    noise = event.noise_multiplier
-    is_known = LEAST_ALLOCATED_NOISE <= noise <= MOST_ALLOCATED_NOISE
-    is_known &= 1 < event.num_steps and event.num_epochs <= MOST_EPOCHS
-    return is_known and relation == "zero_out"
+    """Return whether the random choice of steps is included in the accounting.
+
+    The proof is for zero_out. The noise and the number of epochs must be within the
+    reach of loss distributions.
+    """
+    is_feasible = 0.1 <= event.noise_multiplier <= 1e4
+    is_feasible &= 1 < event.num_steps and event.num_epochs <= 1_000_000
+    return is_feasible and relation == "zero_out"
 
 
-def _merged(parts: list[Event]) -> tuple[Event, ...]:
-    """Merge what composes exactly: Gaussian, concentrated and equal sampled parts."""
-    gdps = [min(p.gdp, MOST_GDP) for p in parts if isinstance(p, GaussianEvent)]
-    rhos = [min(p.rho, MOST_RHO) for p in parts if isinstance(p, ConcentratedEvent)]
+def _merge(parts: list[Event]) -> tuple[Event, ...]:
+    """Merge parts that compose exactly, as Gaussian and equal sampled ones do."""
+    gdps = [min(p.gdp, MAX_GDP) for p in parts if isinstance(p, GaussianEvent)]
+    rhos = [min(p.rho, MAX_RHO) for p in parts if isinstance(p, ConcentratedEvent)]
     steps: Counter[tuple[float, float]] = Counter()
     epochs: Counter[tuple[float, int]] = Counter()
-    rest: list[Event] = []
+    others: list[Event] = []
     for part in parts:
         if isinstance(part, PoissonGaussianEvent):
-            key = (part.sampling_rate, part.noise_multiplier)
-            steps[key] += part.num_steps
+            steps[part.sampling_rate, part.noise_multiplier] += part.num_steps
         elif isinstance(part, AllocatedGaussianEvent):
             epochs[part.noise_multiplier, part.num_steps] += part.num_epochs
         elif not isinstance(part, GaussianEvent | ConcentratedEvent):
-            rest += [part] if part != PureEvent(0.0) else []
+            others += [part] if part != PureEvent(0.0) else []
     merged: list[Event] = []
     if any(gdps):
         merged.append(GaussianEvent(compose_gdp(gdps)))
@@ -188,24 +210,24 @@ def _merged(parts: list[Event]) -> tuple[Event, ...]:
     poisson = [
         PoissonGaussianEvent(sampling_rate=q, noise_multiplier=z, num_steps=count)
         for (q, z), total in steps.items()
-        for count in _shares(total)
+        for count in _split_steps(total)
     ]
     allocated = [
         AllocatedGaussianEvent(noise_multiplier=z, num_steps=t, num_epochs=count)
         for (z, t), total in epochs.items()
-        for count in _shares(total)
+        for count in _split_steps(total)
     ]
-    return (*merged, *poisson, *allocated, *rest)
+    return (*merged, *poisson, *allocated, *others)
 
 
-def _shares(total: int) -> list[int]:
-    """Split a number of steps into numbers that an event may have."""
-    whole, rest = divmod(total, check.MAX_LENGTH)
-    return [check.MAX_LENGTH] * whole + [rest] * (rest > 0)
+def _split_steps(total: int) -> list[int]:
+    """Split a number of steps into numbers that an event may hold."""
+    num_full, remainder = divmod(total, check.MAX_LENGTH)
+    return [check.MAX_LENGTH] * num_full + [remainder] * (remainder > 0)
 
 
-def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
-    """Keep the worst block where one dominates the others, else all different ones."""
+def _worst_blocks(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
+    """Keep the block that dominates the others, or all different ones if none does."""
     different = list(dict.fromkeys(block for block in blocks if block))
     if len(different) <= 1:
         return different[0] if different else ()

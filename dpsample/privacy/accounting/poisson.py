@@ -1,26 +1,32 @@
 r"""Gaussian steps on Poisson samples and other random batches: noise and epsilon.
 
-When a record is replaced, the law of one step changes from (1-q) N(0) + q N(u) to
-(1-q) N(0) + q N(v) with |u|, |v| <= C, given the rest of the sample, to which every
-hockey-stick divergence is jointly convex. Opposite u and v of length C are the worst.
+A step takes each record with probability q, independently, and adds Gaussian noise to
+the sum of vectors of norm at most C, one for each record that it takes. N(u) is the
+distribution of the noise around u, *gamma* = e^epsilon.
 
-Proof. For gamma >= 1 the divergence is :math:`q E_u (1 - A x_0 - \gamma x_v)_+`, with
+**Replaced records.** The distribution of one step changes from (1-q) N(0) + q N(u) to
+(1-q) N(0) + q N(v) with |u|, |v| <= C, given the rest of the sample. Every hockey-stick
+divergence is jointly convex, so the rest may be averaged. Opposite u and v of length C
+are the worst.
+
+*Proof.* For gamma >= 1 the divergence is :math:`q E_u (1 - A x_0 - \gamma x_v)_+`, with
 A = (1-q)(gamma-1)/q and x the likelihood ratios of N(0) and N(v) to N(u), jointly
 log-normal of mean 1. Raising their log-covariance K by dK adds half the sum of
 :math:`dK_{ij} E[x_i x_j \partial_{ij} f]` to the mean of a function f. Here every
-second derivative is >= 0, and the divergence increases in every entry of K: they are
-:math:`|u|^2`, :math:`|u|^2 - \langle u, v\rangle` and :math:`|u - v|^2`, all largest at
-v = -u, |u| = C. For gamma < 1 exchange the laws: the worst pair is symmetric.
+second derivative is >= 0, and the divergence increases in every entry of K. The entries
+are :math:`|u|^2`, :math:`|u|^2 - \langle u, v\rangle` and :math:`|u - v|^2`, all
+largest at v = -u, |u| = C. For gamma < 1 exchange the distributions. The worst pair is
+symmetric.
 
 A pair that dominates each step dominates the composition (Zhu, Dong and Wang 2022,
-Theorem 10): the *pair* (1-q) N(0) + q N(C), (1-q) N(0) + q N(-C) is composed, once. A
-replacement is not one zeroing at twice the distance: at noise 1.5 C, q = 0.9, three
-steps, epsilon = 0, the larger of the two composed curves of (1-q) N(0) + q N(2 C) and
-N(0) is 0.6876, that of the pair 0.6919.
+Theorem 10). So the *pair* (1-q) N(0) + q N(C), (1-q) N(0) + q N(-C) is composed, once.
+A replacement does not equal one zeroing at twice the distance. At noise 1.5 C, q = 0.9,
+three steps and epsilon = 0, the larger of the two composed curves of (1-q) N(0) + q N(2
+C) and N(0) is 0.6876, while the pair has 0.6919.
 
-With a record's loss set to zero v = 0, and the data set that lacks the record is the
-same one in all steps: both orders of the pair are composed, and the larger result is
-right there.
+**Zeroed records.** With a record's loss set to zero v = 0, and the data set that lacks
+the record is the same one in all steps. Both orders of the pair are composed, and the
+larger result is right there.
 """
 
 import math
@@ -37,19 +43,17 @@ from dpsample.privacy.accounting.normal_form import step_shift
 from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 
-# Calibrated noise exceeds the smallest that is enough by at most this part.
+# Largest relative excess of calibrated noise over the smallest that is enough.
 TOLERANCE = 1e-5
-LARGEST_NOISE, STEP = 1e9, 1.25
-LEAST_NOISE = 0.1  # the search ends at less, which is of no use to anybody
-# Between these dp-accounting's Renyi accountant stays in floating point.
-LEAST_RENYI_NOISE, MOST_RENYI_NOISE = 1e-6, 1e6
+# The search for noise ends below this multiplier, which protects hardly anything.
+MIN_NOISE = 0.1
 
 
 @check.unwrap_numpy
 def poisson_noise_multiplier(
     budget: Budget, *, sampling_rate: float, num_steps: int
 ) -> float:
-    """Noise multiplier of Poisson-sampled steps that spends the budget.
+    """Return the noise multiplier of Poisson-sampled steps that spends the budget.
 
     Parameters
     ----------
@@ -64,8 +68,8 @@ def poisson_noise_multiplier(
     -------
     float
         Standard deviation of the noise on a step's sum over the bound of one record's
-        vector, rounded up by at most 1e-5 of itself; where less than 0.08 is enough,
-        from there to 0.1.
+        vector, rounded up by at most 1e-5 of itself. Where less than 0.08 is enough, it
+        is from 0.08 to 0.1.
 
     Raises
     ------
@@ -89,12 +93,13 @@ def poisson_noise_multiplier(
     event = PoissonGaussianEvent(
         sampling_rate=sampling_rate, noise_multiplier=1.0, num_steps=num_steps
     )
-    # Sampling only helps, and q shift sqrt(T) / z is the distance for large z.
+    # Noise of steps on all records is enough. For large noise z, gdp is about q times
+    # that of all records, q shift sqrt(T) / z. This gives a first guess.
     shift = step_shift(budget.relation) * math.sqrt(event.num_steps)
-    most = min(budget.epsilon, LARGEST_EPSILON)
-    full = shift / gdp_from_budget(most, budget.delta)
+    epsilon = min(budget.epsilon, LARGEST_EPSILON)
+    unsampled_noise = shift / gdp_from_budget(epsilon, budget.delta)
     if event.sampling_rate == 1.0:
-        return full * (1.0 + TOLERANCE)
+        return unsampled_noise * (1.0 + TOLERANCE)
 
     def steps(noise: float) -> Event:
         return PoissonGaussianEvent(
@@ -103,19 +108,20 @@ def poisson_noise_multiplier(
             num_steps=event.num_steps,
         )
 
-    return _smallest_noise(steps, budget, guess=event.sampling_rate * full)
+    return _smallest_noise(steps, budget, guess=event.sampling_rate * unsampled_noise)
 
 
 @check.unwrap_numpy
 def allocated_noise_multiplier(
     budget: Budget, *, num_steps: int, num_epochs: int = 1
 ) -> float:
-    """Noise multiplier of steps on randomly allocated records that spends the budget.
+    """Return the noise multiplier of randomly allocated records for a budget.
 
     Parameters
     ----------
     budget : Budget
-        Epsilon and delta; under "replace_one" the choice of steps is not counted.
+        Epsilon and delta. Under "replace_one" the random choice of steps is not
+        included.
     num_steps, num_epochs : int
         Steps of an epoch, and epochs, >= 1.
 
@@ -123,8 +129,8 @@ def allocated_noise_multiplier(
     -------
     float
         Standard deviation of the noise on a step's sum over the bound of one record's
-        vector, rounded up by at most 1e-5 of itself; where less than 0.08 is enough,
-        from there to 0.1.
+        vector, rounded up by at most 1e-5 of itself. Where less than 0.08 is enough, it
+        is from 0.08 to 0.1.
 
     Raises
     ------
@@ -153,9 +159,10 @@ def allocated_noise_multiplier(
 
     steps(1.0)  # checks the numbers
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
-    full = step_shift(budget.relation) * math.sqrt(num_epochs) / gdp
-    amplified = full if budget.relation == "replace_one" else full / num_steps**0.5
-    return _smallest_noise(steps, budget, guess=amplified)
+    guess = step_shift(budget.relation) * math.sqrt(num_epochs) / gdp
+    if budget.relation == "zero_out":  # the random choice of one of t steps helps
+        guess = guess / num_steps**0.5
+    return _smallest_noise(steps, budget, guess=guess)
 
 
 @check.unwrap_numpy
@@ -167,13 +174,13 @@ def fixed_size_epsilon(
     noise_multiplier: float,
     num_steps: int,
 ) -> float:
-    """Epsilon of Gaussian steps on batches of fixed size, without replacement.
+    """Return epsilon of Gaussian steps on batches of fixed size, without replacement.
 
     Wang, Balle and Kasiviswanathan (2019), Theorem 27, by the Renyi accountant of
-    dp-accounting, under "replace_one". That accountant counts noise in units of the
-    distance 2 C between neighbors, and half of ``noise_multiplier`` is what it is
-    given; the library's loss distributions count in units of C. (The bound is loose:
-    Poisson samples need about half of the noise.)
+    dp-accounting, under "replace_one". That accountant has noise in units of the
+    distance 2 C between neighbors, so it gets half of ``noise_multiplier``. The
+    library's loss distributions have units of C. (The bound is loose. Poisson samples
+    need about half of the noise.)
 
     Parameters
     ----------
@@ -212,19 +219,17 @@ def fixed_size_epsilon(
     """
     check.open_interval(0.0, 1.0, delta=delta)
     check.integer(
-        1,
-        maximum=check.MAX_EXACT_INT,
-        num_records=num_records,
-        batch_size=batch_size,
+        1, maximum=check.MAX_EXACT_INT, num_records=num_records, batch_size=batch_size
     )
     check.integer(1, num_steps=num_steps)
     check.positive(noise_multiplier=noise_multiplier)
     if batch_size > num_records:
         check.fail("batch_size", "<= num_records", check.describe(batch_size))
-    whole = gaussian_epsilon(delta, 2.0 * math.sqrt(num_steps) / noise_multiplier)
-    is_far = not LEAST_RENYI_NOISE <= noise_multiplier <= MOST_RENYI_NOISE
-    if batch_size == num_records or is_far:
-        return whole  # without amplification, which the accountant cannot compute
+    # Without amplification by sampling: neighbors move a sum by 2 C in each step.
+    unsampled = gaussian_epsilon(delta, 2.0 * math.sqrt(num_steps) / noise_multiplier)
+    # Outside this range dp-accounting's Renyi accountant leaves floating point.
+    if batch_size == num_records or not 1e-6 <= noise_multiplier <= 1e6:
+        return unsampled
     import dp_accounting as accounting
 
     batch = accounting.SampledWithoutReplacementDpEvent(
@@ -234,45 +239,50 @@ def fixed_size_epsilon(
         neighboring_relation=accounting.NeighboringRelation.REPLACE_ONE
     )
     accountant.compose(accounting.SelfComposedDpEvent(batch, num_steps))
-    # Forgetting which records were drawn cannot hurt: the whole data set is a bound.
-    return min(float(accountant.get_epsilon(delta)) * (1.0 + 1e-9), whole)
+    # The other bound reveals which records were drawn. That can only add to epsilon.
+    return min(float(accountant.get_epsilon(delta)) * (1.0 + 1e-9), unsampled)
 
 
 def _smallest_noise(
     steps: Callable[[float], Event], budget: Budget, *, guess: float
 ) -> float:
-    """Return a multiplier whose excess log(delta/target) was found <= 0.
+    """Return a multiplier that meets the budget, and hardly a smaller one does.
 
-    Secants of the excess against log(noise) come close at once; steps a little to
-    either side of the crossing then close the bracket.
+    The excess log(delta / target) falls with the noise. A bracket of a safe and an
+    unsafe multiplier is narrowed by secants of the excess against log(noise), which
+    come close at once. Then a point just beyond the secant's root closes the bracket
+    from the other side.
     """
 
     def excess(noise: float) -> float:
         event, relation = steps(noise), budget.relation
         delta = delta_of(event, epsilon=budget.epsilon, relation=relation)
         ratio = math.log(max(delta, check.MIN_NORMAL) / budget.delta)
+        # Its sign must say exactly whether delta is above the target.
         return max(ratio, 1e-16) if delta > budget.delta else ratio
 
-    safe = max(guess, LEAST_NOISE)
-    while (below := excess(safe)) > 0.0:
-        safe *= STEP
-        if safe > LARGEST_NOISE:
+    safe = max(guess, MIN_NOISE)
+    while (safe_excess := excess(safe)) > 0.0:
+        safe *= 1.25
+        if safe > 1e9:
             remedy = "Spend a larger epsilon or delta, or take fewer steps."
             check.fail("delta", "large enough for finite noise", "less", remedy)
-    unsafe = safe / STEP
-    while (above := excess(unsafe)) <= 0.0:
-        if unsafe <= LEAST_NOISE:  # a record is hardly ever taken: little noise will do
+    unsafe = safe / 1.25
+    while (unsafe_excess := excess(unsafe)) <= 0.0:
+        if unsafe <= MIN_NOISE:  # a record is hardly ever taken
             return unsafe
-        safe, below, unsafe = unsafe, above, unsafe / STEP
+        safe, safe_excess, unsafe = unsafe, unsafe_excess, unsafe / 1.25
     nudge = 0.0
     while safe > unsafe * (1.0 + TOLERANCE):
-        share = min(max(above / (above - below), 0.01), 0.99)
+        share = unsafe_excess / (unsafe_excess - safe_excess)
+        share = min(max(share, 0.01), 0.99)
         middle = unsafe * (safe / unsafe) ** share * (1.0 + nudge)
         if not unsafe < middle < safe:
             middle = math.sqrt(unsafe) * math.sqrt(safe)
         value = excess(middle)
+        # The next point is moved a little to the other side.
         if value <= 0.0:
-            safe, below, nudge = middle, value, -TOLERANCE / 3.0
+            safe, safe_excess, nudge = middle, value, -TOLERANCE / 3.0
         else:
-            unsafe, above, nudge = middle, value, TOLERANCE / 3.0
+            unsafe, unsafe_excess, nudge = middle, value, TOLERANCE / 3.0
     return safe

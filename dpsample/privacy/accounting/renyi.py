@@ -1,33 +1,39 @@
 r"""Renyi divergences: as (epsilon, delta), and of Gaussian steps on Poisson samples.
 
-*As (epsilon, delta).* If D_a(P || Q) <= curve(a) for an order a = 1 + t > 1, then
+D_a(P || Q) is the Renyi divergence of order a > 1. A *curve* bounds it for all pairs of
+neighbors, as a function of the order.
+
+**As (epsilon, delta).** If D_a(P || Q) <= curve(a) for an order a = 1 + t > 1, then
 (Canonne, Kamath and Steinke 2020, Proposition 7)
 
 delta(epsilon) <= e^{t (curve(a) - epsilon)} (1 - 1/a)^a / t
                 = exp(t (curve(a) - epsilon) + h(t)),
 h(t) = -t log(1 + 1/t) - log(1 + t).
 
-Every order gives a valid bound, so that an inexact search of the best one is harmless.
+Every order gives a valid bound, so an inexact search of the best one is harmless.
 
-*Of one Gaussian step on a Poisson sample*, with a proved error. Write N for the noise's
-law, of standard deviation z, and a(x) = 1 - q + q e^{(x-1/2)/z^2} for the density of
-(1-q) N(0) + q N(1) relative to it. The pairs that `poisson` names have
+**One Gaussian step on a Poisson sample**, with a proved error. Write N for the noise
+distribution, of standard deviation z, and a(x) = 1 - q + q e^{(x-1/2)/z^2} for the
+density of (1-q) N(0) + q N(1) relative to it. The pairs that `poisson` names have
 
 .. math:: (\alpha-1) D_\alpha = \log A, \quad
     A = E_{x \sim N} [a(x)^\alpha b(x)^{1-\alpha}],
 
 with b(x) = a(-x) when a record is replaced, and b = 1 when its loss is set to zero
-(Mironov, Talwar and Zhang 2019, arXiv:1908.10530, equation (2); by their Theorem 5 the
+(Mironov, Talwar and Zhang 2019, arXiv:1908.10530, equation (2). By their Theorem 5 the
 reverse order of that pair has a smaller divergence). Divergences of steps add up.
 
-A is computed by the trapezoidal rule with interval h. *Error.* Let c = theta z^2, with
-theta < pi/2. In the strip |Im x| <= c the integrand f is analytic: |a(x + ic)| <= a(x),
-|b(x + ic)| >= b(x) cos(theta) > 0, and the density of N grows by at most
-e^{c^2/(2 z^2)}. The error is at most 2 M / (e^{2 pi c/h} - 1), M a bound of the
-integrals of |f(x +- ic)| (Trefethen and Weideman 2014, Theorem 5.1):
-M = e^{c^2/(2 z^2)} cos(theta)^{1-alpha} A. Below -1/2 - 13 z, f is at most the density
-of N: there a <= 1 <= b. Above 1/2, a <= e^{(x-1/2)/z^2} and b >= 1 - q, so f is at
-most (1-q)^{1-alpha} e^{alpha(alpha-1)/(2 z^2)} times the density of N(alpha).
+A is computed by the trapezoidal rule with interval h.
+
+*Error.* Let c = theta z^2, with theta < pi/2. In the strip |Im x| <= c the integrand f
+is analytic, |a(x + ic)| <= a(x), |b(x + ic)| >= b(x) cos(theta) > 0, and the density of
+N grows by at most e^{c^2/(2 z^2)}. The error is at most 2 M / (e^{2 pi c/h} - 1), M a
+bound of the integrals of |f(x +- ic)| (Trefethen and Weideman 2014, Theorem 5.1), here
+M = e^{c^2/(2 z^2)} cos(theta)^{1-alpha} A.
+
+*Truncation.* Below -1/2 - 13 z, f is at most the density of N, because a <= 1 <= b
+there. Above 1/2, a <= e^{(x-1/2)/z^2} and b >= 1 - q, so f is at most
+(1-q)^{1-alpha} e^{alpha(alpha-1)/(2 z^2)} times the density of N(alpha).
 """
 
 import functools
@@ -40,22 +46,17 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.privacy.accounting.events import PoissonGaussianEvent
 
-Curve = Callable[[float], float]
+Curve = Callable[[float], float]  # order -> bound of the divergence
 
-# log(order - 1) is searched here: from orders without use to orders beyond any use.
-LOG_LOW, LOG_HIGH, GRID_SIZE = -30.0, 60.0, 180
+UNIT = 2.0**-53
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-GOLDEN_STEPS = 60
-# The computed bounds are accurate to about 1e-14; this is added to be safe.
+# The computed logarithms are accurate to about 1e-14. This is added to be safe.
 MARGIN = 1e-12
-# Smallest normal double: below it a delta would be rounded, at last to 0, and claim
-# that a mechanism is pure.
-LEAST_DELTA = 2.2250738585072014e-308
 
 
 @check.unwrap_numpy
 def rdp_delta(epsilon: float, curve: Curve) -> float:
-    """Delta at ``epsilon`` of a mechanism with bounded Renyi divergences.
+    """Return delta at ``epsilon`` of a mechanism with bounded Renyi divergences.
 
     Canonne, Kamath and Steinke (2020), Proposition 7.
 
@@ -65,7 +66,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
         Privacy loss, >= 0.
     curve : callable
         ``curve(order)`` bounds the Renyi divergence of that order > 1 between
-        neighbors; infinity where nothing is known.
+        neighbors. It is infinity where no bound is known.
 
     Returns
     -------
@@ -90,19 +91,19 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     _check_curve(curve)
 
     def log_delta(t: float) -> float:
-        order, divergence = _known(curve, t)
+        order, divergence = _evaluate(curve, t)
         t = order - 1.0
-        # Two large numbers lose more than the margin.
-        lost = 16.0 * UNIT * t * max(abs(divergence), epsilon)
+        # The difference of two large numbers loses more than the margin.
+        rounding = 16.0 * UNIT * t * max(abs(divergence), epsilon)
         exponent = t * (divergence - epsilon) + log_factor(t)
-        return exponent + max(lost - MARGIN, 0.0)
+        return exponent + max(rounding - MARGIN, 0.0)
 
     return delta_up(search_minimum(log_delta) + MARGIN)
 
 
 @check.unwrap_numpy
 def rdp_epsilon(delta: float, curve: Curve) -> float:
-    """Epsilon at ``delta`` of a mechanism with bounded Renyi divergences.
+    """Return epsilon at ``delta`` of a mechanism with bounded Renyi divergences.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def rdp_epsilon(delta: float, curve: Curve) -> float:
     Returns
     -------
     float
-        epsilon >= 0, rounded up; infinity if the curve is infinite at every order.
+        epsilon >= 0, rounded up, or infinity if the curve is infinite at every order.
 
     Raises
     ------
@@ -135,15 +136,15 @@ def rdp_epsilon(delta: float, curve: Curve) -> float:
     log_delta = math.log(delta) - 2.0 * MARGIN
 
     def epsilon(t: float) -> float:
-        order, divergence = _known(curve, t)
+        order, divergence = _evaluate(curve, t)
         t = order - 1.0
         return divergence + (log_factor(t) - log_delta) / t
 
     return max(search_minimum(epsilon), 0.0) * (1.0 + MARGIN)
 
 
-def _known(curve: Curve, t: float) -> tuple[float, float]:
-    """Order 1 + t as a float, and its bound: infinity where the curve overflows."""
+def _evaluate(curve: Curve, t: float) -> tuple[float, float]:
+    """Return the rounded order 1 + t and its bound, infinity where that overflows."""
     order = 1.0 + t
     try:
         return order, float(curve(order))
@@ -152,19 +153,22 @@ def _known(curve: Curve, t: float) -> tuple[float, float]:
 
 
 def _check_curve(curve: object) -> None:
-    """Refuse what is not a function from an order to a number."""
+    """Raise unless ``curve`` is a function from an order to a number."""
     remedy = "It takes an order > 1 and returns a bound of the divergence."
     if not callable(curve):
         check.fail("curve", "a function", check.describe(curve), remedy)
     try:
-        _known(curve, 1.0)
+        _evaluate(curve, 1.0)
     except (TypeError, ValueError) as error:
         check.fail("curve", "a function of one number", repr(error), remedy)
 
 
 def delta_up(log_delta: float) -> float:
-    """Return the probability, at most 1, and never less where doubles end."""
-    return max(math.exp(min(log_delta, 0.0)), LEAST_DELTA)
+    """Return the probability, at most 1 and at least the smallest normal double.
+
+    A smaller one would be rounded, finally to 0, and would claim pure privacy.
+    """
+    return max(math.exp(min(log_delta, 0.0)), check.MIN_NORMAL)
 
 
 def log_factor(t: float) -> float:
@@ -175,32 +179,30 @@ def log_factor(t: float) -> float:
 def search_minimum(bound: Callable[[float], float]) -> float:
     """Return the smallest value that ``bound(order - 1)`` takes in a thorough search.
 
-    A grid finds the valley, whatever the shape; golden sections find its floor.
+    A grid finds the valley, for functions of any shape. Golden sections find its floor.
     """
 
-    def at(log_t: float) -> float:
+    def value_at(log_t: float) -> float:
         value = bound(math.exp(log_t))
         return math.inf if math.isnan(value) else value
 
-    width = (LOG_HIGH - LOG_LOW) / GRID_SIZE
-    grid = [LOG_LOW + width * i for i in range(GRID_SIZE + 1)]
-    start = min(grid, key=at)
-    best = at(start)
+    # log(order - 1) from -30 to 60. Orders closer to 1, and larger ones, are useless.
+    low, high, num_cells = -30.0, 60.0, 180
+    width = (high - low) / num_cells
+    grid = [low + width * i for i in range(num_cells + 1)]
+    start = min(grid, key=value_at)
+    best = value_at(start)
     low, high = start - width, start + width
-    for _ in range(GOLDEN_STEPS):
+    for _ in range(60):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        at_left, at_right = at(left), at(right)
+        at_left, at_right = value_at(left), value_at(right)
         best = min(best, at_left, at_right)
         low, high = (low, right) if at_left <= at_right else (left, high)
     return best
 
 
 # Errors of truncation and of the trapezoidal rule are below e^-45 = 3e-20.
-EXPONENT = 45.0
-MAX_POINTS = 100_000
-UNIT = 2.0**-53
-# Orders tried are 1 + 2^(LOWEST + j/PER_OCTAVE): each gives a valid bound.
-LOWEST, NUM_OCTAVES, PER_OCTAVE = -8, 20, 32
+ERROR_EXPONENT = 45.0
 
 
 def sampled_delta(
@@ -210,16 +212,18 @@ def sampled_delta(
     rho: float,
     relation: str,
 ) -> float:
-    """Delta at ``epsilon`` of sampled steps composed with a rho-zCDP mechanism.
+    """Return delta at ``epsilon`` of sampled steps composed with a rho-zCDP mechanism.
 
-    The exponent is convex in the order (log A is, being the logarithm of a
-    moment), so that halving finds the best order of the lattice. Sampling
-    rates are < 1; ``rho`` bounds the Renyi divergence over the order of whatever else
-    is composed. The result is in [0, 1] and rounded up.
+    Sampling rates are < 1. ``rho`` bounds the Renyi divergence, over the order, of
+    everything else that is composed. The result is in [0, 1] and rounded up.
+
+    The exponent of the bound is convex in the order, because log A is the logarithm of
+    a moment. So halving finds the best order of a lattice.
     """
+    lowest, num_octaves, per_octave = -8, 20, 32  # orders 1 + 2^(-8 + j/32)
 
     def log_delta(j: int) -> float:
-        t = 2.0 ** (LOWEST + j / PER_OCTAVE)
+        t = 2.0 ** (lowest + j / per_octave)
         moments = [
             part.num_steps
             * log_moment(1.0 + t, part.sampling_rate, part.noise_multiplier, relation)
@@ -228,7 +232,7 @@ def sampled_delta(
         terms = [*moments, t * (1.0 + t) * rho, -t * epsilon, log_factor(t)]
         return math.fsum(terms) + 8.0 * UNIT * math.fsum(map(abs, terms))
 
-    low, high = 0, NUM_OCTAVES * PER_OCTAVE
+    low, high = 0, num_octaves * per_octave
     while low < high:
         middle = (low + high) // 2
         if log_delta(middle) <= log_delta(middle + 1):
@@ -239,12 +243,12 @@ def sampled_delta(
 
 
 @functools.lru_cache(maxsize=16_384)
-@np.errstate(under="ignore")  # terms that are far from the peak are 0
+@np.errstate(under="ignore")  # terms that are far from the peak become 0
 def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
-    """Upper bound of log A of one step of sampling rate q = ``rate`` inside (0, 1).
+    """Return an upper bound of log A of one step of sampling rate q = ``rate`` < 1.
 
-    ``noise`` is z in units of the bound of one record's vector. It is at most that of a
-    step that takes the record, because A is jointly convex.
+    ``noise`` is z in units of the bound of one record's vector. A step that always
+    takes the record is a bound, too, because A is jointly convex.
     """
     shift = (2.0 if relation == "replace_one" else 1.0) / noise
     revealed = 0.5 * order * (order - 1.0) * shift * shift * (1.0 + 8.0 * UNIT)
@@ -252,55 +256,66 @@ def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
 
 
 def _sampled_moment(order: float, rate: float, noise: float, relation: str) -> float:
-    """Return the bound by the trapezoidal rule; infinite after too many points."""
+    """Return the bound by the trapezoidal rule, or infinity if it has too many points.
+
+    x is in units of the bound of one record's vector. ``square`` is z^2, ``excess`` is
+    alpha - 1.
+    """
     square, excess = noise * noise, order - 1.0
     if not 1e-300 < square < 1e300:
         return math.inf
-    theta = min(math.pi / 3.0, math.sqrt(2.0 * EXPONENT / (excess + square)))
-    growth = 0.5 * theta * theta * square - excess * math.log(math.cos(theta))
-    interval = 2.0 * math.pi * theta * square / (EXPONENT + growth)
+    # A wide strip allows a long interval, but the integrand grows in it. This theta
+    # balances both. `log_growth` is log(M / A).
+    theta = min(math.pi / 3.0, math.sqrt(2.0 * ERROR_EXPONENT / (excess + square)))
+    log_growth = 0.5 * theta * theta * square - excess * math.log(math.cos(theta))
+    interval = 2.0 * math.pi * theta * square / (ERROR_EXPONENT + log_growth)
     low = -0.5 - 13.0 * noise
-    loss = order * excess - 2.0 * square * excess * math.log1p(-rate)
-    high = order + math.sqrt(loss + 2.0 * square * EXPONENT)
-    if not (high - low) < MAX_POINTS * interval:
+    # From here on the bound above 1/2 has less than e^-45 left.
+    tail = order * excess - 2.0 * square * excess * math.log1p(-rate)
+    high = order + math.sqrt(tail + 2.0 * square * ERROR_EXPONENT)
+    if not (high - low) < 100_000 * interval:
         return math.inf
-    # Multiples of the interval: their rounding errors are relative to x itself.
+    # Multiples of the interval have rounding errors relative to x itself.
     first, last = math.floor(low / interval), math.ceil(high / interval)
     x = np.asarray(interval * np.arange(first, last + 1))
-    up, down = _log_density(x, rate, square), np.zeros_like(x)
+    log_a, log_b = _log_density(x, rate, square), np.zeros_like(x)
     if relation == "replace_one":
-        down = _log_density(-x, rate, square)
-    log_weight = -0.5 * x * x / square + math.log(interval / noise)
-    log_weight -= 0.5 * math.log(2.0 * math.pi)
-    gain = order * up - excess * down
-    tops = log_weight + gain
-    # Relative error of each term: of the weight, and of the exponent through x.
-    spread = 8.0 * UNIT * (4.0 + np.abs(log_weight))
-    slope = 8.0 * UNIT * (1.0 + (np.abs(x) + 0.5) / square)
-    tilt = slope * (order * np.abs(up) + excess * np.abs(down))
-    peak = float(tops.max())
-    if peak > 600.0:
-        terms = np.exp(tops - peak) * (1.0 + spread + tilt)
+        log_b = _log_density(-x, rate, square)
+    log_weights = -0.5 * x * x / square + math.log(interval / noise)
+    log_weights -= 0.5 * math.log(2.0 * math.pi)
+    log_ratios = order * log_a - excess * log_b
+    log_terms = log_weights + log_ratios
+    # Relative errors of each term, by the weight, and by x in the exponent.
+    weight_errors = 8.0 * UNIT * (4.0 + np.abs(log_weights))
+    density_errors = 8.0 * UNIT * (1.0 + (np.abs(x) + 0.5) / square)
+    ratio_errors = density_errors * (order * np.abs(log_a) + excess * np.abs(log_b))
+    peak = float(log_terms.max())
+    if peak > 600.0:  # near overflow, the sum is taken relative to its largest term
+        terms = np.exp(log_terms - peak) * (1.0 + weight_errors + ratio_errors)
         return peak + math.log(float(terms.sum())) + 1e-12
-    weight = np.exp(log_weight)
-    near = np.abs(gain) < 1.0
-    terms = np.where(near, weight * np.expm1(np.where(near, gain, 0.0)), 0.0)
-    terms += np.where(near, 0.0, np.exp(tops) - weight)
-    error = np.abs(terms) * spread + np.exp(tops) * tilt
-    total = float(terms.sum()) + float(error.sum()) * (1.0 + 1e-9)
-    total += 1e-18 * (1.0 + abs(total))
+    # Sum A - 1 instead of A, because log A is tiny for small rates. Weights add up to
+    # 1.
+    weights = np.exp(log_weights)
+    is_small = np.abs(log_ratios) < 1.0
+    small_ratios = np.where(is_small, log_ratios, 0.0)
+    terms = np.where(is_small, weights * np.expm1(small_ratios), 0.0)
+    terms += np.where(is_small, 0.0, np.exp(log_terms) - weights)
+    errors = np.abs(terms) * weight_errors + np.exp(log_terms) * ratio_errors
+    total = float(terms.sum()) + float(errors.sum()) * (1.0 + 1e-9)
+    total += 1e-18 * (1.0 + abs(total))  # truncation and the trapezoidal rule
     return math.log1p(max(total, 0.0)) * (1.0 + 1e-15)
 
 
 def _log_density(x: Array, rate: float, square: float) -> Array:
     """Return log a(x), accurate near 0 and far from it."""
-    exponent = (x - 0.5) / square
-    small = exponent < 30.0
-    inside = np.where(small, exponent, 0.0)
-    near = np.log1p(rate * np.expm1(inside))
-    if rate > 0.5:  # where 1 + rate expm1(...) would cancel
-        sums = np.log((1.0 - rate) + rate * np.exp(inside))
-        near = np.where(np.abs(inside) < 0.5, near, sums)
-    far = np.where(small, 30.0, exponent)
-    rest = np.log1p((1.0 - rate) / rate * np.exp(-far))
-    return np.where(small, near, math.log(rate) + far + rest)
+    exponents = (x - 0.5) / square
+    # Up to 30 the exponential is added to 1 - q. Above, 1 - q is relative to it.
+    is_low = exponents < 30.0
+    low = np.where(is_low, exponents, 0.0)
+    low_values = np.log1p(rate * np.expm1(low))
+    if rate > 0.5:  # 1 + rate expm1(...) cancels for very negative exponents
+        sums = np.log((1.0 - rate) + rate * np.exp(low))
+        low_values = np.where(np.abs(low) < 0.5, low_values, sums)
+    high = np.where(is_low, 30.0, exponents)
+    corrections = np.log1p((1.0 - rate) / rate * np.exp(-high))
+    return np.where(is_low, low_values, math.log(rate) + high + corrections)

@@ -1,13 +1,15 @@
 r"""Additive noise: its size for a budget, and its privacy.
 
+A mechanism adds noise to a *query*, a vector that is computed from the records. The
+*sensitivity* of the query is the largest norm of its change between neighbors, in the
+norm dual to l_p: for p = 2 in the l2 norm, for p = 1 the largest change of a
+coordinate.
+
 Gaussian noise of standard deviation ``stddev`` on a query of l2 sensitivity s is
 exactly (s/stddev)-GDP. Generalized Gaussian noise, of density proportional to
 exp(-||z||_r^2/(2 sigma^2)) with 2 <= r < inf, is sqrt(r-1) s_r/sigma-GDP for a query of
-l_r sensitivity s_r: docs/generalized-gaussian.md proves it for every log-concave noise
+l_r sensitivity s_r. docs/generalized-gaussian.md proves it for every log-concave noise
 with a smooth potential. Laplace and K-norm noise are purely epsilon-private.
-
-Sensitivities are largest norms of the change of the query between neighbors, in the
-norm dual to l_p: with p = 2 the l2 norm, with p = 1 the largest coordinate.
 """
 
 import math
@@ -19,7 +21,7 @@ from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 
 NoiseCalibration = Literal["exact", "paper"]
-# More than the rounding errors of a square root, a power and two products.
+# This exceeds the relative rounding errors of a square root, a power and two products.
 ROUNDING = 16.0 * 2.0**-53
 
 
@@ -32,13 +34,13 @@ def gaussian_stddev(
     :math:`\text{stddev} = s/t` with t the gdp of the budget, by exact inversion of the
     curve of Balle and Wang (2018), Theorem 8. "paper" is :math:`\sigma^2 = 2 s^2
     \log(1.25/\delta)/\epsilon^2` of arXiv:2303.18047, Lemma 2, stated there for every
-    epsilon (erratum gradient-E8: false above 6.8, 7.5, 8.4, 8.8 at delta = 1e-2,
-    1e-3, 1e-5, 1e-6).
+    epsilon. It is false for epsilon above 6.8, 7.5, 8.4, 8.8 at delta = 1e-2, 1e-3,
+    1e-5, 1e-6 (erratum gradient-E8).
 
     Parameters
     ----------
     budget : Budget
-        Epsilon and delta; the relation is that of the sensitivity.
+        Epsilon and delta. The sensitivity is the one under its relation.
     sensitivity : float
         Bound > 0 of the l2 norm of the query's change between neighbors.
     calibration : {"exact", "paper"}
@@ -52,7 +54,8 @@ def gaussian_stddev(
     Raises
     ------
     ValueError
-        If the sensitivity is not a number from 1e-60 to 1e60 or a word is unknown.
+        If the sensitivity is not a number from 1e-60 to 1e60, or ``calibration`` is
+        unknown.
 
     Guarantee
     ---------
@@ -72,18 +75,18 @@ def gaussian_stddev(
 
 
 def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> float:
-    r"""Square root of (r-1) times the l_r sensitivity: gdp at sigma = 1.
+    r"""Return sqrt(r-1) times the l_r sensitivity, which is the gdp at sigma = 1.
 
-    :math:`\sqrt{r-1}\,s\,\max_v\|v\|_r/\|v\|_q`, q = p/(p-1), rounded up.
+    It is :math:`\sqrt{r-1}\,s\,\max_v\|v\|_r/\|v\|_q`, q = p/(p-1), rounded up.
 
     Parameters
     ----------
     sensitivity : float
         Bound > 0 of the l_q norm of the query's change between neighbors.
     dim : int
-        Length of the query; the smaller side for Schatten norms.
+        Length of the query, or the smaller side for Schatten norms.
     p : float
-        Exponent in [1, inf]; the sensitivity is in the dual norm l_q.
+        Exponent in [1, inf]. The sensitivity is in the dual norm l_q.
     r : float
         Exponent of the noise, 2 <= r < inf.
 
@@ -118,14 +121,14 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
 def generalized_gaussian_gdp(
     *, sensitivity: float, sigma: float, dim: int, p: float, r: float
 ) -> float:
-    r"""Gdp of generalized Gaussian noise: :math:`\sqrt{r-1}\,s_r/\sigma`.
+    r"""Return the gdp of generalized Gaussian noise, :math:`\sqrt{r-1}\,s_r/\sigma`.
 
     Parameters
     ----------
     sensitivity, dim, p, r
         As in `smooth_sensitivity`.
     sigma : float
-        Scale > 0: the noise has density proportional to exp(-||z||_r^2/(2 sigma^2)).
+        Scale > 0. The noise has density proportional to exp(-||z||_r^2/(2 sigma^2)).
 
     Returns
     -------
@@ -139,8 +142,8 @@ def generalized_gaussian_gdp(
 
     Guarantee
     ---------
-    The query plus noise is gdp-GDP (docs/generalized-gaussian.md); for r = 2 no smaller
-    number is true.
+    The query plus noise is gdp-GDP (docs/generalized-gaussian.md). For r = 2 no smaller
+    gdp is true.
 
     Examples
     --------
@@ -164,11 +167,11 @@ def generalized_gaussian_sigma(
     r: float,
     calibration: NoiseCalibration = "exact",
 ) -> float:
-    r"""Scale of generalized Gaussian noise that is proved to keep the budget.
+    r"""Return the scale of generalized Gaussian noise that is proved for the budget.
 
-    :math:`\sigma = \sqrt{r-1}\,s_r/t` with t the gdp of the budget. "paper" is
+    It is :math:`\sigma = \sqrt{r-1}\,s_r/t` with t the gdp of the budget. "paper" is
     :math:`\sigma^2 = 2\kappa\log(1/\delta)s^2/\epsilon^2` of arXiv:2303.18047, Lemma 3,
-    with :math:`\kappa = \min\{1/(p-1), 2\log d\}` as printed, a factor e too small
+    with :math:`\kappa = \min\{1/(p-1), 2\log d\}` as published, a factor e too small
     (errata gradient-E4, privacy-5). Where kappa is right the lemma is true up to
     epsilon = 6.2, 6.9, 7.9, 8.3 at delta = 1e-2, 1e-3, 1e-5, 1e-6 (gradient-E8).
 
@@ -177,7 +180,7 @@ def generalized_gaussian_sigma(
     budget, calibration
         As in `gaussian_stddev`.
     sensitivity, dim, p, r
-        As in `smooth_sensitivity`; "paper" needs 1 <= p <= 2 and dim >= 2.
+        As in `smooth_sensitivity`. "paper" needs 1 <= p <= 2 and dim >= 2.
 
     Returns
     -------
@@ -215,7 +218,7 @@ def generalized_gaussian_sigma(
 
 @check.unwrap_numpy
 def pure_scale(budget: Budget, sensitivity: float) -> float:
-    r"""Scale of Laplace or K-norm noise: :math:`s/\epsilon`, rounded up.
+    r"""Return the scale of Laplace or K-norm noise, :math:`s/\epsilon`, rounded up.
 
     Dwork, McSherry, Nissim and Smith (2006), Proposition 1; Hardt and Talwar (2010),
     Theorem 3.1.
@@ -223,10 +226,10 @@ def pure_scale(budget: Budget, sensitivity: float) -> float:
     Parameters
     ----------
     budget : Budget
-        Its epsilon is spent, its delta is not.
+        Its epsilon is spent. Its delta is not.
     sensitivity : float
-        Bound > 0 of the query's change between neighbors: in the l1 norm for Laplace
-        noise, in the gauge of K for K-norm noise.
+        Bound > 0 of the query's change between neighbors, in the l1 norm for Laplace
+        noise and in the gauge of K for K-norm noise.
 
     Returns
     -------
@@ -252,7 +255,7 @@ def pure_scale(budget: Budget, sensitivity: float) -> float:
 
 
 def round_up(value: float) -> float:
-    """Round a positive product up by more than its rounding errors."""
+    """Multiply a positive number by a factor that exceeds its rounding errors."""
     remedy = "The budget, the sensitivity or the scale is beyond floating point."
     check.normal(**{"scale of the noise or gdp": value}, remedy=remedy)
     return float(value * (1.0 + ROUNDING))

@@ -2,10 +2,17 @@
 
 delta(epsilon) = Phi(-z) - e^epsilon Phi(-z - gdp),   z = epsilon/gdp - gdp/2.
 
-A mechanism whose curve is below this one is called gdp-Gaussian differentially
-private. With Mills' ratio M(x) = Phi(-x)/phi(x) the curve is
-phi(z) (M(z) - M(z + gdp)): no exponential of epsilon appears, nothing overflows. Two
-closed forms of gdp, one proved and one only printed, end the file.
+A mechanism whose curve is below this one is called gdp-Gaussian differentially private
+(gdp-GDP). Phi is the standard normal distribution function, phi its density. With
+Mills' ratio M(x) = Phi(-x)/phi(x) the curve is
+
+delta(epsilon) = phi(z) (M(z) - M(z + gdp)) = Phi(-z) (1 - M(z + gdp)/M(z)).
+
+This form has no exponential of epsilon, so nothing overflows. All functions work with
+the logarithm of delta. They find gdp or epsilon by bisection and return the *safe* end
+of the bracket, at which the guarantee holds for the computed curve with a margin for
+its rounding errors. Two closed forms of gdp end the file: one is proved, and the other
+is the published one, which is not always valid.
 """
 
 import functools
@@ -19,22 +26,18 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 
-# The computed logarithm is off by less than 5e-13 where its exponential is a normal
-# number: deltas are rounded up by the second number, and inverses hold with the first.
+# The computed logarithm of delta is off by less than 5e-13 where delta is a normal
+# number. Inverses ask for a logarithm that is this much smaller.
 LOG_MARGIN = 1e-12
+# A computed delta is multiplied by this factor. It is below the margin of the inverses,
+# so that a delta at an inverse is not above the one that was asked for.
 ROUND_UP = 1.0 + 0.8 * LOG_MARGIN
-# Above this ratio M(z + gdp)/M(z) the difference loses digits: integrate -M' instead.
-CANCELLATION = 0.9
-# The asymptotic series of -M' has relative error < 1e-16 from here on.
-ASYMPTOTIC_FROM = 12.0
-LARGE = 100.0  # gdp, beyond which a difference loses digits
 SMALLEST_GDP = 1e-300
-LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @check.unwrap_numpy
 def gaussian_delta(epsilon: float, gdp: float) -> float:
-    """Smallest delta for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
+    """Return the smallest delta for which ``gdp``-GDP implies (epsilon, delta)-DP.
 
     Balle and Wang (2018), equation (6).
 
@@ -48,9 +51,9 @@ def gaussian_delta(epsilon: float, gdp: float) -> float:
     Returns
     -------
     float
-        delta in [0, 1], increasing in ``gdp`` and decreasing in ``epsilon``. It is
-        rounded up, by a part 2e-12 at most unless the true number is below the smallest
-        normal double, which is returned then; 0 if ``gdp`` is 0.
+        delta in [0, 1], increasing in ``gdp`` and decreasing in ``epsilon``. It is 0 if
+        ``gdp`` is 0. Otherwise it is rounded up, by a relative amount of at most 2e-12,
+        or to the smallest normal double if the true number is below that.
 
     Raises
     ------
@@ -71,7 +74,7 @@ def gaussian_delta(epsilon: float, gdp: float) -> float:
 
 @check.unwrap_numpy
 def gaussian_epsilon(delta: float, gdp: float) -> float:
-    """Smallest epsilon for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
+    """Return the smallest epsilon for which ``gdp``-GDP implies (epsilon, delta)-DP.
 
     Parameters
     ----------
@@ -93,7 +96,7 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
     Guarantee
     ---------
     The mechanism is (epsilon, delta)-DP: ``gaussian_delta(gaussian_epsilon(delta, gdp),
-    gdp) <= delta`` unless ``delta`` is subnormal, as no answer is.
+    gdp) <= delta`` unless ``delta`` is subnormal, which no result is.
 
     Examples
     --------
@@ -117,7 +120,7 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
 
 @check.unwrap_numpy
 def gdp_from_budget(epsilon: float, delta: float) -> float:
-    """Largest ``gdp`` whose curve passes below (epsilon, delta).
+    """Return the largest ``gdp`` whose curve passes below (epsilon, delta).
 
     Parameters
     ----------
@@ -151,7 +154,7 @@ def gdp_from_budget(epsilon: float, delta: float) -> float:
     return _largest_gdp(float(epsilon), float(delta))
 
 
-@functools.lru_cache(maxsize=256)  # calibration and its verification ask alike
+@functools.lru_cache(maxsize=256)  # calibration and verification call it alike
 def _largest_gdp(epsilon: float, delta: float) -> float:
     """Invert the curve by bisection."""
     limit = math.log(delta) - LOG_MARGIN
@@ -175,42 +178,47 @@ def _largest_gdp(epsilon: float, delta: float) -> float:
 
 
 def _log_delta(epsilon: float, gdp: float) -> float:
-    """Logarithm of the curve; -inf where it is 0."""
+    """Return the logarithm of the curve, -inf where it is 0."""
     from scipy.special import erfcx, log_ndtr
 
     if gdp == 0.0:
         return -math.inf
     z = epsilon / gdp - gdp / 2.0
-    if gdp > LARGE and epsilon < math.inf:  # the difference of two large numbers
+    # For a large gdp this is the difference of two large numbers, so it is exact there.
+    if gdp > 100.0 and epsilon < math.inf:
         z = float(Fraction(epsilon) / Fraction(gdp) - Fraction(gdp) / 2)
     if z > 1e150:
         return -math.inf
-    if gdp < SMALLEST_GDP:  # a bound of the curve at 0, the total variation
-        return math.log(gdp) - LOG_SQRT_TWO_PI
+    if gdp < SMALLEST_GDP:  # the curve is at most its value at 0, the total variation
+        return math.log(gdp) - 0.5 * math.log(2.0 * math.pi)
     log_tail = float(log_ndtr(-z))
-    near, far = (float(erfcx(x / math.sqrt(2.0))) for x in (z, z + gdp))
-    if math.isinf(near) or far < CANCELLATION * near:
-        return log_tail + math.log1p(-far / near)
+    # M(x) = sqrt(pi/2) erfcx(x / sqrt(2)). Both quotients leave the factor out.
+    mills_first, mills_second = (float(erfcx(x / math.sqrt(2.0))) for x in (z, z + gdp))
+    if math.isinf(mills_first) or mills_second < 0.9 * mills_first:
+        return log_tail + math.log1p(-mills_second / mills_first)
+    # For closer values the difference loses digits. It is the integral of -M' instead.
     nodes, weights = _quadrature()
-    slope = float(weights @ _minus_mills_slope(z + gdp * nodes))
-    # Apart where the product is no longer a float.
-    parts = (gdp * slope,) if gdp * slope > SMALLEST_GDP else (gdp, slope)
-    change = sum(map(math.log, parts))
-    return log_tail + change - math.log(math.sqrt(math.pi / 2.0) * near)
+    mean_slope = float(weights @ _minus_mills_slope(z + gdp * nodes))
+    difference = gdp * mean_slope
+    # Where the product underflows the logarithms of its factors are added.
+    parts = (difference,) if difference > SMALLEST_GDP else (gdp, mean_slope)
+    log_difference = sum(map(math.log, parts))
+    return log_tail + log_difference - math.log(math.sqrt(math.pi / 2.0) * mills_first)
 
 
 def _minus_mills_slope(x: Array) -> Array:
     """Return -M'(x) = 1 - x M(x) > 0, by its asymptotic series where that cancels."""
     from scipy.special import erfcx
 
-    large = x > ASYMPTOTIC_FROM
-    safe = np.where(large, 0.0, x)
-    direct = 1.0 - safe * math.sqrt(math.pi / 2.0) * erfcx(safe / math.sqrt(2.0))
-    inverse = 1.0 / np.where(large, x, np.inf) ** 2
+    # From x = 12 on the series has a relative error below 1e-16.
+    is_large = x > 12.0
+    small_x = np.where(is_large, 0.0, x)
+    direct = 1.0 - small_x * math.sqrt(math.pi / 2.0) * erfcx(small_x / math.sqrt(2.0))
+    inverse = 1.0 / np.where(is_large, x, np.inf) ** 2
     series: Any = 0.0
-    for order in range(41, 1, -2):  # 1 - 3/x^2 (1 - 5/x^2 (1 - ...)), Horner
+    for order in range(41, 1, -2):  # Horner's rule for 3/x^2 (1 - 5/x^2 (1 - ...))
         series = order * inverse * (1.0 - series)
-    return np.where(large, inverse * (1.0 - series), direct)
+    return np.where(is_large, inverse * (1.0 - series), direct)
 
 
 @functools.cache
@@ -223,9 +231,11 @@ def _quadrature() -> tuple[Array, Array]:
 def bisect(
     is_safe: Callable[[float], bool], *, safe: float, unsafe: float, width: float = 0.0
 ) -> float:
-    """Float >= 0 on the safe side of the border between ``safe`` and ``unsafe``.
+    """Return a number >= 0 on the safe side of a border, near to it.
 
-    The last one, or one within ``width``, relative to the larger end of the bracket.
+    ``is_safe`` is true on the side of ``safe`` and false on the side of ``unsafe``,
+    either of which may be the larger one. The bracket is halved until its width,
+    relative to its larger end, is at most ``width``, or no float is inside.
     """
     while abs(safe - unsafe) > width * max(safe, unsafe):
         middle = 0.5 * (safe + unsafe)
@@ -237,7 +247,7 @@ def bisect(
 
 @check.unwrap_numpy
 def closed_form_gdp(epsilon: float, delta: float) -> float:
-    """Closed-form gdp that is always valid: sqrt(2L + 2 epsilon) - sqrt(2L).
+    """Return a closed-form gdp that is always valid, sqrt(2L + 2 epsilon) - sqrt(2L).
 
     Gopi, Lee, Liu, Shen and Tian (2022), Fact 2, with L = log(1/(2 delta)). It is
     proved by delta <= Phi(-z) <= e^{-z^2/2}/2 and wastes 6 to 103 percent of
@@ -270,18 +280,18 @@ def closed_form_gdp(epsilon: float, delta: float) -> float:
     0.19162
     """
     log_term = _log_term(epsilon, delta)
-    # The difference of the roots, without its cancellation, and without 2 epsilon,
-    # which may overflow.
+    # sqrt(x + y) - sqrt(x) = y / (sqrt(x + y) + sqrt(x)) does not cancel. A factor 2 is
+    # taken out of the roots, because 2 epsilon may overflow.
     half = 0.5 * log_term
-    roots = math.sqrt(half + epsilon) + math.sqrt(half)
-    return math.sqrt(2.0) * epsilon / roots
+    sum_of_roots = math.sqrt(half + epsilon) + math.sqrt(half)
+    return math.sqrt(2.0) * epsilon / sum_of_roots
 
 
 @check.unwrap_numpy
 def paper_gdp(epsilon: float, delta: float) -> float:
-    """Gdp that the printed theorems use: epsilon / sqrt(2L), L = log(1/(2 delta)).
+    """Return the published gdp, epsilon / sqrt(2L) with L = log(1/(2 delta)).
 
-    It is larger than Fact 2 allows (erratum GLLST-E2): the curve passes below
+    It is larger than Fact 2 allows (erratum GLLST-E2). The curve passes below
     (epsilon, delta) only for epsilon up to about 4.7, 5.5, 6.6, 7.0, 8.2 at
     delta = 1e-2, 1e-3, 1e-5, 1e-6, 1e-10. For reproduction only.
 
@@ -311,7 +321,7 @@ def paper_gdp(epsilon: float, delta: float) -> float:
 
 
 def _log_term(epsilon: float, delta: float) -> float:
-    """Return 2 log(1/(2 delta)) after the checks that both closed forms need."""
+    """Return 2L = 2 log(1/(2 delta)) after the checks that both closed forms need."""
     check.positive(epsilon=epsilon)
     remedy = "Use calibration='exact' for a larger delta."
     check.open_interval(0.0, 0.5, delta=delta, remedy=remedy)

@@ -1,38 +1,50 @@
 r"""Perturbation of minimizers: of the objective by a random tilt, and of the output.
 
+n records a with responses y give the mean loss F(theta). Neighbors differ in one
+record, which is replaced, or whose loss is set to zero (relation zero_out).
+
 **Objective perturbation** of linear models:
 
-theta = argmin over a convex W of F(theta) + <G, theta> / n + lambda |theta|^2 with
-G ~ N(0, stddev^2 I) and losses phi(<a, theta>, y), phi convex and C^{1,1},
-gradients of norm <= L and curvature phi'' |a|^2 <= beta for every possible record.
+theta = argmin over a convex W of F(theta) + <G, theta> / n + lambda |theta|^2,
 
-The map G -> theta inverts to G(theta) = -n F'(theta) - 2 n lambda theta. Replacing a
-record changes the determinant of its Jacobian, which is at least 2 n lambda in every
-direction, by a factor in [(1 + x)^-1, 1 + x], x = beta / (2 n lambda), and moves
-G(theta) by s a - s' a', of length <= 2 L and with fixed directions a, a'. So, with
-t = 2 L / stddev and standard normal xi_1, xi_2, however correlated,
+with G ~ N(0, stddev^2 I). The losses are phi(<a, theta>, y), phi convex and C^{1,1}.
+For every possible record, gradients have norm <= L and curvatures phi'' |a|^2 <= beta.
+
+The random linear term <G, theta> / n is called the *tilt*. For W the whole space, the
+tilt that has the minimizer theta is G(theta) = -n F'(theta) - 2 n lambda theta. So the
+density of theta is the density of G at G(theta) times the determinant of the Jacobian.
+Replacing a record changes both.
+
+- The Jacobian has eigenvalues of at least 2 n lambda. Each record contributes a matrix
+  of rank one. So the determinant changes by a factor in [(1 + x)^-1, 1 + x], where
+  x = beta / (2 n lambda).
+- G(theta) moves by s a - s' a', of length <= 2 L, where s and s' are derivatives of
+  phi. The directions a and a' are fixed.
+
+So, with t = 2 L / stddev and standard normal xi_1, xi_2, however correlated,
 
     privacy loss <= log(1 + x) + t^2 / 2 + t (|xi_1| + |xi_2|) / 2.
 
-(|xi_1| + |xi_2|) / 2 is the larger of |xi_1 + xi_2| / 2 and |xi_1 - xi_2| / 2: two
-independent normals whose variances a, 1 - a add up to 1. With T(u) = Phi(-u), its tail
-beyond u is at most 2 g(a), g(a) = T(u a^{-1/2}) + T(u (1-a)^{-1/2}). The sign of g' on
-(0, 1/2] changes at most once, from - to +: the log ratio of its two terms has a
-derivative of the sign of u^2/2 - a (1-a) (u^2 + 3/2). So g is largest at a = 0, where
-it is T(u), or at a = 1/2, where it is 2 T(2^{1/2} u), which is smaller from u = 1 on.
-Hence for u >= 1 the tail is at most that of one |xi|, and integrating e^{...} over it
-gives `PerturbedObjective.delta`.
+(|xi_1| + |xi_2|) / 2 is the larger of |xi_1 + xi_2| / 2 and |xi_1 - xi_2| / 2. These
+are two independent normals whose variances b, 1 - b add up to 1. With T(u) = Phi(-u),
+its tail beyond u is at most 2 g(b), g(b) = T(u b^{-1/2}) + T(u (1-b)^{-1/2}). The sign
+of g' on (0, 1/2] changes at most once, from - to +, because the log ratio of its two
+terms has a derivative of the sign of u^2/2 - b (1-b) (u^2 + 3/2). So g is largest at
+b = 0, where it is T(u), or at b = 1/2, where it is 2 T(2^{1/2} u), which is smaller
+from u = 1 on. Hence for u >= 1 the tail is at most 2 T(u), as of one |xi|. The mean of
+(1 - e^{epsilon - loss})_+ is then twice a Gaussian curve (`PerturbedObjective.delta`).
+
 Setting a record's loss to zero moves G(theta) by s a, of length <= L, and there is only
-one |xi|: then t = L / stddev and no u is too small. A constraint is the limit of smooth
+one |xi|. Then t = L / stddev and no u is too small. A constraint is the limit of smooth
 convex penalties that all data sets share, with phi continued linearly beyond the
 margins of W.
 
 **Output perturbation**: how far one record moves the minimizer of a regularized
-objective. J = F + m r, F the mean loss, r 1-strongly convex in the l_p norm, is
-m-strongly convex. If J' = J + h belongs to a neighbor and h is H-Lipschitz, then strong
-convexity at both minimizers gives m |w - w'|^2 <= h(w) - h(w') <= H |w - w'|: the
-minimizer moves by at most H / m, H = G_Delta / n. A computed minimizer errs on both
-data sets.
+objective. J = F + m r, r 1-strongly convex in the l_p norm, is m-strongly convex. If
+J' = J + h belongs to a neighbor and h is H-Lipschitz, then strong convexity at both
+minimizers gives m |w - w'|^2 <= h(w) - h(w') <= H |w - w'|. So the minimizer moves by
+at most H / m, H = G_Delta / n, where G_Delta is the Lipschitz constant of the change of
+n F. A computed minimizer has an error on both data sets.
 """
 
 from __future__ import annotations
@@ -49,23 +61,22 @@ from dpsample.privacy.budget import Relation
 from dpsample.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon
 from dpsample.problem.facts import RELATIONS, PublicFacts, smoothness
 
-# Relative rounding error of the few operations below, with room.
-ROUND_UP = 1.0 + 1e-15
-# z must be at least this for the tail comparison to hold.
+# The tail of |xi| bounds the loss only from u = 1 on. The smallest argument u in the
+# formula of delta is z, so z must be at least this.
 MIN_Z = {"replace_one": 1.0, "zero_out": 0.0}
+# This exceeds the relative rounding error of a few operations.
 ROUNDING = 1e-14
-LEAST_MOMENT = 1e-290  # below it moments are their first terms
-LONGEST = 1e60  # shift in standard deviations: its square is far from overflow
 
 
 @check.unwrap_numpy
 def minimizer_error(
     *, strong_convexity: float, gap: float = 0.0, gradient_norm: float = 0.0
 ) -> float:
-    r"""Distance of a computed point from the minimizer it stands for.
+    r"""Bound the distance of a computed point from the exact minimizer.
 
-    :math:`\sqrt{2a/m} + \tau/m`: an m-strongly convex objective within ``gap`` a of its
-    minimum, or with a gradient of dual norm at most ``gradient_norm`` tau.
+    The bound is :math:`\sqrt{2a/m} + \tau/m` for an m-strongly convex objective within
+    ``gap`` a of its minimum, or with a gradient of dual norm at most ``gradient_norm``
+    tau.
 
     Parameters
     ----------
@@ -74,8 +85,8 @@ def minimizer_error(
     gap : float
         Certified bound a of J(w) - min J, >= 0.
     gradient_norm : float
-        Certified bound tau of the dual norm of the gradient, >= 0; only for problems
-        without constraints.
+        Certified bound tau of the dual norm of the gradient, >= 0. It is only for
+        problems without constraints.
 
     Returns
     -------
@@ -100,7 +111,7 @@ def minimizer_error(
     check.positive(strong_convexity=strong_convexity)
     check.non_negative(gap=gap, gradient_norm=gradient_norm)
     by_gap = math.sqrt(2.0 * gap / strong_convexity)
-    return (by_gap + gradient_norm / strong_convexity) * ROUND_UP
+    return (by_gap + gradient_norm / strong_convexity) * (1.0 + 1e-15)
 
 
 @check.unwrap_numpy
@@ -113,10 +124,10 @@ def minimizer_sensitivity(
     gap: float = 0.0,
     gradient_norm: float = 0.0,
 ) -> float:
-    r"""l_p sensitivity of the minimizer of F + m r, exact or certified.
+    r"""Return the l_p sensitivity of the minimizer of F + m r, exact or certified.
 
     :math:`\frac{G_\Delta}{nm} + 2\sqrt{2a/m}`, or
-    :math:`\frac{G_\Delta}{nm} + \frac{2\tau}{m}`; Chaudhuri, Monteleoni and Sarwate
+    :math:`\frac{G_\Delta}{nm} + \frac{2\tau}{m}`. Chaudhuri, Monteleoni and Sarwate
     (2011), Theorem 6, in any norm, with the error of the solver on both data sets.
 
     Parameters
@@ -124,16 +135,16 @@ def minimizer_sensitivity(
     facts : PublicFacts
         Public facts of the problem.
     strong_convexity : float
-        m, > 0, of the term m r that all data sets share; r is 1-strongly convex in l_p.
+        m, > 0, of the term m r that all data sets share. r is 1-strongly convex in l_p.
     p : float
         Norm of the sensitivity, >= 1.
     relation : {"replace_one", "zero_out"}
         Which data sets are neighbors.
     gap : float
-        Public accuracy a of the solver, certified on every data set; 0 is exact.
+        Public accuracy a of the solver, certified on every data set. 0 means exact.
     gradient_norm : float
         Public bound tau of the gradient's dual norm at the point returned, enforced on
-        every data set; only without constraints.
+        every data set. It is only for problems without constraints.
 
     Returns
     -------
@@ -180,8 +191,9 @@ def minimizer_sensitivity(
     error = minimizer_error(
         strong_convexity=strong_convexity, gap=gap, gradient_norm=gradient_norm
     )
-    moved = facts.diff_lipschitz(p, relation) / (facts.num_records * strong_convexity)
-    return (moved + 2.0 * error) * ROUND_UP
+    scale = facts.num_records * strong_convexity
+    movement = facts.diff_lipschitz(p, relation) / scale
+    return (movement + 2.0 * error) * (1.0 + 1e-15)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +202,7 @@ class PerturbedObjective:
 
     Kifer, Smith and Thakurta (2012) as corrected for linear models (erratum BFTT-7,
     gradient-E5): Bassily et al. (2019), Algorithm 2, and Su, Zhao and Wang (2023),
-    Algorithm 1. It is not Gaussian differential privacy: the determinant adds a
+    Algorithm 1. It is not Gaussian differential privacy, because the determinant adds a
     constant to the privacy loss.
 
     Parameters
@@ -202,7 +214,7 @@ class PerturbedObjective:
     num_records : int
         n, public.
     ridge : float
-        lambda of the term lambda |theta|^2, > 0: the objective is 2 lambda-strongly
+        lambda of the term lambda |theta|^2, > 0. The objective is 2 lambda-strongly
         convex.
     relation : {"replace_one", "zero_out"}
         Which data sets are neighbors.
@@ -236,17 +248,17 @@ class PerturbedObjective:
         check.one_of(RELATIONS, relation=self.relation)
 
     @classmethod
-    def of(
+    def of(  # lint: ok
         cls, facts: PublicFacts, *, ridge: float, relation: Relation = "replace_one"
     ) -> PerturbedObjective:
-        """Constants that the public facts of a problem imply.
+        """Return the objective with the constants that public facts imply.
 
         Parameters
         ----------
         facts : PublicFacts
-            Of a problem whose loss is smooth: logistic (capped or not), smoothed hinge,
-            Huber, linear, squared and power four (on a bounded domain), or a custom one
-            with a declared curvature.
+            Public facts of a problem with a smooth loss: logistic (capped or not),
+            smoothed hinge, Huber, linear, squared and power four (on a bounded domain),
+            or a custom one with a declared curvature.
         ridge : float
             lambda, > 0.
         relation : {"replace_one", "zero_out"}
@@ -259,7 +271,8 @@ class PerturbedObjective:
         Raises
         ------
         ValueError
-            If the loss has a kink or an unbounded slope or curvature on the domain.
+            If the loss has a non-differentiable point, or an unbounded derivative or
+            curvature on the domain.
         """
         check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
         return cls(
@@ -272,32 +285,33 @@ class PerturbedObjective:
 
     @property
     def log_determinant(self) -> float:
-        """log(1 + beta / (2 n lambda)), what the Jacobian adds to the privacy loss."""
+        """log(1 + beta / (2 n lambda)), the Jacobian's part of the privacy loss."""
         ratio = self.smoothness / (2.0 * self.num_records * self.ridge)
         return math.log1p(ratio) * (1.0 + ROUNDING)
 
     @property
     def shift(self) -> float:
-        """Length by which the tilt must move to undo a record: 2 L, or L."""
+        """Length by which the tilt must move to undo a change of a record, 2 L or L."""
         return self.lipschitz * (2.0 if self.relation == "replace_one" else 1.0)
 
     def distance(self, stddev: float) -> float:
-        """t, the shift in standard deviations, rounded up."""
+        """Return t, the shift in standard deviations, rounded up."""
         check.positive(stddev=stddev)
-        least = self.shift / LONGEST
-        if stddev < least:
+        # t is at most 1e60, so that t^2 and products with it do not overflow.
+        min_stddev = self.shift / 1e60
+        if stddev < min_stddev:
             remedy = "The noise is too small for its losses to be numbers."
-            check.fail("stddev", f">= shift / 1e60 = {least:.3g}", stddev, remedy)
+            check.fail("stddev", f">= shift / 1e60 = {min_stddev:.3g}", stddev, remedy)
         t = self.shift / float(stddev) * (1.0 + ROUNDING)
         return max(t, check.MIN_NORMAL) if self.shift > 0.0 else 0.0
 
     def delta(self, epsilon: float, *, stddev: float) -> float:
-        """Delta that is proved at ``epsilon``.
+        """Return the delta that is proved at ``epsilon``.
 
-        2 (Phi(-z) - e^e Phi(-z - t)), twice the Gaussian curve at e = epsilon - log(1 +
-        beta / (2 n lambda)), where z = e/t - t/2 >= 1 (>= 0 under zero_out). Below the
-        smallest such epsilon_0: 1 - e^{epsilon - epsilon_0} (1 - delta(epsilon_0)),
-        which holds for every privacy curve.
+        It is 2 (Phi(-z) - e^e Phi(-z - t)), twice the Gaussian curve at e = epsilon -
+        log(1 + beta / (2 n lambda)), where z = e/t - t/2 >= 1 (>= 0 under zero_out).
+        Below the smallest such epsilon, epsilon_0, it is 1 - e^{epsilon - epsilon_0}
+        (1 - delta(epsilon_0)), which holds for every privacy curve.
 
         Parameters
         ----------
@@ -324,17 +338,18 @@ class PerturbedObjective:
         3.509e-08
         """
         check.non_negative(epsilon=epsilon)
-        least = self.least_epsilon(self.distance(stddev))
-        at = max(float(epsilon), least)
-        bound = 2.0 * gaussian_delta(
-            max(at - self.log_determinant, 0.0), self.distance(stddev)
-        )
-        below = min(epsilon - least, 0.0)
-        part = math.exp(below) * min(bound, 1.0) - math.expm1(below)
-        return min(1.0, part * (1.0 + ROUNDING))
+        t = self.distance(stddev)
+        min_epsilon = self.least_epsilon(t)
+        excess = max(float(epsilon), min_epsilon) - self.log_determinant
+        bound = 2.0 * gaussian_delta(max(excess, 0.0), t)
+        shortfall = min(epsilon - min_epsilon, 0.0)
+        delta = math.exp(shortfall) * min(bound, 1.0) - math.expm1(shortfall)
+        return min(1.0, delta * (1.0 + ROUNDING))
 
     def epsilon(self, delta: float, *, stddev: float) -> float:
-        """Epsilon that is proved at ``delta``: the inverse of `delta` where z >= 1.
+        """Return the epsilon that is proved at ``delta``.
+
+        It is the inverse of `delta` where z >= 1.
 
         Parameters
         ----------
@@ -360,10 +375,10 @@ class PerturbedObjective:
         return max(tail, self.least_epsilon(t)) * (1.0 + ROUNDING)
 
     def rdp(self, order: float, *, stddev: float) -> float:
-        """Renyi divergence of ``order`` between the outputs on neighbors, at most.
+        """Bound the Renyi divergence of ``order`` between the outputs on neighbors.
 
-        log(1 + beta / (2 n lambda)) + t^2/2 + log(2 e^{c^2/2} Phi(c)) / (order - 1),
-        c = (order - 1) t, by Cauchy-Schwarz on the two |xi|.
+        It is log(1 + beta / (2 n lambda)) + t^2/2 + log(2 e^{c^2/2} Phi(c)) / (order -
+        1), c = (order - 1) t, by Cauchy-Schwarz on the two |xi|.
 
         Parameters
         ----------
@@ -393,46 +408,49 @@ class PerturbedObjective:
         t = self.distance(stddev)
         c = (order - 1.0) * t
         # 2 Phi(c) = 1 + erf(c/sqrt(2)), whose logarithm keeps its digits near 0.
-        moment = 0.5 * c * c + math.log1p(math.erf(c / math.sqrt(2.0)))
-        share = moment / (order - 1.0)
-        if c < LEAST_MOMENT:  # where doubles end
-            share = t * math.sqrt(2.0 / math.pi)
-        bound = self.log_determinant + 0.5 * t * t + share
+        log_moment = 0.5 * c * c + math.log1p(math.erf(c / math.sqrt(2.0)))
+        noise_part = log_moment / (order - 1.0)
+        if c < 1e-290:  # c^2 underflows, and the first term of erf is exact
+            noise_part = t * math.sqrt(2.0 / math.pi)
+        bound = self.log_determinant + 0.5 * t * t + noise_part
         return bound * (1.0 + ROUNDING)
 
     def least_epsilon(self, t: float) -> float:
-        """Smallest epsilon of the theorem: there z has its least value."""
+        """Return the smallest epsilon of the theorem, at which z has its minimum."""
         check.non_negative(t=t)
         return self.log_determinant + MIN_Z[self.relation] * t + 0.5 * t * t
 
 
-# Of sums and differences of special functions below; a distance makes up for the
-# digits that differences lose where it is small.
-CURVE_ROUNDING, MIN_DISTANCE = 1e-9, 1e-4
-LEAST_GDP = 1e-7  # a larger one only adds to delta
-# Standard normal nodes, from where nothing matters to where no probability is left.
-NODES = (-10.0, 36.0, 4097)
+# Relative error of sums and differences of special functions below.
+CURVE_ROUNDING = 1e-9
+# Smaller distances t and smaller gdps are raised to these. That only adds to delta, and
+# differences of values this far apart keep enough digits.
+MIN_DISTANCE = 1e-4
+MIN_GDP = 1e-7
 
 
 def tilt_curve(
     epsilon: Array, *, log_determinant: float, distance: float, relation: str
 ) -> Array:
-    """Delta of an exact minimizer at losses of any sign, rounded up.
+    """Return delta of an exact minimizer at losses of any sign, rounded up.
 
-    `PerturbedObjective.delta`, whose continuation holds below 0, too: a curve is convex
-    in e^epsilon and 1 where that is 0.
+    It is `PerturbedObjective.delta` with ``distance`` = t. The continuation below
+    epsilon_0 also holds below 0, because every privacy curve is convex in e^epsilon and
+    equals 1 at e^epsilon = 0.
     """
     from scipy.special import erfcx
 
     t, root = max(distance, MIN_DISTANCE), math.sqrt(2.0)
-    least = log_determinant + MIN_Z[relation] * t + 0.5 * t * t
-    z = (np.maximum(epsilon, least) - log_determinant) / t - 0.5 * t
-    z = np.maximum(z, MIN_Z[relation])  # which a huge determinant rounds away
+    min_epsilon = log_determinant + MIN_Z[relation] * t + 0.5 * t * t
+    z = (np.maximum(epsilon, min_epsilon) - log_determinant) / t - 0.5 * t
+    # Next to a huge determinant the minimum of z is rounded away. It is put back.
+    z = np.maximum(z, MIN_Z[relation])
+    # 2 Phi(-z) = e^{-z^2/2} erfcx(z/sqrt(2)), and e^e Phi(-z - t) has the same factor.
     mills = erfcx(z / root) - erfcx((z + t) / root)
     bound = np.exp(-0.5 * np.square(np.minimum(z, 100.0))) * mills
     bound *= 1.0 + CURVE_ROUNDING
-    kept = np.exp(np.minimum(epsilon - least, 0.0))
-    return np.asarray(np.minimum(1.0 - kept + kept * np.minimum(bound, 1.0), 1.0))
+    weight = np.exp(np.minimum(epsilon - min_epsilon, 0.0))
+    return np.asarray(np.minimum(1.0 - weight + weight * np.minimum(bound, 1.0), 1.0))
 
 
 def tilt_and_gaussian_delta(
@@ -443,15 +461,18 @@ def tilt_and_gaussian_delta(
     gdp: float,
     relation: str,
 ) -> float:
-    r"""Delta of an exact minimizer and, in view of it, a Gaussian mechanism.
+    r"""Return delta of an exact minimizer and, in view of it, a Gaussian mechanism.
 
-    :math:`\delta(\epsilon) = E\, \delta_0(\epsilon - g^2/2 - g s)`, s standard normal,
-    g the gdp, :math:`\delta_0` the minimizer's curve: given the Gaussian part, whose
-    loss is g^2/2 + g s, what is left is the minimizer's curve at the rest (and a
+    :math:`\delta(\epsilon) = E\, \delta_0(\epsilon - g^2/2 - g s)`, where s is standard
+    normal, g is the gdp and :math:`\delta_0` the minimizer's curve. Given the Gaussian
+    part, whose loss is g^2/2 + g s, the rest of epsilon is left for the minimizer. (A
     Gaussian mechanism that sees the minimizer is dominated by one that does not: Zhu,
-    Dong and Wang 2022, Theorem 10). The true curve is convex in e^loss, so between
-    nodes it is below the chord of its bounds, whose mean is exact; beyond the nodes it
-    is at most its largest value. Nothing is rounded down.
+    Dong and Wang 2022, Theorem 10.)
+
+    The mean over s is bounded cell by cell. The true curve is convex in e^loss. So
+    between two nodes of s it is below the chord of its bounds there, and the mean of
+    the chord has a closed form. Beyond the nodes it is at most its largest value.
+    Nothing is rounded down.
 
     Examples
     --------
@@ -462,24 +483,29 @@ def tilt_and_gaussian_delta(
     """
     from scipy.special import ndtr
 
-    gdp, s = max(gdp, LEAST_GDP), np.linspace(*NODES)
+    # Below s = -10 delta is at most its value there. Above s = 36 it is at most 1, with
+    # a probability below 1e-280.
+    gdp, s = max(gdp, MIN_GDP), np.linspace(-10.0, 36.0, 4097)
     loss = epsilon - 0.5 * gdp * gdp - gdp * s
     delta = tilt_curve(
         loss, log_determinant=log_determinant, distance=distance, relation=relation
     )
-    first, second = _masses(s), _masses(s + gdp)  # under either data set
-    # Mean of e^(loss - loss at the right end) in a cell, as a share of its range.
+    # Probabilities of the cells of s under one data set, and under the other.
+    first, second = _masses(s), _masses(s + gdp)
+    # The weight of the left end in a cell is the mean of e^loss there, as a share of
+    # the range of e^loss above its value at the right end.
     step = gdp * (s[1] - s[0])
     with np.errstate(over="ignore", invalid="ignore"):
         left = (second / first * np.exp(epsilon - loss[1:]) - 1.0) / np.expm1(step)
-    left = np.clip(np.nan_to_num(left, nan=0.0), 0.0, 1.0)  # 0 is the larger delta
+    # Weight 0 is the safe choice, because delta is larger at the right end.
+    left = np.clip(np.nan_to_num(left, nan=0.0), 0.0, 1.0)
     total = float(first @ (left * delta[:-1] + (1.0 - left) * delta[1:]))
     total += float(ndtr(s[0]) * delta[0] + ndtr(-s[-1]))
     return min(total * (1.0 + CURVE_ROUNDING), 1.0)
 
 
 def _masses(ends: Array) -> Array:
-    """Return normal probabilities between neighbors cancellation."""
+    """Return normal probabilities between neighboring ends, from the smaller tail."""
     from scipy.special import ndtr
 
     return np.asarray(

@@ -1,24 +1,28 @@
 r"""Shuffling: privacy of locally randomized or noisy records in random order.
 
-Every record passes a local randomizer (epsilon_0-DP in the record, adaptive in earlier
-outputs) after a uniform random permutation. Feldman, McMillan and Talwar (2021),
-Theorem 3.2: the outputs on neighbors are post-processed from (A + D, C - A + 1 - D) and
-(A + 1 - D, C - A + D), where C ~ Bin(n - 1, e^-epsilon_0) others hide the record, A ~
-Bin(C, 1/2) and D ~ Bernoulli(a), a = e^epsilon_0/(1 + e^epsilon_0).
+A *local randomizer* maps one record to one output. n records pass local randomizers in
+uniformly random order. Each randomizer is epsilon_0-DP in its record and may depend on
+the outputs before it. The random order hides which output belongs to which record.
 
-Given C = c the likelihood ratio increases in A + D, so that with k the smallest integer
-above R (c+1)/(1+R), R = (e^epsilon a - (1-a))/(a - e^epsilon (1-a)),
+**The numerical bound** (Feldman, McMillan and Talwar 2021, Theorem 3.2). Let C ~ Bin(n
+- 1, e^-epsilon_0) be the number of other records that hide the changed one, A ~ Bin(C,
+1/2) and D ~ Bernoulli(a), a = e^epsilon_0/(1 + e^epsilon_0). The outputs on two
+neighbors are post-processed from (A + D, C - A + 1 - D) and (A + 1 - D, C - A + D).
+
+Given C = c, the likelihood ratio of that pair increases in A + D. Let k be the smallest
+integer above R (c+1)/(1+R), R = (e^epsilon a - (1-a))/(a - e^epsilon (1-a)). Then
 
 delta_c = (a - e^epsilon (1-a)) P(A = k-1) - (e^epsilon - 1) P(A >= k),
 
-in both directions by symmetry. One more coin flip is post-processing: delta_c decreases
-in c, and a block of values of C may be evaluated at its smallest. The binomial
-probabilities (`fair_mass` and the tails) keep their digits at any size.
+in both directions by symmetry, and delta(epsilon) is the mean of delta_C. As one more
+coin flip is post-processing, delta_c decreases in c. So a block of values of C may be
+evaluated at its smallest value. The binomial probabilities (`fair_mass`, `upper_tail`
+and `lower_tail`) keep their digits at any size.
 
-**Theorem.** Let n randomizers, each (e0, d0)-DP for any replacement of its record and
-any outputs before it, process records in uniformly random order. If randomizers without
-a delta are (epsilon, delta)-DP after shuffling, as above, then these are
-(epsilon, delta + (1 + e^epsilon) T)-DP with
+**Theorem (randomizers with a delta).** Let n randomizers, each (e0, d0)-DP for any
+replacement of its record and any outputs before it, process records in uniformly random
+order. If randomizers without a delta are (epsilon, delta)-DP after shuffling, as above,
+then these are (epsilon, delta + (1 + e^epsilon) T)-DP with
 
 .. math:: T = d_0 \Bigl(o + (n - 1) e^{-e_0} (1 + o)\Bigr), \quad o = 1/(1 + e^{e_0}).
 
@@ -26,18 +30,18 @@ a delta are (epsilon, delta)-DP after shuffling, as above, then these are
 values of the changed record and E = e^e0.
 
 1. There are P, Q within a factor E of each other and within o d0 of f, g in total
-   variation. On A = {f > E g} put E (f + g)/(1 + E) and (f + g)/(1 + E): this moves
-   (f - E g)/(1 + E), in all a/(1 + E) with a <= d0. On {g > E' f} do the same with the
-   roles exchanged and 1 <= E' <= E; what it moves falls continuously in E' from TV(f,
+   variation. On A = {f > E g} put E (f + g)/(1 + E) and (f + g)/(1 + E). This moves the
+   mass (f - E g)/(1 + E), in all a/(1 + E) with a <= d0. On {g > E' f} exchange the
+   roles, with 1 <= E' <= E. The mass moved there falls continuously in E' from TV(f,
    g)/2 to b/(1 + E), b <= d0. If a is the larger, a/(1 + E) <= TV(f, g)/2, so some E'
-   moves as much: P and Q have mass one. If b is, exchange f and g.
-2. For another record's density h let B = (P + Q)/2 and replace h by B/E plus (h -
-   B/E)_+ scaled to mass 1 - 1/E. This is at least B/E and moves m = mass of (B/E -
-   h)_+. As (f - E h)_+ has mass <= d0 and so has (g - E h)_+, m <= d0 (1 + o)/E.
-3. The proof of Feldman, McMillan and Talwar (2021), Theorem 3.2, uses of randomizers
-   that the changed record's are within E of each other and that others are at least
-   (P + Q)/(2 E): both hold now. One record moved o d0, n - 1 others m each, for any
-   outputs before: T in all on either data set.
+   moves as much as a/(1 + E), and P and Q have mass one. If b is, exchange f and g.
+2. For another record's density h let B = (P + Q)/2. Replace h by B/E plus the multiple
+   of (h - B/E)_+ that has mass 1 - 1/E. This is at least B/E and moves m = mass of (B/E
+   - h)_+. As (f - E h)_+ has mass <= d0 and so has (g - E h)_+, m <= d0 (1 + o)/E.
+3. The proof of Feldman, McMillan and Talwar (2021), Theorem 3.2, uses two properties of
+   randomizers. The two of the changed record are within E of each other, and the others
+   are at least (P + Q)/(2 E). Both hold now. One record moved o d0 and n - 1 others m
+   each, for any outputs before, so T in all on either data set.
 
 The theorem's own term (3.8) has (1 + e^-e0/2) n d0 for T, which is larger.
 """
@@ -53,25 +57,27 @@ from dpsample.core.arrays import Array
 from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import bisect, gdp_from_budget
 
-# More than sums over blocks lose, and half of it. Binomial tails are accurate to about
-# 1e-12, of many coin flips to a part that grows with the root of their number.
-ROUND_UP, HALF_UP, TAIL_ROUNDING = 1.0 + 1e-9, 1.0 + 5e-10, 1e-12
-# Of the larger of two terms whose difference is a delta: over twice their errors.
-TERM_ROUNDING, TERM_ROOT = 4e-12, 5e-15
-# Values of C beyond this many standard deviations share one block on each side.
-NUM_DEVIATIONS = 9.5
-MAX_BLOCKS = 2048
-LARGEST_EPSILON = 600.0
 ShuffleMethod = Literal["numerical", "closed_form"]
+# This factor exceeds the relative rounding errors of a sum over blocks. Half of the
+# margin covers the errors of one term.
+ROUND_UP = 1.0 + 1e-9
+TERM_ROUND_UP = 1.0 + 5e-10
+# Relative error of a binomial tail. The error of a term of delta_c has a part that
+# grows with the square root of the number of coin flips. Both are doubled here.
+TAIL_ROUNDING = 1e-12
+TERM_ROUNDING = 4e-12
+TERM_ROOT_ROUNDING = 5e-15
+MAX_BLOCKS = 2048
+LARGEST_EPSILON = 600.0  # its exponential is far from overflow
+# This factor exceeds the relative rounding errors of a quotient of a few numbers.
 NOISE_ROUND_UP = 1.0 + 1e-14
-MOST_SPENT = 2.0  # of epsilon, by shuffling
 
 
 @check.unwrap_numpy
 def shuffle_closed_form(
     *, local_epsilon: float, delta: float, num_records: int
 ) -> float:
-    """Epsilon after shuffling, by the closed form of the theorem.
+    """Return epsilon after shuffling, by the closed form of the theorem.
 
     Feldman, McMillan and Talwar (2021), Theorem 3.1: epsilon = log(1 + (e^e0 - 1)/
     (e^e0 + 1) (8 sqrt(e^e0 log(4/delta)/n) + 8 e^e0/n)). `shuffle_epsilon` is smaller.
@@ -123,15 +129,15 @@ def shuffle_closed_form(
 
 
 def closed_form_limit(delta: float, num_records: int) -> float:
-    """Largest e0 that `shuffle_closed_form` covers; it may be negative."""
+    """Return the largest e0 that `shuffle_closed_form` covers. It may be negative."""
     return math.log(num_records / (16.0 * (math.log(2.0) - math.log(delta))))
 
 
 @check.unwrap_numpy
 def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> float:
-    """Delta after shuffling, by summing over the number of records that hide one.
+    """Return delta after shuffling, summed over the number of records that hide one.
 
-    Feldman, McMillan and Talwar (2021), Theorem 3.2; the sum of this module.
+    Feldman, McMillan and Talwar (2021), Theorem 3.2, as the module describes.
 
     Parameters
     ----------
@@ -145,8 +151,8 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     Returns
     -------
     float
-        delta in [0, 1], rounded up: blocks of the sum are evaluated at their largest
-        term, none is left out, and a margin covers rounding.
+        delta in [0, 1], rounded up. Each block of the sum is evaluated at its largest
+        term, no term is left out, and a margin covers rounding errors.
 
     Raises
     ------
@@ -173,21 +179,25 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     rate, others = math.exp(-local_epsilon), num_records - 1
     starts = _blocks(others, rate)
     ends = np.append(starts[1:] - 1.0, float(others))
-    # The smaller tail on either side of the mean keeps the difference accurate.
-    above = upper_tail(ends + 1.0, others, rate)
-    right = upper_tail(starts, others, rate)
-    below, left = lower_tail(starts, others, rate), lower_tail(ends + 1.0, others, rate)
-    masses = np.where(left < 0.5, left - below, right - above)
-    masses = np.maximum(masses, 0.0) + TAIL_ROUNDING * np.minimum(left, right)
+    # P(C < start) and P(C <= end), P(C >= start) and P(C > end) of each block. Left of
+    # the mean the lower tails are small, and their difference keeps its digits. Right
+    # of the mean the upper tails are.
+    before = lower_tail(starts, others, rate)
+    up_to_end = lower_tail(ends + 1.0, others, rate)
+    from_start = upper_tail(starts, others, rate)
+    after = upper_tail(ends + 1.0, others, rate)
+    masses = np.where(up_to_end < 0.5, up_to_end - before, from_start - after)
+    tail_errors = TAIL_ROUNDING * np.minimum(up_to_end, from_start)
+    masses = np.maximum(masses, 0.0) + tail_errors
     deltas = _deltas(starts, float(epsilon), float(local_epsilon))
-    # Not 0, where doubles end: that is for epsilon >= epsilon_0 alone.
-    found = max(float(masses @ deltas) * ROUND_UP, check.MIN_NORMAL)
-    return min(found, 1.0)
+    # A sum that underflows is not reported as 0, which only epsilon >= epsilon_0 has.
+    delta = max(float(masses @ deltas) * ROUND_UP, check.MIN_NORMAL)
+    return min(delta, 1.0)
 
 
 @check.unwrap_numpy
 def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> float:
-    """Epsilon after shuffling, by the numerical bound.
+    """Return epsilon after shuffling, by the numerical bound.
 
     Parameters
     ----------
@@ -219,10 +229,10 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
     check.open_interval(0.0, 1.0, delta=delta)
 
     def is_safe(epsilon: float) -> bool:
-        delta_there = shuffle_delta(
+        shuffled_delta = shuffle_delta(
             epsilon=epsilon, local_epsilon=local_epsilon, num_records=num_records
         )
-        return delta_there <= delta
+        return shuffled_delta <= delta
 
     if is_safe(0.0):
         return 0.0
@@ -230,86 +240,99 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
 
 
 def _blocks(others: int, rate: float) -> Array:
-    """Smallest values of the blocks: single values, or equal blocks, around the mean.
+    """Return the smallest value of each block of values of C ~ Bin(others, rate).
 
-    The first block begins at 0 and the last one ends at ``others``.
+    Around the mean blocks have one value, or equally many where there are too many
+    values. The first block begins at 0 and the last one ends at ``others``, far out.
     """
-    spread = NUM_DEVIATIONS * (math.sqrt(others * rate * (1.0 - rate)) + 3.0)
-    low = max(math.floor(others * rate - spread), 0)
-    high = min(math.ceil(others * rate + spread), others)
+    # A margin of 9.5 standard deviations, of at least three more values each.
+    margin = 9.5 * (math.sqrt(others * rate * (1.0 - rate)) + 3.0)
+    low = max(math.floor(others * rate - margin), 0)
+    high = min(math.ceil(others * rate + margin), others)
     width = max(math.ceil((high - low + 1) / MAX_BLOCKS), 1)
     inner = np.arange(low, high + 1, width, dtype=np.float64)
     return np.unique(np.append(inner, 0.0))
 
 
 def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
-    """delta_c of every count, with the module's formula."""
-    # a - e^epsilon (1-a) and e^epsilon a - (1-a), times 1 + e^-epsilon_0.
-    near = -math.expm1(epsilon - local_epsilon)
-    far = math.expm1(epsilon) - math.expm1(-local_epsilon)
-    scale = 1.0 + math.exp(-local_epsilon)
-    # k - 1, which is at most c: from epsilon = 37 on the ratio is rounded to c + 1.
-    before = np.minimum(np.floor(far * (counts + 1.0) / (near + far)), counts)
-    most = near / scale * fair_mass(before, counts)
-    tail = upper_tail(before + 1.0, counts, 0.5)
-    result: Array = np.maximum(most - math.expm1(epsilon) * tail, 0.0)
-    lost = (TERM_ROUNDING + TERM_ROOT * np.sqrt(counts)) * most
-    return np.maximum(result, (result + lost) / HALF_UP)
+    """Return delta_c of every count c, by the module's formula, rounded up."""
+    # The quotients (a - E (1-a))/a and (E a - (1-a))/a, where E = e^epsilon.
+    gain = -math.expm1(epsilon - local_epsilon)
+    loss = math.expm1(epsilon) - math.expm1(-local_epsilon)
+    inverse_a = 1.0 + math.exp(-local_epsilon)
+    # R (c+1)/(1+R) = loss (c+1)/(gain+loss). Its floor is k - 1 and at most c. From
+    # epsilon = 37 on the quotient is rounded to c + 1.
+    last = np.minimum(np.floor(loss * (counts + 1.0) / (gain + loss)), counts)
+    first_term = gain / inverse_a * fair_mass(last, counts)
+    tail = upper_tail(last + 1.0, counts, 0.5)
+    deltas: Array = np.maximum(first_term - math.expm1(epsilon) * tail, 0.0)
+    # Both terms have errors relative to the first, which is the larger one.
+    rounding = (TERM_ROUNDING + TERM_ROOT_ROUNDING * np.sqrt(counts)) * first_term
+    # `shuffle_delta` multiplies by ROUND_UP, which covers small errors already.
+    return np.maximum(deltas, (deltas + rounding) / TERM_ROUND_UP)
 
 
-def upper_tail(least: Array, flips: Array | float, rate: float) -> Array:
-    """P(Bin(flips, rate) >= least), least >= 0."""
+def upper_tail(bound: Array, flips: Array | float, rate: float) -> Array:
+    """Return P(Bin(flips, rate) >= bound), bound >= 0."""
     from scipy.special import betainc
 
-    inner, a, b = _beta_parameters(least, flips)
-    tail: Array = np.where(inner, betainc(a, b, rate), least <= 0.0)
+    is_inner, a, b = _beta_parameters(bound, flips)
+    tail: Array = np.where(is_inner, betainc(a, b, rate), bound <= 0.0)
     return tail
 
 
-def lower_tail(least: Array, flips: Array | float, rate: float) -> Array:
-    """P(Bin(flips, rate) < least), least >= 0."""
+def lower_tail(bound: Array, flips: Array | float, rate: float) -> Array:
+    """Return P(Bin(flips, rate) < bound), bound >= 0."""
     from scipy.special import betaincc
 
-    inner, a, b = _beta_parameters(least, flips)
-    tail: Array = np.where(inner, betaincc(a, b, rate), least > 0.0)
+    is_inner, a, b = _beta_parameters(bound, flips)
+    tail: Array = np.where(is_inner, betaincc(a, b, rate), bound > 0.0)
     return tail
 
 
 def _beta_parameters(
-    least: Array, flips: Array | float
+    bound: Array, flips: Array | float
 ) -> tuple[NDArray[np.bool_], Array, Array]:
-    """Where the tail is neither empty nor everything, and its parameters there."""
-    rest = flips - least + 1.0
-    inner = (least > 0.0) & (rest > 0.0)
-    return inner, np.where(inner, least, 1.0), np.where(inner, rest, 1.0)
+    """Return where a tail is neither 0 nor 1, and its beta parameters there.
+
+    P(Bin(flips, rate) >= bound) is the regularized incomplete beta function of bound
+    and flips - bound + 1 at ``rate``.
+    """
+    complement = flips - bound + 1.0
+    is_inner = (bound > 0.0) & (complement > 0.0)
+    return is_inner, np.where(is_inner, bound, 1.0), np.where(is_inner, complement, 1.0)
 
 
 def fair_mass(heads: Array, flips: Array) -> Array:
-    """P(Bin(flips, 1/2) = heads) by Stirling's formula with its error (Loader 2000).
+    """Return P(Bin(flips, 1/2) = heads) by Stirling's formula with its error.
 
-    Logarithms of factorials would lose as many digits as ``flips`` has.
+    The saddle-point form of Loader (2000). Logarithms of factorials would lose as many
+    digits as ``flips`` has.
     """
     tails = flips - heads
     is_edge = (heads == 0.0) | (tails == 0.0)
     h, t, n = (np.where(is_edge, 1.0, x) for x in (heads, tails, flips))
-    lean = np.where(is_edge, 0.0, (h - t) / n)
-    deviance = 0.5 * n * (np.log1p(-lean * lean) + 2.0 * lean * np.arctanh(lean))
-    # The same, without 1 - lean^2, which loses digits near the ends.
-    near_end = h * np.log(2.0 * h / n) + t * np.log(2.0 * t / n)
-    deviance = np.where(np.abs(lean) < 0.75, deviance, near_end)
+    # The deviance is h log(2h/n) + t log(2t/n). Near h = t its terms cancel, and the
+    # form in the imbalance (h - t)/n is accurate. Near the ends that form loses digits.
+    imbalance = np.where(is_edge, 0.0, (h - t) / n)
+    square = imbalance * imbalance
+    central = 0.5 * n * (np.log1p(-square) + 2.0 * imbalance * np.arctanh(imbalance))
+    outer = h * np.log(2.0 * h / n) + t * np.log(2.0 * t / n)
+    deviance = np.where(np.abs(imbalance) < 0.75, central, outer)
     error = _stirling_error(n) - _stirling_error(h) - _stirling_error(t)
     inner = np.sqrt(n / (2.0 * math.pi * h * t)) * np.exp(error - deviance)
     return np.where(is_edge, np.exp2(-flips), inner)
 
 
 def _stirling_error(x: Array) -> Array:
-    """Logarithm of x! over sqrt(2 pi x) (x/e)^x, x >= 1."""
+    """Return the logarithm of x! / (sqrt(2 pi x) (x/e)^x), x >= 1."""
     from scipy.special import gammaln
 
     small = np.minimum(x, 15.0)
     exact = gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small
     large = np.maximum(x, 15.0)
     square = large * large
+    # The first five terms of Stirling's series, 1/(12 x) - 1/(360 x^3) + ...
     series = 1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square
     series = (1 / 12 - (1 / 360 - series / square) / square) / large
     return np.where(x < 15.0, exact - 0.5 * math.log(2.0 * math.pi), series)
@@ -340,9 +363,9 @@ def shuffle_total_delta(
     local_delta: float,
     num_records: int,
 ) -> float:
-    """Delta after shuffling randomizers that are (local_epsilon, local_delta)-DP.
+    """Return delta after shuffling (local_epsilon, local_delta)-DP randomizers.
 
-    delta + (1 + e^epsilon) T, by the theorem that the module proves.
+    It is delta + (1 + e^epsilon) T, by the theorem that the module proves.
 
     Parameters
     ----------
@@ -386,7 +409,7 @@ def shuffle_total_delta(
     if epsilon > LARGEST_EPSILON:
         check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
     extra = delta_factor(epsilon, local_epsilon, num_records) * local_delta
-    if local_delta > 0.0:  # where doubles end
+    if local_delta > 0.0:  # it may underflow
         extra = max(extra, check.MIN_NORMAL)
     return min((delta + extra) * NOISE_ROUND_UP, 1.0)
 
@@ -395,22 +418,23 @@ def shuffle_total_delta(
 def shuffle_local_noise(
     budget: Budget, *, num_records: int, method: ShuffleMethod = "numerical"
 ) -> LocalNoise:
-    """Gaussian noise on every record that spends the budget after shuffling.
+    """Return the Gaussian noise on every record that spends the budget when shuffled.
 
-    Half of delta goes to shuffling, for which the largest local epsilon is searched;
-    the other half pays for the randomizers' own delta. A randomizer sees any two
-    records, so that its sensitivity is 2 C under both relations. From epsilon = 2 to 4
-    on, by n and delta, the randomizers' delta costs more than epsilon gives: of more
-    than 2 only 2 is spent, or the noise serves that needs no order, if it is less.
+    Half of delta goes to shuffling, for which the largest local epsilon is searched.
+    The other half is for the randomizers' own delta. A randomizer may see either of any
+    two records, so its sensitivity is 2 C under both relations. From some epsilon
+    between 2 and 4 on, which depends on n and delta, more local epsilon means more
+    noise, because the term (1 + e^epsilon) T grows faster. So at most epsilon = 2 is
+    spent. If noise that is private without shuffling is smaller, that is returned.
 
     Parameters
     ----------
     budget : Budget
-        Epsilon and delta after shuffling; either relation.
+        Epsilon and delta after shuffling, under either relation.
     num_records : int
         n, each processed once, in uniformly random order.
     method : {"numerical", "closed_form"}
-        `shuffle_delta` or `shuffle_closed_form`; the first needs less noise.
+        `shuffle_delta` or `shuffle_closed_form`. The first needs less noise.
 
     Returns
     -------
@@ -437,7 +461,7 @@ def shuffle_local_noise(
     check.integer(1, num_records=num_records)
     check.one_of(("numerical", "closed_form"), method=method)
     half, upper = 0.5 * budget.delta, LARGEST_EPSILON
-    epsilon = min(budget.epsilon, MOST_SPENT)
+    epsilon = min(budget.epsilon, 2.0)
     if method == "closed_form":
         upper = closed_form_limit(half, num_records)
         if upper <= 0.0:
@@ -453,18 +477,17 @@ def shuffle_local_noise(
 
     safe = upper if is_safe(upper) else 0.0
     safe = bisect(is_safe, safe=safe, unsafe=upper, width=1e-11)
-    local_delta = min(
-        half / delta_factor(epsilon, safe, num_records) / NOISE_ROUND_UP, 0.5
-    )
-    shuffled, ordered = (
+    factor = delta_factor(epsilon, safe, num_records)
+    local_delta = min(half / factor / NOISE_ROUND_UP, 0.5)
+    shuffled, in_order = (
         LocalNoise(2.0 / gdp_from_budget(e, d) * NOISE_ROUND_UP, e, d)
         for e, d in ((safe, local_delta), (budget.epsilon, budget.delta))
     )
-    return min(shuffled, ordered)
+    return min(shuffled, in_order)  # by the noise multiplier, the first field
 
 
 def delta_factor(epsilon: float, local_epsilon: float, num_records: int) -> float:
-    """Return (1 + e^epsilon) T/d0: what multiplies the randomizers' own delta."""
-    own = 1.0 / (1.0 + math.exp(min(local_epsilon, LARGEST_EPSILON)))
-    others = (num_records - 1) * math.exp(-local_epsilon) * (1.0 + own)
-    return (1.0 + math.exp(epsilon)) * (own + others)
+    """Return (1 + e^epsilon) T / d0, the factor of the randomizers' own delta."""
+    o = 1.0 / (1.0 + math.exp(min(local_epsilon, LARGEST_EPSILON)))
+    others = (num_records - 1) * math.exp(-local_epsilon) * (1.0 + o)
+    return (1.0 + math.exp(epsilon)) * (o + others)
