@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         samplers,
         tables,
     )
-    from dpsample.answers.results import Fit, Release
+    from dpsample.answers.answer import Fit, Release
     from dpsample.api.advise import advise
     from dpsample.api.intervals import Intervals, intervals
     from dpsample.api.minimize import minimize
@@ -90,14 +90,14 @@ if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
 _HOME = {
     "Budget": "privacy",
     "Certificate": "privacy",
-    "Fit": "answers.results",
+    "Fit": "answers.answer",
     "Gibbs": "targets.gibbs",
     "Intervals": "api.intervals",
     "NoCertificate": "samplers",
     "Problem": "problem.problem",
     "Proximal": "samplers",
     "PublicFacts": "problem.facts",
-    "Release": "answers.results",
+    "Release": "answers.answer",
     "SamplingError": "samplers",
     "advise": "api.advise",
     "audit": "audits",

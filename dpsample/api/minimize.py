@@ -8,19 +8,18 @@ from typing import cast
 
 import numpy as np
 
-from dpsample.answers.results import Fit
+from dpsample.answers.answer import Fit
 from dpsample.core import check, columns, pauses
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.losses import RecordGradient
+from dpsample.optimizers.certification import certify
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Optimizer,
-    Recipe,
     check_any_loss,
 )
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend
-from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.usefulness import gradient_noise_cost, warn_if_useless
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
@@ -213,7 +212,7 @@ def planned(
         check_any_loss(recipe, optimizer, is_private=False)
     if budget is not None:
         clipped = problem.clip_rows
-        certificate = certified(
+        certificate = certify(
             optimizer, recipe, problem.facts, budget, calibration, clip_rows=clipped
         )
         if seeded:
@@ -223,33 +222,3 @@ def planned(
     plan = MinimizationPlan(program=program, certificate=certificate)
     problem.plan = key, plan
     return plan
-
-
-def certified(
-    optimizer: Optimizer,
-    recipe: Recipe,
-    facts: PublicFacts,
-    budget: Budget,
-    calibration: Calibration,
-    *,
-    clip_rows: bool,
-) -> EventCertificate:
-    """Certificate of an unseeded run; a ValueError if a proof is wanted and none is."""
-    if isinstance(facts.loss, RecordGradient):
-        check_any_loss(recipe, optimizer, is_private=True)
-    if recipe.event is not None:
-        recipe.check_private(facts)
-    if calibration == "exact" and recipe.event is None:
-        (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
-        remedy = f"Why: {why}. Use calibration='paper' for studies."
-        check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
-    return EventCertificate.of(
-        mechanism=repr(optimizer),
-        budget=budget,
-        event=recipe.event,
-        kind=recipe.kind,
-        facts=facts,
-        clip_rows=clip_rows,
-        inputs=recipe.inputs,
-        calibration=calibration,
-    )

@@ -1,34 +1,36 @@
-"""The verb for releases: the only place where privacy meets sampling."""
+"""The function `release`, the only place where privacy meets sampling.
+
+`plan_release` calibrates and certifies the mechanism from public facts, and the plan
+draws (`release_plan`). `release` combines plan and draw with deadline and ledger.
+"""
 
 import copy
-import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from dpsample.answers.results import Release
+from dpsample.answers.answer import Release
+from dpsample.api.release_plan import (
+    SPEED_ADVICE,
+    ReleasePlan,
+    ShowProgress,
+    check_facts,
+    plan_release,
+)
 from dpsample.core import check, pauses
 from dpsample.core.arithmetic import require_arithmetic
-from dpsample.core.arrays import Array
-from dpsample.core.spec import lazy_property
 from dpsample.core.streams import (
-    ReusableGenerator,
     Seed,
     release_streams,
     seed_sequence,
-    starts,
-    streams,
 )
 from dpsample.privacy import (
     Budget,
-    Certificate,
-    ExponentialMechanism,
     Ledger,
     LedgerFile,
     calibrate,
@@ -36,338 +38,68 @@ from dpsample.privacy import (
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.usefulness import warn_if_useless
-from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
-from dpsample.problem.storage import IN_MEMORY
-from dpsample.regularizers import Regularizer
-from dpsample.running import chains
 from dpsample.running import progress as screen
-from dpsample.samplers import Localized, Proximal, gaussian_fit
-from dpsample.samplers.chain import RECORDS
+from dpsample.samplers import Localized, Proximal
 from dpsample.samplers.errors import (
-    FUNCTION_FAILED,
     BottomError,
     DeadlineError,
-    NoCertificate,
-    WorkLimitError,
-    raise_unless_ok,
 )
-from dpsample.samplers.localized import exact_rejection, mode
-from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
-from dpsample.samplers.proximal import constant_time as timed
-from dpsample.samplers.proximal import fixed_passes, metric
-from dpsample.samplers.proximal.alternation import NO_CAP
-from dpsample.samplers.proximal.proximal import (
-    PreparedProximal,
-    ProximalSetting,
-    pass_work,
-)
-from dpsample.targets.gibbs import Gibbs
+from dpsample.samplers.proximal import constant_time as constant_time_sampler
+from dpsample.samplers.proximal import fixed_passes
 from dpsample.targets.grid import PublicGrid
-from dpsample.targets.reduced import (
-    ReducedTarget,
-    facts_obstacle,
-    has_equalities,
-    reduce,
-    reduction_obstacle,
-)
 from dpsample.verification.recomputation import verify_own
 
-NOT_PRIVATE = "NOT PRIVATE"
-MOST_DIM = 10_000  # coefficients: a few matrices of them
-Say = Callable[[str], None]  # what the live line of a terminal adds
-SLEEP_SECONDS = 0.1  # of one call: then whoever listens is heard
-TOO_LONG_SECONDS = 600.0  # expected work from which the line says what helps
-SHORTER = (
-    "a smaller domain, a smaller epsilon, p = 2 or columns of similar scale take less, "
-    "max_work= is a public limit"
-)
+# Maximum time of one sleep, so that Ctrl-C and listeners are served in between.
+SLEEP_SECONDS = 0.1
 INTERRUPTED = (
     "release was interrupted. Nothing is released, and the budget counts as spent if "
     "the time that it took was the reason: that depends on the records."
 )
 
 
-PILOT_SEED = 0
-# Expected passes over the records from which the proximal sampler may cost less.
-MANY_PASSES = 100.0
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReleasePlan:
-    """All that releases with different random bits share."""
-
-    mechanism: ExponentialMechanism
-    certificate: Certificate
-    target: Gibbs
-    sampler: Localized | Proximal
-    max_work: float  # passes over the records
-    grid: PublicGrid  # on which theta lies
-    is_exact: bool  # whether public facts allow the decisions of exact arithmetic
-
-    @property
-    def gamma(self) -> float:
-        """Total-variation error of the sampler in exact arithmetic."""
-        return (1.0 - exact_rejection.SHARE) * self.mechanism.gamma
-
-    def on(self, problem: Problem) -> "ReleasePlan":
-        """Plan for other records with the same public facts."""
-        if isinstance(self.sampler, Localized):
-            _ = self.target.geometry  # made once for all
-        return replace(self, target=self.target._with_problem(problem))
-
-    @lazy_property
-    def place(self) -> Place | None:
-        """Mode and localized region, if there are; they depend on the records."""
-        if isinstance(self.sampler, Proximal):
-            return None
-        target = self.reduced.target if has_equalities(self.target) else self.target
-        place = Place.of(target, self.gamma)
-        if place is None and not self.has_room:
-            return Place.everywhere(target)
-        return place
-
-    @lazy_property
-    def prepared(self) -> PreparedLocalized | None:
-        """Sampler of the region, if it is practical or there is no other one.
-
-        Its pilot run has public bits of its own: what it chooses depends on the
-        records alone, is the same for all releases, and changes no law.
-        """
-        if self.place is None:
-            return None
-        prepared = self.place.prepare(streams(PILOT_SEED, 1)[0])
-        return prepared if prepared.is_practical or not self.has_room else None
-
-    @lazy_property
-    def exact(self) -> exact_rejection.ExactRejection | None:
-        """Rejection that no rounding error decides, if public facts and place allow."""
-        if self.prepared is None or not self.is_exact:
-            return None
-        return exact_rejection.ExactRejection.of(self.prepared)
-
-    @property
-    def is_cheap(self) -> bool:
-        """Whether rejection is taken without a look at the proximal sampler."""
-        if self.prepared is None:
-            return False
-        return not self.has_room or self.prepared.expected_passes <= MANY_PASSES
-
-    @lazy_property
-    def reduced(self) -> ReducedTarget:
-        """Free coordinates of a domain without an interior."""
-        return reduce(self.target)
-
-    @lazy_property
-    def has_room(self) -> bool:
-        """Whether domain and records allow the proximal sampler, a public fact."""
-        return no_proof(self.target) == ""
-
-    @lazy_property
-    def setting(self) -> ProximalSetting:
-        """Metrics and start of the proximal sampler; they depend on the records."""
-        sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
-        is_flat = metric.is_flat(self.target.problem.domain, self.target.dim)
-        return ProximalSetting.of(
-            sampler, self.reduced.target if is_flat else self.target
-        )
-
-    def lifted(self, theta: Array) -> Array:
-        """Parameters of a draw, in free coordinates if it is shorter."""
-        return theta if len(theta) == self.target.dim else self.reduced.lift(theta)
-
-    @lazy_property
-    def best(self) -> Array:
-        """Minimizer of the risk. Not private."""
-        if self.place is not None:
-            near = self.place.mode
-            found = mode.find(self.place.target, 0.0, near, small=0.1)
-            if found is not None:
-                return self.lifted(found.point)
-        return gaussian_fit.minimize(self.target, mu=0.0)[0]
-
-    def draw(
-        self,
-        pilot: np.random.Generator,
-        stream: np.random.Generator,
-        say: Say,
-    ) -> tuple[Array, dict[str, Any]]:
-        """One draw within gamma of the target, and what is said of it.
-
-        Pilot runs choose between two samplers, each with its own proof of gamma, and
-        tell ``say`` what they expect.
-        """
-        prepared, chain = self.prepared, None
-        if prepared is not None and not self.is_cheap:
-            chain = self.setting.prepare(pilot, self.gamma)
-            if chain.trial.work < prepared.work:
-                prepared = None
-        if prepared is not None:
-            theta, counts = self._rejected(prepared, stream, say)
-            if theta is not None:
-                notes = {"method": "rejection", **prepared.settings, "counts": counts}
-                is_exact = not isinstance(theta, np.ndarray)
-                notes["decisions"] = "exact" if is_exact else "doubles"
-                return self.grid.round(theta), notes
-        if chain is None:
-            chain = self.setting.prepare(pilot, self.gamma)
-        return self._walked(chain, stream, say)
-
-    def draw_each(self, seeds: Sequence[np.random.SeedSequence]) -> Array:
-        """Thetas of `release` with these seeds, shape (num_seeds, dim).
-
-        In compiled code, where all of a draw is.
-        """
-        room, thetas = (
-            ReusableGenerator(),
-            np.full((len(seeds), self.target.dim), np.nan),
-        )
-        has_interior = not has_equalities(self.target)
-        if self.is_cheap and self.exact is None and room.is_known and has_interior:
-            assert self.prepared is not None
-            words, limits = starts(seeds, 1), (self.grid.numbers, self.max_work)
-            self.prepared.draw_each(room, words, thetas, limits)
-        for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
-            pilot, stream = streams(seeds[i], 2)
-            thetas[i] = self.draw(pilot, stream, lambda _text: None)[0]
-        return thetas
-
-    def _rejected(
-        self, prepared: PreparedLocalized, stream: np.random.Generator, say: Say
-    ) -> tuple[Sequence[Decimal] | Array | None, dict[str, int]]:
-        """Draw by rejection; without end if there is nothing to fall back on.
-
-        Or if the fallback's rounding errors are not counted and those here are.
-        """
-        storage, passes = prepared.target.storage, prepared.expected_passes
-        seconds = max(prepared.expected_seconds, passes * storage.pass_seconds)
-        about = "about" if prepared.is_practical else "more than"
-        size = (
-            f"{passes:.3g} passes over the records of {storage.pass_bytes / 1e9:.3g} GB"
-        )
-        expected = f"{about} {size}, {_time(seconds)}"
-        say(f"{NOT_PRIVATE}: {expected}")
-
-        def on_passes(done: float) -> None:
-            say(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}")
-
-        if self.exact is not None:
-            return self.exact.draw(stream, self.max_work, on_passes=on_passes)
-        patience = PATIENCE if self.has_room else math.inf
-        return prepared.draw(
-            stream, self.max_work, patience=patience, on_passes=on_passes
-        )
-
-    def _walked(
-        self, chain: PreparedProximal, stream: np.random.Generator, say: Say
-    ) -> tuple[Array, dict[str, Any]]:
-        """Draw by the proximal sampler, whatever its proved number of steps is."""
-        num_steps = chain.certified_steps(self.gamma)
-        if num_steps * chain.trial.step_work > self.max_work * pass_work(self.target):
-            raise WorkLimitError
-        seconds = num_steps * chain.trial.step_seconds
-        say(f"{NOT_PRIVATE}: {_time(seconds)}")
-        begin = time.perf_counter()
-        most = self.max_work * self.target.storage.num_records
-
-        def on_done(done: int) -> None:
-            left = _time((num_steps / done - 1.0) * (time.perf_counter() - begin))
-            say(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left")
-            if state.counts[RECORDS] > most:
-                raise WorkLimitError
-
-        state = chain.init()
-        runner = chain.runner(squeeze=True, max_tries=NO_CAP)
-        chains.advance(runner, state, stream, num_steps, on_done)
-        theta = self.lifted(state.position)
-        # The squeeze may accept a point at which the loss was never evaluated.
-        if not np.isfinite(self.target.energy(theta)):
-            raise_unless_ok(FUNCTION_FAILED)
-        return self.grid.round(state.position), {
-            "method": "proximal",
-            "decisions": "doubles",
-            "num_steps": num_steps,
-            "step_size": chain.trial.step,
-            "metric": chain.metric.name,
-            "acceptance": chain.trial.acceptance,
-            "expected_seconds": seconds,
-            "counts": chain.counts(state),
-        }
-
-
-def no_proof(target: Gibbs) -> str:
-    """Why the proximal sampler has no proof for a target, by public facts; or empty."""
-    if not target.problem.storage.is_in_memory:
-        return f"Records that are not in memory need a smooth loss. {IN_MEMORY}"
-    return no_walk(target.problem.facts, target.regularizer)
-
-
-def no_walk(facts: PublicFacts, regularizer: Regularizer) -> str:
-    """Why it has none for records of these facts, wherever they are; or empty."""
-    domain, dim = facts.domain, facts.dim
-    if metric.is_flat(domain, dim):
-        reason = facts_obstacle(facts, regularizer)
-        if reason:
-            return f"The {domain.name} has no interior. {reason}"
-        if not domain.is_bounded:
-            return f"The {domain.name} is unbounded: its draws need a bounded one."
-        return ""
-    try:
-        metric.require_room(domain, dim, "certified", "")
-    except NoCertificate as error:
-        return str(error)
-    return ""
-
-
-def _time(seconds: float) -> str:
-    """Put an expected time in words, with what helps if it is long."""
-    for size, unit in ((3e7, "years"), (86400.0, "days"), (3600.0, "hours")):
-        if math.isinf(seconds):
-            return f"longer than the pilot run can tell: {SHORTER}"
-        if seconds > 3.0 * size:
-            return f"about {seconds / size:.2g} {unit} of work: {SHORTER}"
-    remedy = f": {SHORTER}" if seconds > TOO_LONG_SECONDS else ""
-    return f"about {seconds:.2g} s of work{remedy}"
-
-
 @contextmanager
-def _all_or_nothing(*, is_shown: bool) -> Iterator[Say]:
-    """Show a live line, and say after Ctrl-C that nothing is out.
+def _live_line(*, is_shown: bool) -> Iterator[ShowProgress]:
+    """Show a live line while the block draws, if it ``is_shown``.
 
-    Yields what adds to the line; numbers of steps and tries depend on the records, so
-    there is none if the time is public.
+    Yields the function that adds to its text. What it adds depends on the records, so
+    there is no line if the duration of the release is public. After Ctrl-C the error
+    says that nothing is released.
     """
     title = "release is drawing; after Ctrl-C nothing is released"
     try:
-        with screen.patience(title, is_wanted=is_shown, remedy=SHORTER) as say:
-            yield say
+        with screen.patience(title, is_wanted=is_shown, remedy=SPEED_ADVICE) as show:
+            yield show
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
 
 
-def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
-    """Hand over what ``draw`` returns at the time ``due``, or fail then.
+def _return_at_deadline(deadline: float, draw: Callable[[], Release]) -> Release:
+    """Return the result of ``draw`` at the time ``deadline``, or raise then.
 
-    Neither what failed, nor when, nor an answer that comes late is told.
+    All failures raise the same error at the same time. So the error discloses neither
+    reason and time of a failure, nor a result that was too late.
     """
 
-    def end_if_late() -> None:
-        if time.monotonic() >= due:
+    def raise_if_late() -> None:
+        if time.monotonic() >= deadline:
             raise DeadlineError
 
-    answers = []  # emptied before anything raises, for tracebacks hold variables
+    # The list is emptied before anything is raised, because the traceback of an error
+    # keeps local variables, and the result must not be among them.
+    answers = []
     try:
         with (
-            suppress(Exception),  # one public message for whatever it was
-            pauses.listening(end_if_late),
+            suppress(Exception),
+            pauses.listening(raise_if_late),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")
             answers.append(draw())
-        if time.monotonic() >= due:
+        if time.monotonic() >= deadline:
             answers.clear()
-        while (left := due - time.monotonic()) > 0.0:
-            time.sleep(min(left, SLEEP_SECONDS))
+        while (seconds_left := deadline - time.monotonic()) > 0.0:
+            time.sleep(min(seconds_left, SLEEP_SECONDS))
             pauses.notify_listeners()
     except BaseException:
         answers.clear()
@@ -401,9 +133,9 @@ def release(
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
 
-    One draw of the regularized exponential mechanism :math:`e^{-k(F + \mu r)}`, with
-    (k, mu) calibrated to the budget and the sampler's proved total-variation error
-    charged to delta.
+    The vector is one draw of the regularized exponential mechanism
+    :math:`e^{-k(F + \mu r)}`, with k and mu calibrated to the budget. Delta includes
+    the proved total-variation error of the sampler.
 
     Parameters
     ----------
@@ -412,79 +144,81 @@ def release(
     budget : Budget
         Epsilon, delta and the neighboring relation.
     p : float
-        Norm in which sensitivity and regularizer are measured, in [1, inf].
+        Exponent, in [1, inf], of the norm of sensitivity and regularizer.
     risk : {"population", "empirical"}
         Risk whose bound is minimized.
     calibration : {"exact", "closed_form", "paper"}
-        Inversion of the Gaussian privacy curve; "paper" reproduces printed constants
-        and is never releasable.
+        Inversion of the Gaussian privacy curve. "paper" reproduces the constants of the
+        paper and is never releasable.
     sampler_share : float
-        Part of delta that pays for the sampler, in (0, 1).
+        Share of delta, in (0, 1), for the error of the sampler.
     strong_convexity : float
-        Strength of a ridge that belongs to the objective; see `calibrate`.
+        Strength of a ridge that belongs to the objective, see `calibrate`.
     confidence : float, optional
         Calibrate for a risk bound that holds with this probability.
     sampler : Localized or Proximal, optional
-        A sampler with a proof; by default ``Localized()``, which goes over to
-        ``Proximal()`` where rejection is not possible or costs more.
+        A sampler with a proof. The default is ``Localized()``, which is replaced by
+        ``Proximal()`` if rejection is not possible or costs more.
     max_work : float, optional
-        Most passes over the records that the draw may take, beside the fit. If they do
-        not suffice nothing is released, and the budget counts as spent.
+        Maximum number of passes over the records, in addition to the fit. If they do
+        not suffice, nothing is released, and the budget counts as spent.
     deadline : float, optional
-        Seconds from the beginning of the call at which the answer is handed over, not
-        before. If the draw is not finished then, or failed, nothing is released, the
-        budget counts as spent, and the error says no more. Nothing is shown meanwhile.
-        The first draw on a machine waits for compilation: run "dpsample warm".
+        Seconds after the beginning of the call at which the result is returned. If the
+        draw fails or is not finished by then, nothing is released, the budget counts as
+        spent, and the error gives no reason. No live line is shown. The first draw on a
+        machine waits for compilation, so run "dpsample warm" before.
     constant_time : bool
-        Make the same passes over the records, branches and draws of random words
-        whatever the records are, and release theta or, with a probability below gamma /
-        10 that delta pays for, nothing: for `Logistic`, `SmoothedHinge`, `Huber` and
-        `Squared` losses of dense rows on l2 balls and the whole space, with p = 2.
+        Whether passes over the records, branches and draws of random words are the same
+        for all records. Nothing is released with a probability below gamma / 10, which
+        delta includes. Supported are `Logistic`, `SmoothedHinge`, `Huber` and `Squared`
+        losses of dense rows on l2 balls and the whole space, with p = 2.
     work : int, optional
-        Passes over the records of a ``constant_time`` draw: too few are refused, before
-        any work. By default as few as are proved to suffice.
+        Number of passes over the records of a ``constant_time`` draw. The default is
+        the smallest number that is proved to suffice. A smaller one raises an error
+        before any work.
     ledger : Ledger or LedgerFile, optional
-        Where the certificate is entered before anything is drawn. Without room for it
-        nothing is.
+        Ledger in which the certificate is entered before anything is drawn. Nothing is
+        drawn if its budget does not suffice.
     seed : int, optional
-        Reproduces a study's run, which is then not releasable. By default the
-        operating system's entropy is used.
+        Seed of a study's run, which is then not releasable. The default is the entropy
+        of the operating system.
     progress : bool
-        Show a live line in a terminal or notebook if the draw takes a moment, except
-        with a ``deadline`` or ``constant_time``. It is gone at the end. In a terminal
-        it has numbers that depend on the records, marked NOT PRIVATE.
+        Whether to show a live line in a terminal or notebook if the draw takes a
+        moment. There is none with a ``deadline`` or ``constant_time``. The line is gone
+        at the end. In a terminal it has numbers that depend on the records, marked NOT
+        PRIVATE.
 
     Returns
     -------
     Release
-        ``theta`` of shape (dim,), ``certificate``, ``mechanism`` and the not private
-        ``nonprivate_diagnostics``.
+        ``theta`` of shape (dim,), ``certificate``, ``mechanism`` and
+        ``nonprivate_diagnostics``, which must not be published.
 
     Raises
     ------
     ValueError
-        If an argument is malformed, there are more than 10 000 coefficients, or the
-        ledger has no room for the release.
+        If an argument is malformed, there are more than 10,000 coefficients, or the
+        budget of the ledger does not suffice.
     NoCertificate
-        If the sampler has no proof for targets with these public facts: loss,
-        regularizer, domain. Records never refuse a draw: however long theirs takes, it
-        is begun, and the live line of a terminal tells how long.
+        If the sampler has no proof for these public facts (loss, regularizer, domain).
+        A long draw is not rejected. It begins, and the live line of a terminal reports
+        how long it takes.
     CertificateError
-        If the certificate does not pass `verify`, which no input should bring about;
-        nothing was drawn then.
+        If the certificate does not pass `verify`. No input should cause this error, and
+        nothing was drawn.
     SamplingError
-        If a loss raises or returns NaN, a declared bound is found not to hold,
-        ``max_work`` passes do not suffice, the draw misses its ``deadline``, or a
-        ``constant_time`` draw ends without an answer.
+        If a loss raises or returns NaN, a declared bound is violated, ``max_work``
+        passes do not suffice, the draw misses its ``deadline``, or a ``constant_time``
+        draw ends without a result.
 
     Notes
     -----
     **Guarantee.** If the declared bounds hold for every possible record, theta is
-    (epsilon, delta)-differentially private under the relation: the exact mechanism is
+    (epsilon, delta)-differentially private under the relation. The exact mechanism is
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
-    2) and the draw is within total variation gamma of it on every data set, which costs
-    (1 + e^epsilon) gamma. The running time depends on the records: do not publish it,
-    except for ``constant_time``, which takes many times as long.
+    2). On every data set the draw is within total variation gamma of it, which adds
+    (1 + e^epsilon) gamma to delta_0. The running time depends on the records, so do not
+    publish it, except with ``constant_time``, which takes many times as long.
 
     Examples
     --------
@@ -498,7 +232,7 @@ def release(
     ((3,), True)
     """
     begin = time.monotonic()
-    seed_sequence(seed)  # refuses what is no seed, before any work
+    seed_sequence(seed)  # raises for an invalid seed, before any work
     options: dict[str, Any] = {
         "p": p,
         "risk": risk,
@@ -509,21 +243,23 @@ def release(
     }
     check.instance(bool, constant_time=constant_time, progress=progress)
     if seed is None:
-        require_arithmetic()  # before a plan is kept
+        require_arithmetic()  # must fail before the problem keeps a plan
     if constant_time:
-        _check_facts(problem, budget, sampler_share)
-        others = {"sampler": sampler, "max_work": max_work, "deadline": deadline}
-        for name, value in others.items():
+        check_facts(problem, budget, sampler_share)
+        excluded = {"sampler": sampler, "max_work": max_work, "deadline": deadline}
+        for name, value in excluded.items():
             if value is not None:
                 check.fail(name, "None with constant_time=True", value)
         if work is not None:
             check.integer(1, work=work)
-        return _in_constant_time(problem, budget, options, work, ledger, seed)
+        return _release_in_constant_time(
+            problem, budget, options, num_passes=work, ledger=ledger, seed=seed
+        )
     if work is not None:
         check.fail("work", "None without constant_time=True", work, "See max_work.")
     if deadline is not None:
         check.positive(deadline=deadline, remedy="It is in seconds from the call.")
-    plan = planned(
+    plan = plan_release(
         problem,
         budget,
         sampler=sampler,
@@ -535,35 +271,28 @@ def release(
     warn_if_useless(problem.facts, budget, plan.mechanism.risk_bound)
     spend(ledger, plan.certificate)
     with (
-        release_streams(seed, 2) as rngs,
-        _all_or_nothing(is_shown=progress and deadline is None) as say,
+        release_streams(seed, 2) as (pilot, stream),
+        _live_line(is_shown=progress and deadline is None) as show,
     ):
+        draw = partial(_draw_release, problem, plan, pilot, stream, show)
         if deadline is None:
-            return _drawn(problem, plan, rngs, say)
-        return _by_deadline(begin + deadline, lambda: _drawn(problem, plan, rngs, say))
+            return draw()
+        return _return_at_deadline(begin + deadline, draw)
 
 
-def _check_facts(problem: Problem, budget: Budget, sampler_share: float) -> None:
-    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
-    check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
-    if problem.dim > MOST_DIM:
-        condition = f"with at most {MOST_DIM} coefficients"
-        remedy = "A release holds matrices of their square; dps.minimize does not."
-        check.fail("problem", condition, problem.dim, remedy)
-    check.open_interval(
-        0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
-    )
-
-
-def _in_constant_time(
+def _release_in_constant_time(
     problem: Problem,
     budget: Budget,
     options: dict[str, Any],
-    work: int | None,
+    *,
+    num_passes: int | None,
     ledger: Ledger | LedgerFile | None,
     seed: Seed,
 ) -> Release:
-    """Draw by a public number of passes: theta, or nothing with a probability paid."""
+    """Release theta after a public number of passes over the records.
+
+    With a small probability, which delta includes, nothing is released.
+    """
     mechanism = calibrate(problem, budget, **options)
     if problem.data.dense.shape[0] == 0:
         check.fail(
@@ -572,40 +301,45 @@ def _in_constant_time(
             "a sparse matrix",
             "How many numbers are not 0 would show: pass features.toarray().",
         )
-    chosen = timed.plan(mechanism, work)
+    sampler_plan = constant_time_sampler.plan(mechanism, num_passes)
     certificate = mechanism.certificate.with_sampler(
-        sampler=repr(chosen), clip_rows=problem.clip_rows, seeded=seed is not None
+        sampler=repr(sampler_plan), clip_rows=problem.clip_rows, seeded=seed is not None
     )
     verify_own(certificate)
     grid = PublicGrid.for_target(mechanism.target(copy.copy(problem)))
     warn_if_useless(problem.facts, budget, mechanism.risk_bound)
     spend(ledger, certificate)
-    with release_streams(seed, 1) as (stream,), _all_or_nothing(is_shown=False):
-        # Nothing else of the run stays in a variable, which tracebacks hold.
-        theta = fixed_passes.draw(problem, mechanism, chosen, stream)[0]
+    with release_streams(seed, 1) as (stream,), _live_line(is_shown=False):
+        # Only theta is bound to a variable, because a traceback keeps local variables.
+        theta = fixed_passes.draw(problem, mechanism, sampler_plan, stream)[0]
     if theta is None:
         raise BottomError
-    # No risk and no fit: they take a time of their own, before theta is handed over.
+    # The diagnostics have no risk and no fit, which would take a time that depends on
+    # the records before theta is returned.
     return Release(
         theta=grid.round(theta),
         certificate=certificate,
         feature_names=problem.feature_names,
         encoding=problem.encoding,
         mechanism=mechanism,
-        nonprivate_diagnostics={"method": "constant time", "num_passes": chosen.work},
+        nonprivate_diagnostics={
+            "method": "constant time",
+            "num_passes": sampler_plan.work,
+        },
     )
 
 
-def _drawn(
+def _draw_release(
     problem: Problem,
     plan: ReleasePlan,
-    rngs: Sequence[np.random.Generator],
-    say: Say,
+    pilot: np.random.Generator,
+    stream: np.random.Generator,
+    show: ShowProgress,
 ) -> Release:
-    """Draw under a plan, with two streams."""
-    theta, notes = plan.draw(rngs[0], rngs[1], say)
-    best = plan.best
-    risk, least = problem._risks(np.stack([theta, best])).tolist()
+    """Draw under a plan, and add risks and other diagnostics."""
+    theta, notes = plan.draw(pilot, stream, show)
+    minimizer = plan.minimizer
+    risk, min_risk = problem._risks(np.stack([theta, minimizer])).tolist()
     return Release(
         theta=theta,
         certificate=plan.certificate,
@@ -615,85 +349,7 @@ def _drawn(
         nonprivate_diagnostics={
             **notes,
             "risk": risk,
-            "non_private_risk": least,
-            "non_private_theta": best.copy(),
+            "non_private_risk": min_risk,
+            "non_private_theta": minimizer.copy(),
         },
     )
-
-
-def _text(options: object) -> object:
-    """Options as text; equal to nothing if they have none, as integers too long."""
-    try:
-        return repr(options)
-    except Exception:
-        return object()
-
-
-@check.unwrap_numpy
-def planned(
-    problem: Problem,
-    budget: Budget,
-    *,
-    sampler: Localized | Proximal | None,
-    max_work: float | None,
-    seeded: bool,
-    has_deadline: bool = False,
-    **options: Any,
-) -> ReleasePlan:
-    """Check, calibrate and certify, before anything is drawn.
-
-    The problem keeps the last plan: replicates, and releases that follow, draw at once.
-    """
-    _check_facts(problem, budget, options["sampler_share"])
-    if sampler is not None:
-        check.instance(
-            (Localized, Proximal),
-            sampler=sampler,
-            remedy="No other sampler has a proof. Use dps.sample for private studies.",
-        )
-    if max_work is not None:
-        check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
-    most = math.inf if max_work is None else float(max_work)
-    # As text: 1.0 and True are equal, and one of them is refused.
-    given = _text(options)
-    key = problem.facts, budget, given, sampler, most, seeded, has_deadline
-    kept = problem.plan  # read once: another thread may replace it
-    if kept is not None and kept[0] == key:
-        return cast(ReleasePlan, kept[1])
-    mechanism = calibrate(problem, budget, **options)
-    # A copy has no plan: no circle keeps the records after their last use.
-    target = mechanism.target(copy.copy(problem))
-    # By public facts, before any work and for all records.
-    is_smooth, reason = Localized()._supports(target)
-    if sampler is None:
-        sampler = Localized() if is_smooth else Proximal()
-    elif isinstance(sampler, Localized) and not is_smooth:
-        check.fail("sampler", "one that supports the target", sampler, reason)
-    if isinstance(sampler, Proximal) or has_equalities(target):
-        # Rejection needs no bounded domain.
-        is_walk = isinstance(sampler, Proximal)
-        reason = no_proof(target) if is_walk else reduction_obstacle(target)
-        if reason:
-            raise NoCertificate(reason)
-    grid = PublicGrid.for_target(target)
-    is_exact = isinstance(sampler, Localized) and not has_equalities(target)
-    bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
-    certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler),
-        clip_rows=problem.clip_rows,
-        max_work=None if math.isinf(most) else most,
-        has_deadline=has_deadline,
-        seeded=seeded,
-    )
-    verify_own(certificate)  # only public numbers: it refuses the same for all records
-    plan = ReleasePlan(
-        mechanism=mechanism,
-        certificate=certificate,
-        target=target,
-        sampler=sampler,
-        max_work=most,
-        grid=grid,
-        is_exact=is_exact and math.isfinite(bound),
-    )
-    problem.plan = key, plan
-    return plan

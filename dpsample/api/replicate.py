@@ -6,20 +6,22 @@ be. A block's size can change no draw.
 """
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.answers.results import Replicates
 from dpsample.api import minimize as minimizing_module
 from dpsample.api.minimize import minimize
-from dpsample.api.release import planned, release
+from dpsample.api.release import release
+from dpsample.api.release_plan import plan_release
 from dpsample.api.sample import sample
 from dpsample.core import check, columns, pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Values
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
@@ -44,6 +46,56 @@ BLOCK = 512  # runs of a task, at most
 # Child of a run's seed that draws its records: verbs take the first ones.
 RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replicates:
+    """What independent runs found. None of it is releasable.
+
+    Attributes
+    ----------
+    thetas : array of shape (num_replicates, dim)
+        One row per run; of `sample`, shape (num_replicates, chain, draw, dim).
+    certificate : Certificate, EventCertificate or None
+        The one that all runs share; it says that they are seeded. None without a
+        budget, and for `sample`.
+    values : array of shape (num_replicates, ...) or None
+        What ``evaluate`` gave for each theta.
+    seed : int
+        Entropy of the root from which the runs' seeds were spawned.
+    """
+
+    thetas: Array
+    certificate: Certificate | EventCertificate | None
+    values: Array | None = None
+    seed: Any = field(default=None)
+
+    @property
+    def mean(self) -> Values:
+        """Mean of ``values`` over the runs."""
+        mean: Values = self._values().mean(axis=0)
+        return mean
+
+    @property
+    def standard_error(self) -> Values:
+        """Standard error of `mean`: NaN for one run."""
+        values = self._values()
+        error: Values = np.full(values.shape[1:], math.nan)[()]
+        if len(values) > 1:
+            error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+        return error
+
+    def _values(self) -> Array:
+        if self.values is None:
+            check.fail("evaluate", "given", "None", "Pass it to dps.replicate.")
+        return self.values
+
+    def __repr__(self) -> str:
+        """Shape, and the mean of one value per run."""
+        text = f"Replicates(thetas of shape {self.thetas.shape}"
+        if self.values is not None and self.values.ndim == 1:
+            text += f", mean value {self.mean:.6g} +- {self.standard_error:.2g}"
+        return text + "; NOT releasable)"
 
 
 @pauses.single_threaded_blas()
@@ -248,13 +300,14 @@ def _releases(data: Records | None, given: dict[str, Any]) -> Runs:
     problem = given["problem"]
     others = WATCHED | {"seed", "progress"}
     options = {k: v for k, v in given.items() if k not in others}
-    plan = planned(seeded=True, **options)
+    plan = plan_release(seeded=True, **options)
 
     def run(seeds: Seeds) -> Answer:
         if data is None:
-            return plan.draw_each(seeds), plan.certificate
+            return plan.draw_many(seeds), plan.certificate
         found = [
-            plan.on(_fresh(problem, data, seed)).draw_each([seed]) for seed in seeds
+            plan.with_records(_fresh(problem, data, seed)).draw_many([seed])
+            for seed in seeds
         ]
         return np.concatenate(found), plan.certificate
 

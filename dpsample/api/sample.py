@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.answers import results
 from dpsample.core import check as checks
 from dpsample.core import files, pauses
 from dpsample.core.arithmetic import arithmetic
@@ -22,6 +21,7 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.problem.storage import MemoryStorage
 from dpsample.running import chains
+from dpsample.running import draws as packing
 from dpsample.running import progress as screen
 from dpsample.running.chains import TimeLimit
 from dpsample.running.checkpoint import identity_of
@@ -264,7 +264,7 @@ def sample(
             if libraries is not None:
                 libraries.join()
             if not is_interrupted:
-                results.fill_energies(inner, run.draws, run.stats)
+                packing.fill_energies(inner, run.draws, run.stats)
             if check and not is_interrupted:
                 names = target.problem.feature_names
                 verdict = Convergence.of(draws, names, groups)
@@ -280,9 +280,9 @@ def sample(
         interrupts.is_raised = False
         if reduced is not None:
             run.stats[..., ENERGY] += reduced.shift
-        tree = results.to_datatree(
+        tree = packing.to_datatree(
             draws,
-            results.named_stats(
+            packing.name_statistics(
                 run.stats, step_size=prepared.settings.get("step_size")
             ),
             coefficients=target.problem.feature_names,

@@ -11,36 +11,22 @@ from typing import NoReturn
 
 import numpy as np
 
-from dpsample.answers.results import Fit
+from dpsample.answers.answer import Fit
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, release_streams, seed_sequence
+from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.losses import RecordGradient
 from dpsample.noise.law import add_gaussian, grid_step
-from dpsample.optimizers.loop.optimizer import Optimizer, Recipe, check_any_loss
-from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
-from dpsample.privacy.accounting.accounting import (
-    LARGEST_EPSILON,
-    delta_of,
-    epsilon_of,
-)
-from dpsample.privacy.accounting.events import (
-    BestOfEvent,
-    ComposedEvent,
-    Event,
-    GaussianEvent,
-)
+from dpsample.optimizers.loop.optimizer import Optimizer
+from dpsample.privacy import Budget, Ledger, LedgerFile
 from dpsample.privacy.budget import check_not_pure
 from dpsample.privacy.certificates.ledger_file import spend
-from dpsample.privacy.certificates.registry import TUNED
-from dpsample.privacy.curves.gaussian import gaussian_epsilon
 from dpsample.privacy.curves.random_stopping import (
     Stop,
-    best_of_gdp,
     check_stop,
     stopping_odds,
 )
-from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from dpsample.running import progress as screen
@@ -49,14 +35,11 @@ NOTHING = (
     "tune returns nothing this time: that happens, at random, with stop='poisson'. The "
     "budget is spent."
 )
+# Digits of the distribution of K, and 62-bit words of a uniform number.
+DIGITS = 60
+NUM_WORDS = 3
 DRAWING = "tune is fitting; after Ctrl-C nothing is returned"  # not how many tries
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
-# Part of the base's delta at which candidates are calibrated, of the budget's over m.
-DELTA_SHARE = 0.5
-LEAST_EPSILON = 1e-12  # of that calibration, where its delta alone is enough
-# Factors of a try's gdp from one calibration to the next.
-LEAST_SHRINK, MOST_SHRINK, SEARCH_STEPS = 0.5, 0.995, 100
-DIGITS, WORDS = 60, 3  # of laws of K, and 62-bit words of a uniform number
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -99,116 +82,6 @@ class Choice(Fit):
         """Return the candidate, its score and the fit."""
         chosen = f"{self.optimizer!r}, score={self.score:.4g}"
         return f"Choice({chosen},\n  {super().__repr__()})"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Tuned:
-    """Public numbers of one tuning; recipes and certificate follow from them."""
-
-    candidates: tuple[Optimizer, ...]
-    facts: PublicFacts
-    clip_rows: bool
-    budget: Budget
-    stop: str
-    mean_tries: float
-    num_scored: int
-    cap: float
-    score_share: float
-
-    def check(self) -> None:
-        """Refuse numbers out of their ranges."""
-        check_stop(self.stop, self.mean_tries)
-        check.scale(cap=self.cap)
-        check.integer(1, maximum=check.MAX_EXACT_INT, num_scored=self.num_scored)
-        check.open_interval(0.0, 1.0, score_share=self.score_share)
-
-    @property
-    def base_delta(self) -> float:
-        """Delta of each try's calibration."""
-        return DELTA_SHARE * self.budget.delta / self.mean_tries
-
-    @property
-    def sensitivity(self) -> float:
-        """How far one record moves the mean of losses in [0, cap], as computed.
-
-        The sum is correctly rounded, hence off by at most 2^-53 n cap on either side,
-        and the quotient is rounded once more.
-        """
-        exact = self.cap / self.num_scored
-        return exact * (1.0 + 2.0**-50 * (self.num_scored + 2.0))
-
-    def score_stddev(self, gdp: float) -> float:
-        """Noise of the score if a try has this gdp."""
-        return self.sensitivity / (gdp * math.sqrt(self.score_share)) * (1.0 + 1e-12)
-
-    def recipes(self, gdp: float) -> list[Recipe]:
-        """Recipes of the candidates for their part of a try's gdp."""
-        fit = gdp * math.sqrt(1.0 - self.score_share)
-        epsilon = max(gaussian_epsilon(self.base_delta, fit), LEAST_EPSILON)
-        relation = self.budget.relation
-        part = Budget(epsilon=epsilon, delta=self.base_delta, relation=relation)
-        made = [each.recipe(self.facts, part, "exact") for each in self.candidates]
-        for recipe, optimizer in zip(made, self.candidates, strict=True):
-            if recipe.event is None:
-                check.fail("candidates", "with privacy proofs", optimizer)
-            if isinstance(self.facts.loss, RecordGradient):
-                check_any_loss(recipe, optimizer, is_private=True)
-            recipe.check_private(self.facts)
-        return made
-
-    def event(self, gdp: float, recipes: list[Recipe]) -> BestOfEvent:
-        """Return what the whole does to privacy."""
-        spent = self.sensitivity / self.score_stddev(gdp) * (1.0 + 1e-14)
-        score = GaussianEvent(spent)
-        tries: list[Event] = [
-            ComposedEvent((recipe.event, score)) for recipe in recipes if recipe.event
-        ]
-        kinds = tuple(dict.fromkeys(tries))
-        return BestOfEvent(kinds, stop=self.stop, mean_tries=self.mean_tries)
-
-    def calibrated(self) -> tuple[float, list[Recipe]]:
-        """Return the gdp of a try, and recipes, such that the budget is met.
-
-        Candidates with Gaussian events meet it at once; for others it shrinks.
-        """
-        total, relation = self.budget, self.budget.relation
-        most = min(total.epsilon, LARGEST_EPSILON)
-        gdp = best_of_gdp(
-            most, total.delta, stop=self.stop, mean_tries=self.mean_tries
-        ) * (1.0 - 1e-9)
-        for _ in range(SEARCH_STEPS):
-            recipes = self.recipes(gdp)
-            event = self.event(gdp, recipes)
-            found = delta_of(event, epsilon=most, relation=relation)
-            if found <= total.delta:
-                return gdp, recipes
-            spent = epsilon_of(event, delta=total.delta, relation=relation)
-            gdp *= min(max(most / spent, LEAST_SHRINK), MOST_SHRINK)
-        check.fail("candidates", "such that the budget can be met", self.candidates)
-
-    def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:
-        """Certificate of an unseeded run."""
-        stddev = self.score_stddev(gdp)
-        names = ", ".join(map(repr, self.candidates))
-        comma = "," if len(self.candidates) == 1 else ""
-        return EventCertificate.of(
-            kind=TUNED + "+".join(sorted({recipe.kind for recipe in recipes})),
-            mechanism=f"Tuned(candidates=({names}{comma}))",
-            budget=self.budget,
-            event=self.event(gdp, recipes),
-            facts=self.facts,
-            clip_rows=self.clip_rows,
-            inputs={
-                "stop": self.stop,
-                "mean_tries": self.mean_tries,
-                "base_gdp": gdp,
-                "score_share": self.score_share,
-                "scored_records": self.num_scored,
-                "cap": self.cap,
-                "score_stddev": stddev,
-                "score_grid": grid_step(stddev),
-            },
-        )
 
 
 @pauses.single_threaded_blas()
@@ -296,7 +169,7 @@ def tune(
     (True, (3,))
     """
     check.instance(Problem, problem=problem, score=score)
-    names, optimizers = optimizers_of(candidates)
+    names, optimizers = name_candidates(candidates)
     check.instance(Budget, budget=budget)
     check_not_pure(budget, "private tuning, whose fits add Gaussian noise")
     check_stop(stop, mean_tries)
@@ -305,7 +178,7 @@ def tune(
     check.instance(bool, progress=progress)
     _check_score(problem, score)
     seed_sequence(seed)
-    tuned = Tuned(
+    plan = TuningPlan(
         candidates=optimizers,
         facts=problem.facts,
         clip_rows=problem.clip_rows,
@@ -316,12 +189,12 @@ def tune(
         cap=float(cap),
         score_share=float(score_share),
     )
-    gdp, recipes = tuned.calibrated()
-    certificate = tuned.certificate(gdp, recipes)
+    gdp, recipes = plan.calibrated()
+    certificate = plan.certificate(gdp, recipes)
     if seed is not None:
         certificate = replace(certificate, seeded=True, digest="")
     programs = [descent.Program(problem, recipe) for recipe in recipes]
-    stddev = tuned.score_stddev(gdp)
+    stddev = plan.score_stddev(gdp)
     spend(ledger, certificate)
     best: tuple[float, int, Array] | None = None
     try:
@@ -329,10 +202,10 @@ def tune(
             release_streams(seed, 1) as (rng,),
             screen.patience(DRAWING, is_wanted=progress),
         ):
-            for _ in range(draw_tries(rng, tuned.stop, tuned.mean_tries)):
+            for _ in range(draw_tries(rng, plan.stop, plan.mean_tries)):
                 index = int(rng.integers(len(programs)))
                 theta = fitted(programs[index], rng)
-                found = noisy_score(score, theta, tuned.cap, stddev, rng)
+                found = noisy_score(score, theta, plan.cap, stddev, rng)
                 if best is None or found < best[0]:
                     best = found, index, theta
     except KeyboardInterrupt:
@@ -349,22 +222,6 @@ def tune(
         label=names[best[1]],
         score=best[0],
     )
-
-
-def optimizers_of(candidates: object) -> tuple[tuple[str, ...], tuple[Optimizer, ...]]:
-    """Names and optimizers, after a look at them."""
-    if isinstance(candidates, Mapping):
-        names, given = tuple(map(str, candidates)), tuple(candidates.values())
-    elif isinstance(candidates, list | tuple):
-        names, given = tuple(map(str, range(len(candidates)))), tuple(candidates)
-    else:
-        names, given = (), ()
-    if not given or not all(isinstance(each, Optimizer) for each in given):
-        condition = "a sequence or a dict of optimizers"
-        check.fail("candidates", condition, check.describe(candidates))
-    if len(set(names)) < len(names):
-        check.fail("candidates", "of different names", ", ".join(names))
-    return names, given
 
 
 def _check_score(problem: Problem, score: Problem) -> None:
@@ -414,7 +271,7 @@ def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
     with localcontext() as context:
         context.prec = DIGITS
         uniform = Decimal(0)
-        for _ in range(WORDS):
+        for _ in range(NUM_WORDS):
             uniform = (uniform + int(rng.integers(2**62))) / 2**62
         mean, ratio = Decimal(mean_tries), Decimal(odds) / (1 + Decimal(odds))
         tries, term = 1, 1 - ratio  # geometric

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import dpsample as dps
-from dpsample.answers.results import Release
+from dpsample.answers.answer import Release
 from dpsample.cli import screen
 from dpsample.core import files
 from dpsample.privacy.curves.gaussian import gaussian_delta

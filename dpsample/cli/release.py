@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.answers.answer import Fit, Release, load_answer
 from dpsample.answers.predictions import LOG_ODDS, probabilities
-from dpsample.answers.results import Fit, Release, load_answer
 from dpsample.cli import screen
 from dpsample.cli.records import RecordOptions, build, describe_rules, read
 from dpsample.core import check, files

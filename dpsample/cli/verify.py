@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
-from dpsample.answers.results import Fit, Release, answer_of
+from dpsample.answers.answer import Fit, Release, answer_of
 from dpsample.cli import FAILED, screen
 from dpsample.core import check, files
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport

@@ -25,7 +25,7 @@ MOVED = {
     "samplers.couplings": "diagnostics.couplings",
     "verbs": "api",
     "verbs.predictions": "answers.predictions",
-    "verbs.results": "answers.results",
+    "verbs.results": "answers.answer",
     "verbs.sandwich": "inference.sandwich",
     "verbs.verify": "verification.verify",
 }

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from dpsample.answers.results import Fit, Release
+from dpsample.answers.answer import Fit, Release
 from dpsample.api.advise import advise, default_radius
 from dpsample.api.intervals import Intervals, intervals
 from dpsample.api.minimize import minimize

@@ -41,7 +41,8 @@ from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
 from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
-from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
+from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized
+from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
@@ -235,13 +236,13 @@ def try_localized(target: Gibbs) -> Prepared | None:
     """Rejection on the localized region, if it takes little work."""
     if target.dim > FEW_DIMS or not Localized().supports(target)[0]:
         return None
-    place = Place.of(target, STUDY_GAMMA)
+    place = Localization.find(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
         return None
-    each = target.dim * (CORNER if prepared.is_in_corner else PROPOSAL)
+    each = target.dim * (CORNER if prepared.has_corner_proposal else PROPOSAL)
     most = FEW_LEAPS * (LAUNCH + 2.0 * pass_work(target))
-    if prepared.asked * prepared.accepted * most < each:
+    if prepared.acceptances_per_proposal * most < each:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 

@@ -10,20 +10,21 @@ from typing import Any, Literal
 import numpy as np
 
 from dpsample import domains, losses, noise, optimizers, samplers
-from dpsample.api import minimize, release, tune
 from dpsample.core import check
 from dpsample.inference import sandwich
+from dpsample.inference.tuning_plan import TuningPlan, name_candidates
+from dpsample.optimizers.certification import certify
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.certificates.json_form import strict_json
 from dpsample.privacy.certificates.registry import INTERVALS, TUNED
-from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.certificates.verification_report import Check, VerificationReport
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
-from dpsample.samplers.proximal import constant_time
+from dpsample.samplers.proximal import constant_time, requirements
 from dpsample.targets.reduced import are_stated, facts_obstacle
 from dpsample.verification import recomputation as verification
 
@@ -169,12 +170,12 @@ def _sampler_checks(c: Certificate) -> list[Check]:
 def _reason_against(sampler: object, c: Certificate) -> str:
     """Why a sampler cannot have drawn any target of the stated facts, or nothing."""
     if isinstance(sampler, samplers.Localized):
-        reason = localized.reason_against(c.facts.loss)
+        reason = localized.explain_unsupported(c.facts.loss)
         if reason or not are_stated(c.facts.domain):
             return reason
         return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
-        return release.no_walk(c.facts, c.regularizer)
+        return requirements.no_proximal_proof_in_memory(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
         return exact.reason_against(c.facts, c.regularizer)
     return ""
@@ -195,7 +196,7 @@ def _again(c: EventCertificate) -> EventCertificate:
         return sandwich.planned(asked, c.facts, c.budget, clip_rows=clipped).certificate
     optimizer = _called(call, optimizers)
     recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
-    return minimize.certified(
+    return certify(
         optimizer, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
     )
 
@@ -213,8 +214,8 @@ def _tuned(c: EventCertificate, facts: PublicFacts) -> EventCertificate:
     found = [_called(entry.value, optimizers) for entry in call.keywords]
     if [entry.arg for entry in call.keywords] != ["candidates"]:
         check.fail("certificate.mechanism", "with candidates only", c.mechanism)
-    plan = tune.Tuned(
-        candidates=tune.optimizers_of(found[0])[1],
+    plan = TuningPlan(
+        candidates=name_candidates(found[0])[1],
         facts=facts,
         clip_rows="RECORDS.CLIPPED" in c.assumptions,
         budget=c.budget,

@@ -10,7 +10,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
-from dpsample.answers.results import load_answer
+from dpsample.answers.answer import load_answer
 from dpsample.privacy import Certificate, EventCertificate, Ledger
 from dpsample.privacy.certificates.registry import registry
 from dpsample.targets.grid import PublicGrid

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.api import release as verb
+from dpsample.api import release_plan
 from dpsample.samplers.localized import exact_rejection
 from dpsample.samplers.localized.exact_rejection import SHARE
 from dpsample.targets.grid import PublicGrid
@@ -82,8 +82,8 @@ def test_the_sampler_leaves_its_share_to_floating_point():
 
 
 def test_a_draw_that_is_counted_never_falls_back(monkeypatch):
-    monkeypatch.setattr(verb, "PATIENCE", 0.0)
-    monkeypatch.setattr(verb.ReleasePlan, "_walked", None)
+    monkeypatch.setattr(release_plan, "PATIENCE", 0.0)
+    monkeypatch.setattr(release_plan.ReleasePlan, "_draw_by_proximal_sampler", None)
     answer = dps.release(problem(D.Ball(2.0)), BUDGET)
     assert answer.nonprivate_diagnostics["method"] == "rejection"
 

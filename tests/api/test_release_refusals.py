@@ -8,10 +8,12 @@ import pytest
 
 import dpsample as dps
 from dpsample.api import release as verb
+from dpsample.api import release_plan
 from dpsample.samplers.localized import mode as modes
-from dpsample.samplers.localized.localized import Place
+from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.proximal import metric
 from dpsample.samplers.proximal.proximal import Pilot, ProximalSetting, Trial
+from dpsample.samplers.proximal.requirements import no_proximal_proof
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.statistics import assert_law
 from tests.support.tiers import slow
@@ -58,7 +60,7 @@ def test_all_records_on_a_simplex_are_released(p, kind):
 
 
 def test_a_square_of_the_columns_has_to_fit_into_memory(monkeypatch):
-    monkeypatch.setattr(verb, "MOST_DIM", 2)
+    monkeypatch.setattr(release_plan, "MAX_DIM", 2)
     for options in ({}, {"constant_time": True}):
         with pytest.raises(ValueError, match="at most 2 coefficients, got 3"):
             dps.release(problem(D.Ball(1.0), L.Logistic()), BUDGET, **options)
@@ -104,7 +106,7 @@ def test_rejection_without_localization_has_the_law(domain, entropy):
         0.3,
         entropy=entropy,
     )
-    place = Place.everywhere(case.target)
+    place = Localization.whole_domain(case.target)
     assert place.region.contains(np.full((1, 2), 1e9)).all()
     sample = accepted(place.prepare(rng), rng, 4_000)
     for direction in ([1.0, -1.0, 0.0], [1.0, 1.0, -2.0]):
@@ -139,7 +141,7 @@ def test_a_proof_of_years_is_announced_and_run(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verb.chains, "advance", stop)
+    monkeypatch.setattr(release_plan.chains, "advance", stop)
     with pytest.raises(KeyboardInterrupt, match="counts as spent"):
         dps.release(given, BUDGET, seed=1, sampler=slow)
     assert any("NOT PRIVATE" in t and "years of work" in t for t in silent.texts)
@@ -216,7 +218,7 @@ def test_no_step_at_all_is_announced(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verb.chains, "advance", stop)
+    monkeypatch.setattr(release_plan.chains, "advance", stop)
     with pytest.raises(KeyboardInterrupt):
         dps.release(given, BUDGET, seed=1)
     assert any("longer than the pilot run can tell" in text for text in silent.texts)
@@ -253,7 +255,7 @@ def test_an_unbounded_plane_has_no_walk_for_any_records():
     plane = D.Polytope(-np.eye(3), np.ones(3), [[1.0, -1.0, 0.0]], [0.0])
     given = problem(plane, dataclasses.replace(L.Logistic()))
     target = dps.Gibbs(given, k=10.0, mu=0.1)
-    assert "unbounded" in verb.no_proof(target)
+    assert "unbounded" in no_proximal_proof(target)
 
 
 def test_a_failure_says_the_same_of_all_records():  # L1

@@ -175,7 +175,7 @@ def test_ctrl_c_between_the_draw_and_the_wait_leaves_no_answer(monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        releases._by_deadline(time.monotonic() + 60.0, draw)
+        releases._return_at_deadline(time.monotonic() + 60.0, draw)
     frames = [entry.frame for entry in caught.traceback]
     (answers,) = [f.f_locals["answers"] for f in frames if "answers" in f.f_locals]
     assert answers == []

@@ -65,7 +65,7 @@ def test_a_replicate_has_the_bits_of_a_release(name):
 
 def test_draws_on_a_sphere_are_compiled(monkeypatch):
     expected = thetas(CASES["sphere"])
-    monkeypatch.delattr("dpsample.api.release.ReleasePlan.draw")
+    monkeypatch.delattr("dpsample.api.release_plan.ReleasePlan.draw")
     assert np.array_equal(thetas(CASES["sphere"]), expected)
 
 

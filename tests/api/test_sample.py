@@ -8,11 +8,11 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample.answers import results
 from dpsample.api import sample as sample_module
 from dpsample.core import pauses
 from dpsample.core.streams import streams
 from dpsample.running import chains, convergence
+from dpsample.running import draws as packing
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from tests.support.tiers import one_in
@@ -177,7 +177,7 @@ def test_ctrl_c_after_the_last_draw_keeps_all_draws(monkeypatch, stage):
     def press(*_):
         signal.raise_signal(signal.SIGINT)
 
-    room = results if stage == "fill_energies" else convergence
+    room = packing if stage == "fill_energies" else convergence
     of_trial = convergence.TrialRun.__call__
 
     def undisturbed(trial, draws):  # the trial run asks for sizes, too
@@ -195,15 +195,15 @@ def test_ctrl_c_after_the_last_draw_keeps_all_draws(monkeypatch, stage):
     assert stopped.attrs["target_ess"] == 50.0  # what was asked for is known
 
 
-@pytest.mark.parametrize("stage", ["to_datatree", "named_stats"])
+@pytest.mark.parametrize("stage", ["to_datatree", "name_statistics"])
 def test_ctrl_c_while_draws_are_packed_keeps_all_of_them(monkeypatch, stage):
-    whole, kept = sample(), getattr(results, stage)
+    whole, kept = sample(), getattr(packing, stage)
 
     def pressed(*args, **options):
         signal.raise_signal(signal.SIGINT)
         return kept(*args, **options)
 
-    monkeypatch.setattr(results, stage, pressed)
+    monkeypatch.setattr(packing, stage, pressed)
     before = signal.getsignal(signal.SIGINT)
     stopped = sample()
     assert stopped.attrs["is_interrupted"] and signal.getsignal(signal.SIGINT) is before

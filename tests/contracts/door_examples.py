@@ -96,14 +96,14 @@ ARGUMENTS = {
         for name in ("at_kink", "duplicated", "opposite", "worst_case", "zeroed")
     },
     "audits.neighbors.shifts": {"dim": 2, "sensitivity": 1.0},
-    "audits.clipping_instance.clipped_descent": {},
-    "audits.clipping_instance.clipped_mean_gradient": {"w": [0.1, 0.2]},
-    "audits.clipping_instance.printed_release": {
+    "papers.clipping_instance.clipped_descent": {},
+    "papers.clipping_instance.clipped_mean_gradient": {"w": [0.1, 0.2]},
+    "papers.clipping_instance.printed_release": {
         "rng": lambda: O.rng(),
         "size": 2,
         **EPSILON_DELTA,
     },
-    "audits.clipping_instance.printed_stddev": EPSILON_DELTA,
+    "papers.clipping_instance.printed_stddev": EPSILON_DELTA,
     "datasets.growth_constant": {"exponent": 4.0},
     "datasets.load": {"name": "a9a", "folder": "."},
     "datasets.rare_records": {**DATA, "rho": 1.0},

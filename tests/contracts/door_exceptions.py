@@ -171,16 +171,16 @@ BY_DOOR = {
         for name in ("at_kink", "duplicated", "opposite", "zeroed")
     },
     **{
-        f"audits.clipping_instance.{name}.neighbor": FLAG
+        f"papers.clipping_instance.{name}.neighbor": FLAG
         for name in ("clipped_descent", "clipped_mean_gradient", "printed_release")
     },
-    "audits.clipping_instance.clipped_descent.step_size": number(
+    "papers.clipping_instance.clipped_descent.step_size": number(
         lambda x: 0.01 <= x <= 1.0
     ),
-    "audits.clipping_instance.clipped_mean_gradient.w": array(
+    "papers.clipping_instance.clipped_mean_gradient.w": array(
         2, holds=lambda x: (abs(x) <= 1e60).all()
     ),
-    "audits.clipping_instance.printed_release.size": count(),
+    "papers.clipping_instance.printed_release.size": count(),
     "domains.Ball.chord.theta": POINT,
     "domains.Ball.chord.direction": POINT,
     "domains.Ball.contains.theta": POINT,

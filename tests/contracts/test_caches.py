@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample.api.release import planned
+from dpsample.api.release_plan import plan_release
 from dpsample.optimizers.loop import perturbations
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
@@ -81,7 +81,7 @@ def release_certificate(problem, number, changes):
         "confidence": None,
     }
     given = {"sampler": dps.Proximal(), "max_work": None, "seeded": False}
-    plan = planned(problem, budget(number), **(options | changes | given))
+    plan = plan_release(problem, budget(number), **(options | changes | given))
     return plan.certificate.to_json()
 
 

@@ -27,7 +27,7 @@ QUICK = {
 
 def is_quick(name):
     """Whether a door is known to be quick: pictures of draws are, too."""
-    inner = name.startswith(("audits.neighbors.", "audits.clipping_instance."))
+    inner = name.startswith(("audits.neighbors.", "papers.clipping_instance."))
     return name in QUICK or "plot_" in name or inner
 
 

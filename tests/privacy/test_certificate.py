@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dpsample import domains, losses
 from dpsample.privacy import Budget, Certificate, calibrate
-from dpsample.privacy.certificates.sealed import round_up
+from dpsample.privacy.certificates.json_form import round_up
 from dpsample.verification.recomputation import recompute as verify
 from tests.support.public_facts import BUDGET, final
 from tests.support.public_facts import logistic_facts as facts

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.answers.results import Release
+from dpsample.answers.answer import Release
 from dpsample.privacy import Certificate, EventCertificate
 from dpsample.privacy.certificates.registry import registry
 from tests.support.public_facts import final, logistic_facts

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dpsample as dps
 from dpsample import losses, verify
-from dpsample.api import release
+from dpsample.api import release, release_plan
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -173,7 +173,7 @@ def test_the_curve_of_a_tiny_gdp_is_not_rounded_down_to_zero():
 
 
 def test_release_verifies_its_certificate_before_it_draws(monkeypatch):  # P5
-    real = release.calibrate
+    real = release_plan.calibrate
 
     def wrong(*arguments, **options):
         mechanism = real(*arguments, **options)
@@ -183,7 +183,7 @@ def test_release_verifies_its_certificate_before_it_draws(monkeypatch):  # P5
     def drawing(*arguments, **options):
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr(release, "calibrate", wrong)
+    monkeypatch.setattr(release_plan, "calibrate", wrong)
     monkeypatch.setattr(release, "release_streams", drawing)
     words = "does not verify, so nothing was drawn: certificate.gamma must be .*report"
     with pytest.raises(CertificateError, match=words):

@@ -17,7 +17,7 @@ from dpsample.samplers.localized.exact_rejection import (
     ExactRejection,
     floating_bound,
 )
-from dpsample.samplers.localized.localized import Place
+from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.localized.region import lowered_by
 from dpsample.targets.grid import PublicGrid
 from tests.samplers.test_localized_law import PLANE
@@ -126,7 +126,7 @@ def edge(case, count=200):
     noise = np.linalg.solve(case.exact.root, (vectors - case.exact.shift).T).T
     made = tries._replace(noise=noise, noise_low=0.0 * noise, vectors=vectors)
     prepared = case.exact.prepared
-    return made.part(prepared.is_inside(prepared.points(vectors)))
+    return made.part(prepared.is_inside(prepared.to_points(vectors)))
 
 
 @one_in(4, 3)
@@ -244,7 +244,7 @@ def test_energies_that_are_subtracted_lose_what_the_excess_keeps():
     for i in range(3):
         true = case.true_excess(tries, i)
         worst = max(worst, abs(float(REAL.mpf(found[i]) - true)))
-        point = case.exact.prepared.points(tries.vectors[i])
+        point = case.exact.prepared.to_points(tries.vectors[i])
         square = float(np.sum(tries.noise[i] ** 2))
         before = target.energy(point) - target.energy(base)
         before += case.exact.height - 0.5 * square
@@ -285,7 +285,7 @@ def test_no_point_inside_is_refused_by_doubles():
     case = Hostile(domain=D.Ball(0.9), k=30.0, mu=1.0)
     exact = case.exact
     tries = case.tries(200)
-    points = exact.prepared.points(tries.vectors)
+    points = exact.prepared.to_points(tries.vectors)
     points *= (0.9 * (1.0 + 1e-15)) / np.linalg.norm(points, axis=1)[:, None]
     inner = np.zeros(3)
     kept = exact.prepared.is_inside(inner + exact_rejection.INWARD * points)
@@ -308,7 +308,7 @@ def accepted_by(exact, count=12_000):
     while sum(map(len, points)) < count:
         tries = exact.tries(rng, 1_000)
         found, _ = exact.decide(tries)
-        points.append(exact.prepared.points(tries.vectors[found]))
+        points.append(exact.prepared.to_points(tries.vectors[found]))
     points = np.concatenate(points)
     return points[exact.prepared.is_inside(points)]
 
@@ -417,7 +417,7 @@ def test_a_loss_of_another_scalar_has_no_digits():
 
 def test_ill_conditioned_places_claim_nothing():
     case = Hostile(spread=1e-7, mu=1e-13, k=1e6, domain=D.Ball(1e6))
-    place = Place.of(case.target, case.gamma)
+    place = Localization.find(case.target, case.gamma)
     assert (
         place is None
         or ExactRejection.of(place.prepare(np.random.default_rng(0))) is None
@@ -439,7 +439,7 @@ def test_a9a_is_charged(radius):
     target = made.target(problem)
     bound = floating_bound(target, PublicGrid.for_target(target), made.gamma)
     assert bound <= MOST * SHARE * made.gamma
-    place = Place.of(target, made.gamma)
+    place = Localization.find(target, made.gamma)
     exact = ExactRejection.of(place.prepare(np.random.default_rng(0)))
     if place.mode.multiplier > 0.0:
         assert exact is None
@@ -447,7 +447,9 @@ def test_a9a_is_charged(radius):
     tries = exact.tries(np.random.default_rng(1), 40)
     rows = slice(2)
     budgets = np.full(2, np.inf)
-    found, _ = exact.prepared.excess(tries.vectors[rows], budgets, is_checked=False)
+    found, _ = exact.prepared.evaluate_excess(
+        tries.vectors[rows], budgets, is_checked=False
+    )
     found += exact._start(tries.noise[rows])
     bound = exact.tolerance(tries.part(rows)._replace(budget=found))
     for i in range(2):

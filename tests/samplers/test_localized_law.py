@@ -20,8 +20,8 @@ from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import proposals, tilting
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized.columns import RecordColumns, Weights
-from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
+from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
 from dpsample.targets.gibbs import form_in_basis, rows_in_basis, times_basis
 from tests.core.test_pauses import Allowance, assert_same_bits
@@ -174,8 +174,8 @@ def test_the_work_of_a_draw_is_known_before(name):
     labels = np.where(rows[:, 0] + 0.1 * rng.standard_normal(2_000) > 0.0, 1.0, -1.0)
     facts = {"row_bound": 1.0, "loss": L.Logistic(), "domain": D.Ball(radius)}
     target = dps.Gibbs(dps.Problem(rows, labels, **facts), k=500.0, mu=2e-3)
-    found = Place.of(target, 1e-8).prepare(rng)
-    assert found.is_held == (name == "held")
+    found = Localization.find(target, 1e-8).prepare(rng)
+    assert found.is_on_boundary == (name == "held")
     passes = [found.draw(rng)[1]["records"] / len(rows) for _ in range(300)]
     assert 0.7 < np.mean(passes) / found.expected_passes < 1.4
 
@@ -250,7 +250,7 @@ def random_cases(number=60):
             seed=int(rng.integers(1000)),
             gamma=10 ** rng.uniform(-9.0, -1.0),
         )
-        if Place.of(case.target, case.gamma) is not None:
+        if Localization.find(case.target, case.gamma) is not None:
             number -= 1
             yield case
 
@@ -443,7 +443,7 @@ def test_pauses_change_no_bit_of_tries(name, monkeypatch):
 
     def found():
         point, counts = prepared.draw(rng(6))
-        return [*prepared.candidates(rng(5), 40), point, list(counts.values())]
+        return [*prepared.draw_candidates(rng(5), 40), point, list(counts.values())]
 
     whole, allowance = found(), Allowance(monkeypatch, 1)
     assert_same_bits(found(), whole)
@@ -665,7 +665,7 @@ def test_rounding_is_not_taken_for_a_broken_word():
         response_bound=1.0,
     )
     rng = np.random.default_rng(0)
-    made = Place.of(dps.Gibbs(problem, k=1e12, mu=1e-12), 1e-9).prepare(rng)
+    made = Localization.find(dps.Gibbs(problem, k=1e12, mu=1e-12), 1e-9).prepare(rng)
     draws = [made.draw(rng)[0][0] for _ in range(200)]
     assert 0.0 < 1.0 - np.median(draws) < 1e-5
 
@@ -682,7 +682,7 @@ def nearly_parallel(angle):
         row_bound=1.0,
         response_bound=3.0,
     )
-    return Place.of(dps.Gibbs(problem, k=2e4, mu=1e-3), 1e-9)
+    return Localization.find(dps.Gibbs(problem, k=2e4, mu=1e-3), 1e-9)
 
 
 def given_error(angle):
@@ -720,7 +720,7 @@ def test_a_side_that_is_entangled_with_nothing_given_stays_given():
         row_bound=1.0,
         response_bound=3.0,
     )
-    place = Place.of(dps.Gibbs(problem, k=1e6, mu=1e-3), 1e-9)
+    place = Localization.find(dps.Gibbs(problem, k=1e6, mu=1e-3), 1e-9)
     made = place.prepare(np.random.default_rng(0))
     assert len(made.proposal.sides) == 2
     assert made.is_practical
@@ -816,7 +816,7 @@ def test_large_margins_break_no_bound():
         offset=far,
         offset_bound=1e5,
     )
-    place = Place.of(dps.Gibbs(problem, k=1e4, mu=0.1), 1e-8)
+    place = Localization.find(dps.Gibbs(problem, k=1e4, mu=0.1), 1e-8)
     accepted(place.prepare(np.random.default_rng(1)), np.random.default_rng(2), 100)
 
 

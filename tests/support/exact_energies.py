@@ -12,7 +12,7 @@ import scipy.sparse
 
 import dpsample as dps
 from dpsample.samplers.localized.exact_rejection import ExactRejection, Tries
-from dpsample.samplers.localized.localized import Place
+from dpsample.samplers.localized.prepared import Localization
 
 L, D = dps.losses, dps.domains
 LOGISTIC, WIDE = L.Logistic(), D.Ball(10.0)
@@ -106,7 +106,7 @@ class Hostile:
 
     @cached_property
     def exact(self) -> ExactRejection:
-        place = Place.of(self.target, self.gamma)
+        place = Localization.find(self.target, self.gamma)
         assert place is not None
         found = ExactRejection.of(place.prepare(np.random.default_rng(0)))
         assert found is not None
@@ -125,7 +125,7 @@ class Hostile:
         """G by doubles, and the bound of its error."""
         budgets = np.full(len(tries.budget), np.inf)
         prepared = self.exact.prepared
-        found, _ = prepared.excess(tries.vectors, budgets, is_checked=False)
+        found, _ = prepared.evaluate_excess(tries.vectors, budgets, is_checked=False)
         found = found + self.exact._start(tries.noise)
         return found, self.exact.tolerance(tries._replace(budget=found))
 

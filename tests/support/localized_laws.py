@@ -12,7 +12,7 @@ from scipy import linalg
 
 import dpsample as dps
 from dpsample.samplers.localized.columns import RecordColumns, over
-from dpsample.samplers.localized.localized import Place, PreparedLocalized
+from dpsample.samplers.localized.prepared import Localization, PreparedLocalized
 from tests.support.gibbs_cases import FORMULAS, Case
 
 FORMULAS.setdefault(
@@ -43,8 +43,8 @@ class LocalCase(Case):
         return dps.Gibbs(plain.problem, k=self.k, mu=self.mu, regularizer=self.entropy)
 
     @cached_property
-    def place(self) -> Place:
-        place = Place.of(self.target, self.gamma)
+    def place(self) -> Localization:
+        place = Localization.find(self.target, self.gamma)
         assert place is not None
         return place
 
@@ -55,7 +55,7 @@ class LocalCase(Case):
 
     def prepared(self, **changes: Any) -> PreparedLocalized:
         """Sampler of the place, some of whose parts may be replaced by wrong ones."""
-        place = Place(
+        place = Localization(
             target=self.target,
             mode=changes.get("mode", self.place.mode),
             region=changes.get("region", self.place.region),
@@ -125,9 +125,9 @@ def accepted(prepared: PreparedLocalized, rng, count: int) -> np.ndarray:
     """Accepted tries of whole blocks, at least ``count``."""
     found: list[np.ndarray] = []
     while sum(map(len, found)) < count:
-        vectors, budgets = prepared.candidates(rng, 1_000)
-        excess, _ = prepared.excess(vectors, budgets)
-        found.append(prepared.points(vectors[excess <= budgets]))
+        vectors, budgets = prepared.draw_candidates(rng, 1_000)
+        excess, _ = prepared.evaluate_excess(vectors, budgets)
+        found.append(prepared.to_points(vectors[excess <= budgets]))
     return np.concatenate(found)
 
 

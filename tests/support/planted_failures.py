@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
-from dpsample.answers import results
 from dpsample.core.streams import streams
 from dpsample.running import chains
+from dpsample.running import draws as packing
 from dpsample.samplers import chain
 from dpsample.samplers.chain import PROPOSALS
 from dpsample.samplers.errors import OK
@@ -52,9 +52,9 @@ def run_with(step, target, sampler, *, num_draws=1000, num_chains=4, seed=0):
         num_draws=num_draws,
         num_warmup=200,
     )
-    return results.to_datatree(
+    return packing.to_datatree(
         found.draws,
-        results.named_stats(found.stats, step_size=prepared.settings["step_size"]),
+        packing.name_statistics(found.stats, step_size=prepared.settings["step_size"]),
         coefficients=target.problem.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
         attributes={"sampler": repr(sampler), **prepared.settings},
@@ -67,7 +67,7 @@ def tree(theta, *, energies=None, **attributes) -> Any:
     stats = {} if energies is None else {"energy": np.asarray(energies)}
     if not stats:
         stats = {"acceptance_rate": np.ones(theta.shape[:2])}
-    return results.to_datatree(
+    return packing.to_datatree(
         theta,
         stats,
         coefficients=[f"x{j}" for j in range(theta.shape[2])],

@@ -15,6 +15,7 @@ import pytest
 import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.api import minimize
+from dpsample.optimizers.certification import certify
 from dpsample.privacy import Certificate, EventCertificate, GaussianEvent
 from dpsample.privacy.certificates.registry import registry
 from dpsample.samplers.errors import NoCertificate
@@ -407,7 +408,7 @@ def test_losses_of_no_margin_are_refused_where_proofs_need_one(monkeypatch):
     ):
         recipe = method.recipe(facts, BUDGET, "exact")
         args = method, recipe, facts, BUDGET, "exact"
-        texts.append(minimize.certified(*args, clip_rows=False).to_json())
+        texts.append(certify(*args, clip_rows=False).to_json())
     monkeypatch.undo()
     for text in texts:
         assert refuses(text)

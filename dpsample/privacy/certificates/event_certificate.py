@@ -22,17 +22,14 @@ from dpsample.privacy.accounting.accounting import (
 from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.json_form import parse, strict_json
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
     problem_assumptions,
     registry,
 )
-from dpsample.privacy.certificates.sealed import (
-    Sealed,
-    parse,
-    strict_json,
-)
+from dpsample.privacy.certificates.sealed import Sealed
 from dpsample.problem.facts import PublicFacts
 
 Input = str | float | bool | None

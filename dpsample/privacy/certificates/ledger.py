@@ -40,7 +40,7 @@ from dpsample.privacy.accounting.normal_form import normal_parts
 from dpsample.privacy.budget import Budget, Sum
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
-from dpsample.privacy.certificates.sealed import load_json, parse, round_up
+from dpsample.privacy.certificates.json_form import load_json, parse, round_up
 from dpsample.privacy.curves.gaussian import bisect, gaussian_epsilon, gdp_from_budget
 from dpsample.problem.facts import RELATIONS
 

@@ -27,8 +27,9 @@ from dpsample.privacy.accounting.attack_risk import (
     AttackRisk,
     percent,
 )
+from dpsample.privacy.certificates.json_form import round_up
 from dpsample.privacy.certificates.registry import registry
-from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed, round_up
+from dpsample.privacy.certificates.sealed import ADDS_UP, Sealed
 
 # Maximum number of coefficients in the first table, which shows the largest ones.
 MAX_BARS = 30

@@ -31,7 +31,7 @@ from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import MAX_BLOCK
 
 if TYPE_CHECKING:
-    from dpsample.samplers.localized.localized import PreparedLocalized
+    from dpsample.samplers.localized.prepared import PreparedLocalized
 
 MAX_KEPT = 256  # draws of a block of tries that are kept, about
 
@@ -90,14 +90,14 @@ def _block(
     A try whose budget is above all that D can be needs no record, and its energy is
     not known.
     """
-    size = int(np.clip(MAX_KEPT / (prepared.asked * prepared.accepted), 1, MAX_BLOCK))
-    vectors, budgets = prepared.candidates(rng, size)
+    size = int(np.clip(MAX_KEPT / (prepared.acceptances_per_proposal), 1, MAX_BLOCK))
+    vectors, budgets = prepared.draw_candidates(rng, size)
     excess = np.full(len(vectors), np.nan)
     left = np.ones(len(vectors), dtype=np.bool_)
     if above is not None:
         most = 0.5 * np.einsum("ij,jk,ik->i", vectors, above, vectors)
         left = budgets < most
-    excess[left], records = prepared.excess(vectors[left], budgets[left])
+    excess[left], records = prepared.evaluate_excess(vectors[left], budgets[left])
     is_kept = ~(excess > budgets)
     state.counts[PROPOSALS] += size
     state.counts[ACCEPTED] += int(is_kept.sum())
@@ -106,7 +106,7 @@ def _block(
     vectors = vectors[is_kept]
     energies = excess[is_kept] + vectors @ prepared.mode.gradient
     energies += 0.5 * np.square(vectors @ prepared.region.root).sum(axis=1)
-    return prepared.points(vectors), energies
+    return prepared.to_points(vectors), energies
 
 
 def _above(part: RecordColumns, region: Region) -> tuple[Array]:

@@ -85,7 +85,7 @@ from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.columns import RecordColumns
-from dpsample.samplers.localized.localized import PreparedLocalized
+from dpsample.samplers.localized.prepared import PreparedLocalized
 from dpsample.samplers.localized.tries import BLOCK_NUMBERS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
@@ -192,7 +192,7 @@ class ExactRejection:
     def of(cls, prepared: PreparedLocalized) -> ExactRejection | None:
         """Bounds for a place; None if it is no interior one, or ill-conditioned."""
         target, mode, region = prepared.target, prepared.mode, prepared.region
-        if not (_is_known(target) and region.ellipsoids) or prepared.is_held:
+        if not (_is_known(target) and region.ellipsoids) or prepared.is_on_boundary:
             return None
         if not proposals.is_gaussian(mode, region):
             return None
@@ -277,11 +277,11 @@ class ExactRejection:
         on how many there were: what falls back has its own proof of gamma.
         """
         group, num_records = (
-            self.prepared.group,
+            self.prepared.group_size,
             self.prepared.target.storage.num_records,
         )
-        wanted = math.ceil(1.2 * group / self.prepared.asked)
-        size = min(max(wanted, 1), self.prepared.most_tries)
+        wanted = math.ceil(1.2 * group / self.prepared.candidate_rate)
+        size = min(max(wanted, 1), self.prepared.max_block_size)
         counts = {"proposals": 0, "asked": 0, "records": 0}
         while counts["proposals"] < MOST_TRIES:
             tries = self.tries(rng, size)
@@ -310,14 +310,14 @@ class ExactRejection:
         made = made.part(self.prepared.region.contains(vectors))
         target = self.prepared.target
         inner = target.problem.domain.interior_point(target.dim)
-        points = self.prepared.points(made.vectors)
+        points = self.prepared.to_points(made.vectors)
         return made.part(self.prepared.is_inside(inner + INWARD * (points - inner)))
 
     def decide(self, tries: Tries) -> tuple[NDArray[np.bool_], int]:
         """Whether E >= G for each try, and the records read."""
         noise, budget = tries.nearest
         about, error = self._start(noise), self.tolerance(tries)
-        excess, records = self.prepared.excess(
+        excess, records = self.prepared.evaluate_excess(
             tries.vectors, budget + error, is_checked=False
         )
         above = budget - (excess + about)

@@ -1,4 +1,4 @@
-"""Results of top-level functions: a release, a fit, replicates, or draws as a tree."""
+"""Answers: a release or a fit, with its certificate, that can be kept and published."""
 
 from __future__ import annotations
 
@@ -7,42 +7,32 @@ import json
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import numba
 import numpy as np
 
 from dpsample.answers.predictions import Predictor
 from dpsample.core import check, columns, files
-from dpsample.core.arrays import Array, Ints, Values
+from dpsample.core.arrays import Array
 from dpsample.core.check import axes
-from dpsample.core.public import __version__
 from dpsample.core.spec import Json
 from dpsample.privacy import (
     Certificate,
     EventCertificate,
     VerificationReport,
 )
+from dpsample.privacy.certificates.json_form import load_json
 from dpsample.privacy.certificates.page import document, summary
-from dpsample.privacy.certificates.sealed import load_json
 from dpsample.privacy.certificates.verification_report import Check
 from dpsample.problem.facts import PublicFacts
-from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
 from dpsample.tables import Encoding
-from dpsample.targets.gibbs import Gibbs, energy
 from dpsample.targets.grid import PublicGrid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from xarray import DataTree
 
-BLOCK = 8192  # draws whose statistics are converted at once
-# Record evaluations for energies afterwards, relative to those of the draws.
-FILL_SHARE = 0.1
 # Rows of a plot that have a name: of more coefficients, some are named.
 MAX_ROWS = 80
 
@@ -420,96 +410,6 @@ def answer_of(written: bytes, source: str) -> Release | Fit:
     return kind._of(written, source)
 
 
-def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:
-    """Fill in energies that a sampler did without, unless they cost much.
-
-    The rule counts evaluations, not seconds, and so does not depend on the machine.
-    """
-    missing = np.argwhere(np.isnan(stats[:, :, ENERGY]))
-    records = target.problem.num_records
-    if len(missing) * records > FILL_SHARE * stats[:, :, NUM_RECORDS].sum():
-        return
-    work = target.new_work()
-    for c, t in missing:
-        numbers, pieces = target.numbers, target.pieces
-        stats[c, t, ENERGY] = energy(numbers, pieces, draws[c, t], work)
-
-
-def named_stats(
-    stats: Array, *, step_size: float | str | None
-) -> dict[str, Array | Ints]:
-    """Columns of the statistics by name, numbers of evaluations as integers.
-
-    The integers take the place of the floats in ``stats``: new memory would cost more
-    time than the conversion, and after Ctrl-C somebody waits.
-    """
-    counts = stats.view(np.int64)
-    is_count = [name.startswith("num_") for name in STAT_NAMES]
-    for chain, draws in enumerate(stats):
-        for start in range(0, len(draws), BLOCK):
-            part = slice(start, start + BLOCK)
-            counts[chain][part, is_count] = draws[part, is_count].astype(np.int64)
-    named: dict[str, Array | Ints] = {
-        name: (counts if is_count[column] else stats)[:, :, column]
-        for column, name in enumerate(STAT_NAMES)
-    }
-    if step_size is not None:
-        named["step_size"] = np.broadcast_to(step_size, stats.shape[:2])
-    return named
-
-
-def to_datatree(
-    draws: Array,
-    sample_stats: Mapping[str, Array | Ints],
-    *,
-    coefficients: Sequence[str],
-    constant_data: Mapping[str, Array],
-    attributes: Mapping[str, object],
-) -> DataTree:
-    """Pack chains as an ArviZ DataTree that says it is not releasable.
-
-    Draws have shape (chain, draw, dim), what is known of each (chain, draw); they and
-    the target's numbers are the groups posterior, sample_stats and constant_data. To
-    the attributes versions are added. Flags are stored as 0 and 1: a netCDF file, in
-    which a tree must fit, has no booleans.
-    """
-    import xarray as xr  # arviz_base would pack the same in three times as long
-
-    origin = {
-        "created_at": datetime.now(UTC).isoformat(),
-        "creation_library": "dpsample",
-        "creation_library_version": __version__,
-        "creation_library_language": "Python",
-    }
-    chain, draw = (np.arange(size) for size in draws.shape[:2])
-    each = xr.Coordinates({"chain": chain, "draw": draw})
-    place = {"chain": chain, "draw": draw, "coefficient": list(coefficients)}
-    groups = {
-        "posterior": xr.Dataset({"theta": (tuple(place), draws)}, place, origin),
-        "sample_stats": xr.Dataset(
-            {
-                name: (("chain", "draw"), values)
-                for name, values in sample_stats.items()
-            },
-            each,
-            origin,
-        ),
-        "constant_data": xr.Dataset(
-            {name: ((), value) for name, value in constant_data.items()}, attrs=origin
-        ),
-    }
-    tree = xr.DataTree()
-    tree.children = {name: xr.DataTree(g) for name, g in groups.items()}  # no copies
-    flags = {k: int(v) if isinstance(v, bool) else v for k, v in attributes.items()}
-    versions = {
-        "dpsample_version": __version__,
-        "numba_version": numba.__version__,
-        "numpy_version": np.__version__,
-    }
-    tree.attrs.update(flags, **versions, releasable=0)
-    return tree
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit(Answer):
     """Parameters found by a gradient-based algorithm, and what is proved of them.
@@ -628,53 +528,3 @@ class Fit(Answer):
         if self.certificate is not None:
             stated = repr(self.certificate)
         return f"Fit(theta={shown},\n  certificate={stated})"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Replicates:
-    """What independent runs found. None of it is releasable.
-
-    Attributes
-    ----------
-    thetas : array of shape (num_replicates, dim)
-        One row per run; of `sample`, shape (num_replicates, chain, draw, dim).
-    certificate : Certificate, EventCertificate or None
-        The one that all runs share; it says that they are seeded. None without a
-        budget, and for `sample`.
-    values : array of shape (num_replicates, ...) or None
-        What ``evaluate`` gave for each theta.
-    seed : int
-        Entropy of the root from which the runs' seeds were spawned.
-    """
-
-    thetas: Array
-    certificate: Certificate | EventCertificate | None
-    values: Array | None = None
-    seed: Any = field(default=None)
-
-    @property
-    def mean(self) -> Values:
-        """Mean of ``values`` over the runs."""
-        mean: Values = self._values().mean(axis=0)
-        return mean
-
-    @property
-    def standard_error(self) -> Values:
-        """Standard error of `mean`: NaN for one run."""
-        values = self._values()
-        error: Values = np.full(values.shape[1:], math.nan)[()]
-        if len(values) > 1:
-            error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-        return error
-
-    def _values(self) -> Array:
-        if self.values is None:
-            check.fail("evaluate", "given", "None", "Pass it to dps.replicate.")
-        return self.values
-
-    def __repr__(self) -> str:
-        """Shape, and the mean of one value per run."""
-        text = f"Replicates(thetas of shape {self.thetas.shape}"
-        if self.values is not None and self.values.ndim == 1:
-            text += f", mean value {self.mean:.6g} +- {self.standard_error:.2g}"
-        return text + "; NOT releasable)"

@@ -1,0 +1,434 @@
+"""The plan of a release: what follows from public facts, and how it draws.
+
+`plan_release` calibrates and certifies the mechanism before anything is drawn.
+`ReleasePlan` then draws by one of two samplers, rejection or the proximal sampler. As
+both have a proof, the choice may depend on the records.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, cast
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.core.spec import lazy_property
+from dpsample.core.streams import (
+    ReusableGenerator,
+    starts,
+    streams,
+)
+from dpsample.privacy import (
+    Budget,
+    Certificate,
+    ExponentialMechanism,
+    calibrate,
+)
+from dpsample.problem.problem import Problem
+from dpsample.running import chains
+from dpsample.samplers import Localized, Proximal, gaussian_fit
+from dpsample.samplers.chain import RECORDS
+from dpsample.samplers.errors import (
+    FUNCTION_FAILED,
+    NoCertificate,
+    WorkLimitError,
+    raise_unless_ok,
+)
+from dpsample.samplers.localized import exact_rejection
+from dpsample.samplers.localized import mode as modes
+from dpsample.samplers.localized.prepared import (
+    PATIENCE,
+    Localization,
+    PreparedLocalized,
+)
+from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal.alternation import NO_CAP
+from dpsample.samplers.proximal.proximal import (
+    PreparedProximal,
+    ProximalSetting,
+    pass_work,
+)
+from dpsample.samplers.proximal.requirements import no_proximal_proof
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.grid import PublicGrid
+from dpsample.targets.reduced import (
+    ReducedTarget,
+    has_equalities,
+    reduce,
+    reduction_obstacle,
+)
+from dpsample.verification.recomputation import verify_own
+
+# Beginning of every text that depends on the records.
+NOT_PRIVATE = "NOT PRIVATE"
+# Maximum number of coefficients. A plan holds a few square matrices of this size.
+MAX_DIM = 10_000
+# Up to this number of expected passes over the records, the rejection sampler is used
+# without a pilot run of the proximal sampler.
+CHEAP_PASSES = 100.0
+# Public seed of the pilot run, see `ReleasePlan.rejection_sampler`.
+PILOT_SEED = 0
+# Expected duration from which the live line also says what would shorten the draw.
+VERY_LONG_SECONDS = 600.0
+SPEED_ADVICE = (
+    "a smaller domain, a smaller epsilon, p = 2 or columns of similar scale take less, "
+    "max_work= is a public limit"
+)
+# Adds a text to the live line of a terminal.
+ShowProgress = Callable[[str], None]
+
+
+def _show_nothing(_text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReleasePlan:
+    """Data that all releases of one problem share.
+
+    The fields follow from public facts. The lazy properties depend on the records. They
+    are computed for the first draw and reused by the next ones.
+    """
+
+    mechanism: ExponentialMechanism
+    certificate: Certificate
+    target: Gibbs
+    sampler: Localized | Proximal
+    max_work: float  # passes over the records
+    grid: PublicGrid  # on which theta is released
+    may_decide_exactly: bool  # whether public facts allow rejection by exact arithmetic
+
+    @property
+    def gamma(self) -> float:
+        """Total-variation error of the sampler in exact arithmetic."""
+        return (1.0 - exact_rejection.SHARE) * self.mechanism.gamma
+
+    def with_records(self, problem: Problem) -> "ReleasePlan":
+        """Return the plan for other records with the same public facts."""
+        if isinstance(self.sampler, Localized):
+            _ = self.target.geometry  # computed here, so that all copies share it
+        return replace(self, target=self.target._with_problem(problem))
+
+    @lazy_property
+    def localization(self) -> Localization | None:
+        """Mode and localized region, or None if no region was found."""
+        if isinstance(self.sampler, Proximal):
+            return None
+        target = self.target
+        if has_equalities(target):
+            target = self.reduced_target.target
+        localization = Localization.find(target, self.gamma)
+        if localization is None and not self.has_proximal_proof:
+            return Localization.whole_domain(target)
+        return localization
+
+    @lazy_property
+    def rejection_sampler(self) -> PreparedLocalized | None:
+        """Rejection on the localized region, if it is practical or the only way.
+
+        Its pilot run has public random bits, so its choices depend on the records only.
+        They are the same for all releases and do not change the distribution of draws.
+        """
+        if self.localization is None:
+            return None
+        prepared = self.localization.prepare(streams(PILOT_SEED, 1)[0])
+        if prepared.is_practical or not self.has_proximal_proof:
+            return prepared
+        return None
+
+    @lazy_property
+    def exact_sampler(self) -> exact_rejection.ExactRejection | None:
+        """Rejection whose decisions no rounding error can change, if it is possible."""
+        if self.rejection_sampler is None or not self.may_decide_exactly:
+            return None
+        return exact_rejection.ExactRejection.of(self.rejection_sampler)
+
+    @property
+    def is_rejection_cheap(self) -> bool:
+        """Whether rejection is used without a look at the proximal sampler."""
+        if self.rejection_sampler is None:
+            return False
+        is_only_way = not self.has_proximal_proof
+        return is_only_way or self.rejection_sampler.expected_passes <= CHEAP_PASSES
+
+    @lazy_property
+    def reduced_target(self) -> ReducedTarget:
+        """The target in free coordinates, for a domain without an interior."""
+        return reduce(self.target)
+
+    @lazy_property
+    def has_proximal_proof(self) -> bool:
+        """Whether the proximal sampler has a proof for this target (a public fact)."""
+        return no_proximal_proof(self.target) == ""
+
+    @lazy_property
+    def proximal_setting(self) -> ProximalSetting:
+        """Metrics and start of the proximal sampler."""
+        sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
+        target = self.target
+        if metric.is_flat(target.problem.domain, target.dim):
+            target = self.reduced_target.target
+        return ProximalSetting.of(sampler, target)
+
+    def lift(self, theta: Array) -> Array:
+        """Return the parameters of a draw, which may be in free coordinates."""
+        if len(theta) == self.target.dim:
+            return theta
+        return self.reduced_target.lift(theta)
+
+    @lazy_property
+    def minimizer(self) -> Array:
+        """Minimizer of the risk. Not private."""
+        if self.localization is not None:
+            target, start = self.localization.target, self.localization.mode
+            mode = modes.find(target, 0.0, start, small=0.1)
+            if mode is not None:
+                return self.lift(mode.point)
+        return gaussian_fit.minimize(self.target, mu=0.0)[0]
+
+    def draw(
+        self,
+        pilot: np.random.Generator,
+        stream: np.random.Generator,
+        show: ShowProgress,
+    ) -> tuple[Array, dict[str, Any]]:
+        """Return a draw within gamma of the target, and diagnostics of it.
+
+        Rejection and the proximal sampler each have a proof of gamma. So the choice
+        between them may depend on the records, namely on the expected work of each.
+        """
+        rejection, proximal = self.rejection_sampler, None
+        if rejection is not None and not self.is_rejection_cheap:
+            proximal = self.proximal_setting.prepare(pilot, self.gamma)
+            if proximal.trial.work < rejection.work:
+                rejection = None
+        if rejection is not None:
+            theta, counts = self._draw_by_rejection(rejection, stream, show)
+            if theta is not None:
+                is_exact = not isinstance(theta, np.ndarray)
+                notes = {
+                    "method": "rejection",
+                    **rejection.settings,
+                    "counts": counts,
+                    "decisions": "exact" if is_exact else "doubles",
+                }
+                return self.grid.round(theta), notes
+        if proximal is None:
+            proximal = self.proximal_setting.prepare(pilot, self.gamma)
+        return self._draw_by_proximal_sampler(proximal, stream, show)
+
+    def draw_many(self, seeds: Sequence[np.random.SeedSequence]) -> Array:
+        """Return the draws of `release` with these seeds, of shape (num_seeds, dim).
+
+        If whole draws are compiled, one call makes all of them. Rows that the compiled
+        code leaves as NaN are drawn one by one.
+        """
+        generator = ReusableGenerator()
+        thetas = np.full((len(seeds), self.target.dim), np.nan)
+        is_compiled = self.is_rejection_cheap and self.exact_sampler is None
+        if is_compiled and generator.is_known and not has_equalities(self.target):
+            assert self.rejection_sampler is not None
+            seed_words, limits = starts(seeds, 1), (self.grid.numbers, self.max_work)
+            self.rejection_sampler.draw_many(generator, seed_words, thetas, limits)
+        for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
+            pilot, stream = streams(seeds[i], 2)
+            thetas[i] = self.draw(pilot, stream, _show_nothing)[0]
+        return thetas
+
+    def _draw_by_rejection(
+        self,
+        prepared: PreparedLocalized,
+        stream: np.random.Generator,
+        show: ShowProgress,
+    ) -> tuple[Sequence[Decimal] | Array | None, dict[str, int]]:
+        """Draw by rejection. Return None if the proximal sampler should take over.
+
+        Draws with exact decisions give up at a public limit only, because delta
+        includes their rounding errors but not the proximal sampler's. Other draws give
+        up after `PATIENCE` times the expected number of proposals.
+        """
+        storage, passes = prepared.target.storage, prepared.expected_passes
+        seconds = max(prepared.expected_seconds, passes * storage.pass_seconds)
+        about = "about" if prepared.is_practical else "more than"
+        size = (
+            f"{passes:.3g} passes over the records of {storage.pass_bytes / 1e9:.3g} GB"
+        )
+        expected = f"{about} {size}, {_describe_duration(seconds)}"
+        show(f"{NOT_PRIVATE}: {expected}")
+
+        def on_passes(done: float) -> None:
+            show(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}")
+
+        if self.exact_sampler is not None:
+            return self.exact_sampler.draw(stream, self.max_work, on_passes=on_passes)
+        patience = PATIENCE if self.has_proximal_proof else math.inf
+        return prepared.draw(
+            stream, self.max_work, patience=patience, on_passes=on_passes
+        )
+
+    def _draw_by_proximal_sampler(
+        self,
+        chain: PreparedProximal,
+        stream: np.random.Generator,
+        show: ShowProgress,
+    ) -> tuple[Array, dict[str, Any]]:
+        """Draw by the number of proximal steps that the proof of gamma requires."""
+        num_steps = chain.certified_steps(self.gamma)
+        if num_steps * chain.trial.step_work > self.max_work * pass_work(self.target):
+            raise WorkLimitError
+        seconds = num_steps * chain.trial.step_seconds
+        show(f"{NOT_PRIVATE}: {_describe_duration(seconds)}")
+        begin = time.perf_counter()
+        max_records = self.max_work * self.target.storage.num_records
+
+        def on_done(done: int) -> None:
+            seconds_left = (num_steps / done - 1.0) * (time.perf_counter() - begin)
+            left = _describe_duration(seconds_left)
+            show(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left")
+            if state.counts[RECORDS] > max_records:
+                raise WorkLimitError
+
+        state = chain.init()
+        runner = chain.runner(squeeze=True, max_tries=NO_CAP)
+        chains.advance(runner, state, stream, num_steps, on_done)
+        # The runner may accept a point by bounds of the loss only. So the loss may not
+        # have been evaluated yet at the point where the chain ended.
+        theta = self.lift(state.position)
+        if not np.isfinite(self.target.energy(theta)):
+            raise_unless_ok(FUNCTION_FAILED)
+        return self.grid.round(state.position), {
+            "method": "proximal",
+            "decisions": "doubles",
+            "num_steps": num_steps,
+            "step_size": chain.trial.step,
+            "metric": chain.metric.name,
+            "acceptance": chain.trial.acceptance,
+            "expected_seconds": seconds,
+            "counts": chain.counts(state),
+        }
+
+
+def _describe_duration(seconds: float) -> str:
+    """Return an expected duration as text, with advice if it is long."""
+    if math.isinf(seconds):
+        return f"longer than the pilot run can tell: {SPEED_ADVICE}"
+    for unit_seconds, unit in ((3e7, "years"), (86400.0, "days"), (3600.0, "hours")):
+        if seconds > 3.0 * unit_seconds:
+            return f"about {seconds / unit_seconds:.2g} {unit} of work: {SPEED_ADVICE}"
+    advice = f": {SPEED_ADVICE}" if seconds > VERY_LONG_SECONDS else ""
+    return f"about {seconds:.2g} s of work{advice}"
+
+
+def check_facts(problem: Problem, budget: Budget, sampler_share: float) -> None:
+    """Raise a ValueError for arguments that no release allows."""
+    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+    check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
+    if problem.dim > MAX_DIM:
+        condition = f"with at most {MAX_DIM} coefficients"
+        remedy = "A release holds matrices of their square; dps.minimize does not."
+        check.fail("problem", condition, problem.dim, remedy)
+    check.open_interval(
+        0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
+    )
+
+
+def _describe_options(options: object) -> object:
+    """Return options as text, or a new object if they have none.
+
+    A new object is equal to nothing else, so that such a plan is never reused. An
+    example of an option without a text is an integer of too many digits.
+    """
+    try:
+        return repr(options)
+    except Exception:
+        return object()
+
+
+@check.unwrap_numpy
+def plan_release(
+    problem: Problem,
+    budget: Budget,
+    *,
+    sampler: Localized | Proximal | None,
+    max_work: float | None,
+    seeded: bool,
+    has_deadline: bool = False,
+    **options: Any,
+) -> ReleasePlan:
+    """Check, calibrate and certify, before anything is drawn.
+
+    The problem keeps the last plan. So replicates, and later releases with the same
+    arguments, draw at once.
+    """
+    check_facts(problem, budget, options["sampler_share"])
+    if sampler is not None:
+        check.instance(
+            (Localized, Proximal),
+            sampler=sampler,
+            remedy="No other sampler has a proof. Use dps.sample for private studies.",
+        )
+    max_passes = math.inf
+    if max_work is not None:
+        check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
+        max_passes = float(max_work)
+    # Options are compared as text, because 1.0 == True, and only one of them is valid.
+    text = _describe_options(options)
+    key = problem.facts, budget, text, sampler, max_passes, seeded, has_deadline
+    last_plan = problem.plan  # read once, because another thread may replace it
+    if last_plan is not None and last_plan[0] == key:
+        return cast(ReleasePlan, last_plan[1])
+    mechanism = calibrate(problem, budget, **options)
+    # The target refers to a copy of the problem, which has no plan. If plan and problem
+    # referred to each other, the records would stay in memory after their last use.
+    target = mechanism.target(copy.copy(problem))
+    sampler = _choose_sampler(sampler, target)
+    grid = PublicGrid.for_target(target)
+    error_bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
+    certificate = mechanism.certificate.with_sampler(
+        sampler=repr(sampler),
+        clip_rows=problem.clip_rows,
+        max_work=None if math.isinf(max_passes) else max_passes,
+        has_deadline=has_deadline,
+        seeded=seeded,
+    )
+    # Verification reads public numbers only, so it fails for all records or for none.
+    verify_own(certificate)
+    is_full_rejection = isinstance(sampler, Localized) and not has_equalities(target)
+    plan = ReleasePlan(
+        mechanism=mechanism,
+        certificate=certificate,
+        target=target,
+        sampler=sampler,
+        max_work=max_passes,
+        grid=grid,
+        may_decide_exactly=is_full_rejection and math.isfinite(error_bound),
+    )
+    problem.plan = key, plan
+    return plan
+
+
+def _choose_sampler(
+    sampler: Localized | Proximal | None, target: Gibbs
+) -> Localized | Proximal:
+    """Return the sampler of a release; raise if it has no proof for the target.
+
+    The choice follows from public facts, before any work and alike for all records.
+    """
+    is_supported, reason = Localized()._supports(target)
+    if sampler is None:
+        sampler = Localized() if is_supported else Proximal()
+    elif isinstance(sampler, Localized) and not is_supported:
+        check.fail("sampler", "one that supports the target", sampler, reason)
+    # Rejection does not need a bounded domain, so its reasons are fewer.
+    if isinstance(sampler, Proximal):
+        reason = no_proximal_proof(target)
+    else:
+        reason = reduction_obstacle(target) if has_equalities(target) else ""
+    if reason:
+        raise NoCertificate(reason)
+    return sampler

@@ -1,0 +1,46 @@
+"""Certification: the certificate of a minimization, from its recipe."""
+
+from dpsample.core import check
+from dpsample.losses import RecordGradient
+from dpsample.optimizers.loop.optimizer import (
+    Calibration,
+    Optimizer,
+    Recipe,
+    check_any_loss,
+)
+from dpsample.privacy import Budget, EventCertificate
+from dpsample.privacy.certificates.registry import registry
+from dpsample.problem.facts import PublicFacts
+
+
+def certify(
+    optimizer: Optimizer,
+    recipe: Recipe,
+    facts: PublicFacts,
+    budget: Budget,
+    calibration: Calibration,
+    *,
+    clip_rows: bool,
+) -> EventCertificate:
+    """Return the certificate of an unseeded run.
+
+    Raises a ValueError if the calibration is exact and nothing is proved.
+    """
+    if isinstance(facts.loss, RecordGradient):
+        check_any_loss(recipe, optimizer, is_private=True)
+    if recipe.event is not None:
+        recipe.check_private(facts)
+    if calibration == "exact" and recipe.event is None:
+        (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
+        remedy = f"Why: {why}. Use calibration='paper' for studies."
+        check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
+    return EventCertificate.of(
+        mechanism=repr(optimizer),
+        budget=budget,
+        event=recipe.event,
+        kind=recipe.kind,
+        facts=facts,
+        clip_rows=clip_rows,
+        inputs=recipe.inputs,
+        calibration=calibration,
+    )
