@@ -8,6 +8,7 @@ from dpsample.core.public import dir_of
 __all__ = ["main"]
 __dir__ = dir_of(__all__)
 
+# Exit codes.
 FAILED = 1
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -19,15 +20,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        By default those of the process.
+        By default the arguments of the process.
 
     Returns
     -------
     int
-        0; 1 if a verdict is negative, or if something failed after a draw, which is
-        then in a file that the message names, or if the reader of stdout has gone; 2
-        after an error of the user; 130 after Ctrl-C. Errors are one line on stderr. An
-        error of the program is not caught.
+        Exit code. 0: success. 1: a negative verdict, a failure after a draw (the
+        message names the file that has it), or a closed stdout. 2: an error of the
+        user. 130: Ctrl-C. Errors are one line on stderr. A bug of the program is not
+        caught.
     """
     command = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -74,7 +75,7 @@ def _run(command: list[str]) -> int:
 
 
 def _message(error: Exception) -> str | None:
-    """Message of an error that a user can mend; None for a bug."""
+    """Return the message of an error that a user can correct; None for a bug."""
     from dpsample.samplers import SamplingError
 
     if hasattr(error, "format_message"):  # usage errors of the option parser

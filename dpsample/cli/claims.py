@@ -1,4 +1,4 @@
-"""``dpsample claims``, ``errata``, ``papers``: what is printed and what is true."""
+"""Commands ``dpsample claims``, ``errata`` and ``papers``, about five papers."""
 
 import json
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def markdown_lines(rows: Sequence[Claim]) -> list[str]:
 
 
 def cells(row: Claim) -> tuple[str, ...]:
-    """Return one line of the table as words."""
+    """Return one line of the table as texts."""
     true = "unknown"
     if row.true_epsilon is not None:
         signs = {"exact": "", "upper bound": "<= ", "attack": ">= "}
@@ -115,7 +115,7 @@ def _print_words(
     *,
     sentences: Sequence[str] = (),
 ) -> None:
-    """One table for each paper that has rows."""
+    """Print a table for each paper that has rows."""
     for key, title in PAPERS.items():
         paper_rows = [cells for paper, cells in rows if paper == key]
         if paper_rows:

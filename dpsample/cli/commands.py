@@ -1,4 +1,7 @@
-"""Commands and their options. What they do is in the modules of this folder."""
+"""Commands and their options. The modules of this folder carry them out.
+
+These are imported inside the commands, so that ``--help`` appears at once.
+"""
 
 import os
 from pathlib import Path
@@ -97,7 +100,7 @@ Everything = Annotated[bool, Option("--everything", help="Every sampler and piec
 @app.callback()
 def options(version: Version = False) -> None:
     """Differentially private parameters with a certificate."""
-    del version  # eager: the callback has printed it and ended the command
+    del version  # the callback of the option has shown it and ended the command
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""``dpsample demo``: a private release of synthetic records, printed and drawn."""
+"""Command ``dpsample demo``: a private release of synthetic records, with a picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RADIUS = 3.0
 def run(output: Path | None, *, overwrite: bool = False) -> None:
     """Release, print the certificate and the risks, and save the picture.
 
-    The picture of the last demo is replaced, another file is not.
+    The picture of an earlier demo is replaced, but no other file.
     """
     picture = output or Path("dpsample-demo.png")
     screen.check_outputs(output=picture, overwrite=overwrite or output is None)
@@ -64,7 +64,7 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
 
 
 def draw(answer: Release, data: Dataset, picture: Path) -> None:
-    """Save coefficients beside the true and best ones, and the privacy curve."""
+    """Save a picture of the coefficients and the privacy curve."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -78,6 +78,7 @@ def draw(answer: Release, data: Dataset, picture: Path) -> None:
 
 
 def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
+    """Draw the private coefficients next to the true and the best ones."""
     index = np.arange(answer.theta.size)
     best = (answer.nonprivate_diagnostics or {})["non_private_theta"]
     # Marginals of a k mu strongly log-concave density are strongly log-concave as well
@@ -97,7 +98,7 @@ def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
 
 
 def _draw_curve(axes: Axes, answer: Release) -> None:
-    """Draw the proved delta for each epsilon, and what attacks reach by each pair."""
+    """Draw the proved delta for each epsilon, and the bound of attacks by each pair."""
     certificate = answer.certificate
     epsilon = np.linspace(0.0, 1.5 * certificate.budget.epsilon, 200)
     curve = [

@@ -1,9 +1,9 @@
-"""From a file of records to a problem: what the commands that read one share.
+"""Problems from files of records, for the commands that read one.
 
-``dpsample bounds`` writes a skeleton: names and types of columns, no values. Header and
-separator are facts about the file. Types of a text file are guesses: a column has the
-type of more than half of its first entries, so that one record decides it only where
-they are split. The skeleton says so.
+``dpsample bounds`` writes a skeleton of a bounds file: names and types of columns, and
+no values. Header and separator are public facts about the file. The types of a text
+file are guesses. A column gets the type of more than half of its first entries, so one
+record decides the type only if they are split evenly. The skeleton says so.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def read(
 ) -> Dataset:
     """Read one file as the options say, with the columns of another if given.
 
-    What was clipped, and levels that no record has, are told on stderr: NOT PRIVATE.
+    Lines on stderr report clipped values and levels that no record has. They are NOT
+    PRIVATE.
     """
     data = read_table(
         path,
@@ -93,7 +94,10 @@ def read(
 
 
 def describe_rules(data: Dataset, problem: dps.Problem) -> list[str]:
-    """Say what is done to any record before the draw: public rules, never counts."""
+    """Return lines on the rules by which any record is changed before the draw.
+
+    The rules are public. Numbers of records to which they apply would not be.
+    """
     row, limit = problem.facts.row_bound, problem.response_bound
     outside = "scaled down to it" if problem.clip_rows else "an error"
     lines = [*data.rules, f"a row above row_bound = {row:g} is {outside}"]
@@ -104,7 +108,7 @@ def describe_rules(data: Dataset, problem: dps.Problem) -> list[str]:
 
 
 def parse_loss(text: str) -> Loss:
-    """Loss of ``name`` or ``name:parameter``."""
+    """Return the loss of a text ``name`` or ``name:parameter``."""
     name, colon, parameter = text.partition(":")
     name = name.replace("-", "_")
     check.one_of(sorted(BUILT_IN), loss=name)
@@ -120,7 +124,7 @@ def parse_loss(text: str) -> Loss:
 
 
 def build(options: RecordOptions, data: Dataset) -> dps.Problem:
-    """Problem of the records with declared bounds."""
+    """Return the problem of the records with declared bounds."""
     row_bound, response_bound = data.row_bound, options.response_bound
     if response_bound is None:
         response_bound = data.response_bound
@@ -159,7 +163,7 @@ def write_skeleton(
 
 
 def skeleton(content: bytes, kind: str, source: str) -> str:
-    """Text of a TOML file that has to be filled in."""
+    """Return the text of a bounds file (TOML) that has to be filled in."""
     file = _guess_format(content, kind) if kind != "parquet" else TextFormat()
     frame = to_frame(content, kind, Schema(file=file), source)
     is_stored = kind == "parquet"
@@ -167,7 +171,7 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         types = {field.name: _stored_type(field.type) for field in frame.schema}
     else:
         columns = entries.columns_of(frame.head(1_000))
-        refuse_record(columns, file)  # which would be printed
+        refuse_record(columns, file)  # a record in the header would be shown
         marks = ((".", ""), (",", ""), (",", "."), (".", ","))
         candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
         file = max(candidates, key=lambda marks: _num_numbers(columns, marks))
@@ -192,10 +196,11 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
 
 
 def _guess_format(content: bytes, kind: str) -> TextFormat:
-    """Separator of the header, and the encoding in which the file can be read."""
-    # Without its mark, half of all files in latin-1 would be good UTF-16, too.
+    """Return the separator of the header, and an encoding that reads the file."""
+    # UTF-16 is recognized by its mark only, because half of all files in latin-1 would
+    # be valid UTF-16 as well.
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding = "utf-16" if is_wide else "latin-1"  # a character for every byte
+    encoding = "utf-16" if is_wide else "latin-1"  # in which every byte is a character
     with suppress(UnicodeDecodeError):
         content.decode("utf-8")
         encoding = "utf-8"
@@ -218,7 +223,7 @@ def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
 
 
 def _stored_type(declared: Any) -> str:
-    """Section for a type of Arrow."""
+    """Return the section of a bounds file for a column type of Arrow."""
     from pyarrow import types
 
     if types.is_dictionary(declared):
@@ -230,7 +235,7 @@ def _stored_type(declared: Any) -> str:
 
 
 def _guess_type(column: Array | Sequence[Any], file: TextFormat) -> str:
-    """Type of more than half of the entries that are there."""
+    """Return the type of more than half of the entries that are not missing."""
     for kind, convert in (
         ("numeric", entries.parse_number),
         ("date", entries.parse_day),

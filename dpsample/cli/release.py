@@ -1,4 +1,4 @@
-"""``dpsample release``: one private vector; ``predict``: what it says of records."""
+"""Commands ``dpsample release`` (one private vector) and ``predict`` (from it)."""
 
 import csv
 import io
@@ -55,9 +55,9 @@ class ReleaseOptions(RecordOptions):
 
 
 def run(options: ReleaseOptions) -> None:
-    """Release, save and print answer and certificate, evaluate if asked to.
+    """Release, save and show an answer and its certificate, and evaluate it.
 
-    Everything that can be wrong is found before the draw. After it, nothing loses it.
+    Errors of the user are found before the draw. After it, no failure loses the answer.
     """
     inputs = (options.file, options.evaluate, options.bounds)
     screen.check_outputs(*inputs, output=options.output, overwrite=options.overwrite)
@@ -74,7 +74,8 @@ def run(options: ReleaseOptions) -> None:
     console.print("\n".join(describe_rules(data, problem)))
     had_answer = options.output is not None and options.output.exists()
     with remove_if_unused(ledger if is_new else None), warnings.catch_warnings():
-        # Told whatever PYTHONWARNINGS says, and no error of the program.
+        # Warnings are shown on stderr even if PYTHONWARNINGS would hide them or turn
+        # them into errors.
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: screen.tell(str(message))
         answer = dps.release(
@@ -98,7 +99,7 @@ def run(options: ReleaseOptions) -> None:
             console.print(f"Private parameters and certificate saved: {path}")
             if had_answer and path == options.output:  # not in a spare file
                 console.print("What was there is replaced; its budget stays spent.")
-        elif options.output is not None:  # there was room for no file at all
+        elif options.output is not None:  # no file could be written
             console.print(answer.to_json())
         else:
             print_parameters(answer)
@@ -115,7 +116,7 @@ def print_parameters(answer: Release) -> None:
 
 
 def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
-    """Open the ledger of a command. Make it, with a total, where there is none.
+    """Open the ledger of a command, or make it with a total if there is none.
 
     An existing ledger has its own total, which the options may repeat.
     """
@@ -154,7 +155,7 @@ def open_ledger(options: ReleaseOptions) -> LedgerFile | None:
 
 
 def ledger_words(ledger: LedgerFile | None) -> str:
-    """Say what the ledger holds and what remains, or that there is none."""
+    """Return a summary of the ledger and its remaining budget."""
     if ledger is None:
         return (
             "Not in a ledger: releases of the same records add up. Keep their total "
@@ -200,7 +201,10 @@ def predict(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write what a saved answer says of new records. What was clipped is told."""
+    """Write the predictions of a saved answer for new records.
+
+    A line on stderr reports clipped values.
+    """
     screen.check_outputs(answer, file, output=output, overwrite=overwrite)
     release = load_answer(answer)
     facts = release.public_facts
@@ -239,7 +243,7 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
 
 
 def as_csv(release: Release | Fit, encoding: Encoding, margins: Array) -> str:
-    """Predictions and, if margins are log-odds, probabilities of the second label."""
+    """Return predictions and, if margins are log-odds, probabilities, as CSV."""
     loss = release.public_facts.loss
     columns: dict[str, Any] = {
         "prediction": encoding.raw_response(margins, is_label=loss.is_classification)

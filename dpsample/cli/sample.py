@@ -1,4 +1,4 @@
-"""``dpsample sample``: many draws from the records' Gibbs target, NOT PRIVATE."""
+"""Command ``dpsample sample``: many draws from the Gibbs target, NOT PRIVATE."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dpsample.samplers import Sampler
 
 MAX_ROWS = 40
-# What only calibration reads, with its defaults.
+# Options that only calibration reads, with their defaults.
 CALIBRATION = {"relation": "replace_one", "risk": "population", "sampler_share": 0.1}
 
 
@@ -108,13 +108,17 @@ def show(console: Console, draws: DataTree) -> None:
 
 
 def write(draws: DataTree, path: Path) -> None:
-    """Save a tree as a whole, or not at all."""
+    """Save a tree completely, or not at all."""
     with files.replacing(path, is_private=True) as draft:
         draws.to_netcdf(draft, engine="h5netcdf")
 
 
 def density(options: SampleOptions, problem: dps.Problem) -> dps.Gibbs:
-    """Target that ``dpsample release`` draws from once, or one with given k and mu."""
+    """Return the target, with the density exp(-k (F + mu r)) on a ball.
+
+    F is the mean loss and r half a squared norm. k and mu are given, or they are those
+    from which ``dpsample release`` with this budget draws once.
+    """
     epsilon, delta, k, mu = options.epsilon, options.delta, options.k, options.mu
     if epsilon is None and delta is None and k is not None and mu is not None:
         for name, default in CALIBRATION.items():

@@ -1,7 +1,7 @@
-"""What commands print and keep: plain text without markup, and every draw.
+"""Output of commands: plain text without markup, and files for draws.
 
-What was drawn is kept, whatever fails afterwards, in a file that is named. No width of
-a terminal cuts a result.
+If something fails after a draw, the draw is kept in a file, and a message names it. The
+width of a terminal never cuts a result.
 """
 
 import errno
@@ -34,7 +34,7 @@ MINUTE_SECONDS = 60.0
 
 
 class _Console(Console):
-    """A console whose errors are errors: Rich would end the process after some."""
+    """A console that raises its errors. Rich would end the process after some."""
 
     def on_broken_pipe(self) -> None:
         raise  # noqa: PLE0704 - called while the error is handled
@@ -58,7 +58,7 @@ def console(width: int | None = None) -> Console:
 
 @contextmanager
 def any_text() -> Iterator[None]:
-    """Print what the terminal's encoding lacks as escapes, instead of failing."""
+    """Print characters that the terminal's encoding lacks as escapes."""
     with ExitStack() as undo:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
@@ -68,13 +68,13 @@ def any_text() -> Iterator[None]:
 
 
 def flush() -> None:
-    """Print what is still in memory, so that a failure is known before the end."""
+    """Write buffered output now, so that a failure is noticed before the end."""
     if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()
 
 
 def abandon() -> None:
-    """Let nothing more fail on a stdout that is broken, at exit least of all."""
+    """Redirect a broken stdout to nowhere, so that nothing fails at exit."""
     try:
         flush()
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def abandon() -> None:
 
 
 def tell(text: str) -> None:
-    """Print one line on stderr, if that is possible. Never elsewhere."""
+    """Print one line on stderr, if that is possible."""
     if sys.stderr is None:  # closed by the shell: print would take stdout
         return
     with suppress(OSError, ValueError):
@@ -96,7 +96,7 @@ def tell(text: str) -> None:
 
 @contextmanager
 def heartbeat(command: str) -> Iterator[None]:
-    """Say each minute on stderr what runs, where no terminal shows a live line."""
+    """Report each minute on stderr that a command runs, unless it is a terminal."""
     if files.is_terminal(sys.stderr):
         yield
         return
@@ -135,7 +135,7 @@ def print_table(
     *,
     sentences: Sequence[str] = (),
 ) -> None:
-    """Print a table, columns without a side to the right.
+    """Print a table. Columns without a side are aligned to the right.
 
     Columns of ``sentences`` are wrapped between words, to fit the terminal. All others
     have the width of their longest cell: nothing is cut, however narrow a terminal is.
@@ -166,7 +166,7 @@ def print_table(
 
 
 class KeptError(Exception):
-    """Something failed after the draw. The message says where the draw is."""
+    """An error after a draw. The message names the file that has the draw."""
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -179,9 +179,10 @@ def is_interrupt(error: BaseException | None) -> bool:
 def check_outputs(
     *others: Path | None, overwrite: bool = True, **outputs: Path | None
 ) -> None:
-    """Refuse, before the draw, outputs that would fail after it or replace an input.
+    """Raise a ValueError, before a draw, for outputs that would fail after it.
 
-    Without ``overwrite`` they may not exist either.
+    An output must not be the same file as an input (``others``). Without ``overwrite``
+    it must not exist.
     """
     for name, path in outputs.items():
         if path is None:
@@ -212,11 +213,12 @@ def keep_output(
     *,
     overwrite: bool = True,
 ) -> Iterator[Path | None]:
-    """Save what was drawn, and guard what follows.
+    """Save a draw by ``save``, and keep it if the block fails.
 
-    Gives the file in which it is: ``output``, or a private one in the temporary folder
-    if that fails, or None: then the block prints it. If what follows fails, whatever
-    the reason, it is in a file, or its ``text`` on stderr.
+    The value is the file that has the draw: ``output``, or a private file in the
+    temporary folder if that fails, or None. In the last case the block prints the draw.
+    If the block fails for any reason, the draw is in a file, or its ``text`` is on
+    stderr.
 
     Raises
     ------
@@ -226,7 +228,7 @@ def keep_output(
     path, reason = None, ""
     try:
         if output is not None:
-            if output.is_file() and not overwrite:  # it came while we drew
+            if output.is_file() and not overwrite:  # it was made during the draw
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             save(output)
             path = output
@@ -261,7 +263,7 @@ def _describe_place(path: Path | None, text: Callable[[], str] | None) -> str:
 
 
 def _last_resort(path: Path | None, text: Callable[[], str] | None) -> str:
-    """Say where it is. If no file has it, print it first."""
+    """Return where the draw is. If no file has it, print its text on stderr first."""
     if path is None and text is not None:
         with suppress(OSError, ValueError):
             print(text(), file=sys.stderr, flush=True)
@@ -269,7 +271,7 @@ def _last_resort(path: Path | None, text: Callable[[], str] | None) -> str:
 
 
 def _save_spare(save: Save, suffix: str) -> Path | None:
-    """Private file that holds what was drawn; None if there is room for none."""
+    """Save a draw in a private temporary file; None if that is impossible."""
     try:
         descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="dpsample-")
     except OSError:

@@ -1,4 +1,4 @@
-"""``dpsample study``: list, run and report the studies of a folder."""
+"""Command ``dpsample study``: list, run and report the studies of a folder."""
 
 import sys
 from pathlib import Path
@@ -41,12 +41,11 @@ def show(studies: Studies = HERE) -> None:
     rows = []
     for name in study_names(studies):
         study = load(bundle(studies, name))
-        sizes = [
-            f"{sum(study.replicates_of(cell, quick=quick) for cell in cells)}"
-            f" in {len(cells)} cells"
-            for quick in (False, True)
-            for cells in (study.cells(quick=quick),)
-        ]
+        sizes = []
+        for quick in (False, True):
+            cells = study.cells(quick=quick)
+            number = sum(study.replicates_of(cell, quick=quick) for cell in cells)
+            sizes.append(f"{number} in {len(cells)} cells")
         rows.append((name, *sizes, study.title))
     head = ("study", "replicates", "quick", "title")
     screen.print_table(f"Studies in {studies}", head, rows, sentences=("title",))
@@ -106,7 +105,7 @@ def report(
 
 
 def _chosen(studies: Path, names: list[str]) -> list[str]:
-    """Return the studies that are meant, each known before the first one runs."""
+    """Return the names of the chosen studies, after a check that all exist."""
     from dpsample.experiments.configuration import study_names
 
     available = study_names(studies)
@@ -120,7 +119,7 @@ def _chosen(studies: Path, names: list[str]) -> list[str]:
 
 
 def _write(studies: Path, name: str, folder: Path, *, quick: bool) -> int:
-    """Write the report of a study; 1 if a measurement contradicts the theory."""
+    """Write the report of a study. Return 1 if a measurement contradicts the theory."""
     from dpsample.experiments.configuration import bundle
     from dpsample.experiments.report import write
 

@@ -1,4 +1,4 @@
-"""``dpsample verify`` and ``certificate``: what a file claims, and recomputed."""
+"""Commands ``dpsample verify`` and ``certificate``, about an answer in a file."""
 
 import json
 import os
@@ -22,7 +22,7 @@ CERTIFICATES: dict[str, type[AnyCertificate]] = {
 
 
 def run(file: Path, checker: str = "standard") -> int:
-    """Print warnings, checks and state; 0 if everything agrees, else 1."""
+    """Print warnings, checks and state. Return 0 if everything agrees, otherwise 1."""
 
     def report(answer: AnyAnswer) -> str:
         verification = verify_answer(answer, checker)
@@ -37,12 +37,13 @@ def run(file: Path, checker: str = "standard") -> int:
 
 
 def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
-    """Print the certificate, or write a page for everybody; 1 if it does not verify."""
+    """Print a certificate or write its page. Return 1 if it does not verify."""
     if html is not None:
         screen.check_outputs(file, html=html, overwrite=overwrite)
 
     def document(answer: AnyAnswer) -> str:
-        # The page of an answer verifies it, which may take long: not twice.
+        # The page of an answer verifies it, which may take long, so it is not done
+        # twice.
         if html is None or not isinstance(answer, Release | Fit):
             verify_answer(answer)
         return str(certificate_of(answer)) if html is None else answer.to_html()
@@ -58,14 +59,19 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
 
 
 def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
-    """Text about the content of a file; None after saying what does not hold."""
+    """Return a text about the content of a file.
+
+    If it does not verify, the reason is printed, and None is returned.
+    """
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))
-    written = entries.read_content(file)  # once: a pipe has it no second time
+    written = entries.read_content(
+        file
+    )  # read once, because a pipe cannot be read again
     kind = format_of(written, file)
     try:
         return report(read(written, kind, str(file)))
-    # A file may hold anything: whatever fails on its content does not verify it.
+    # A file may hold anything, so every error on its content means "not verified".
     except Exception as error:
         if screen.is_interrupt(error):
             raise
@@ -83,7 +89,7 @@ def certificate_of(answer: AnyAnswer) -> AnyCertificate:
 
 
 def format_of(written: bytes, file: Path) -> str:
-    """Known format of the content of a file. Any other is an error of the user."""
+    """Return the format of the content of a file, which must be a known one."""
     try:
         content = json.loads(written.decode("utf-8-sig"))
     except (ValueError, RecursionError):  # brackets without end
@@ -96,15 +102,16 @@ def format_of(written: bytes, file: Path) -> str:
 
 
 def read(written: bytes, kind: str, source: str) -> AnyAnswer:
-    """Answer or certificate of the content of a file, by its format."""
+    """Return the answer or certificate that a file holds, by its format."""
     if kind in ANSWERS:
         return answer_of(written, source)
-    # Read again: a second key of a name, or odd digits, could be read in two ways.
+    # It is parsed again, strictly: a repeated key or unusual digits could be read in
+    # two ways.
     return CERTIFICATES[kind].from_json(written.decode("utf-8-sig"))
 
 
 def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationReport:
-    """Return what was checked, and what was not."""
+    """Return the report on an answer or certificate."""
     if isinstance(answer, Release | Fit):
         return answer.verify(checker=checker)
     return dps.verify(answer, checker=checker)

@@ -1,4 +1,4 @@
-"""Public data sets from a folder: checksums verified, encoded by public facts."""
+"""Well-known public data sets: verified by checksums, encoded by public facts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VARIABLE = "DPSAMPLE_DATA"
 class CatalogEntry:
     """One public data set of `catalog.toml`."""
 
-    files: dict[str, dict[str, str]]  # split -> name and sha256
+    files: dict[str, dict[str, str]]  # name and sha256 of the file of each split
     origin: str
     target: str = ""
     num_features: int = 0  # number of columns of a LIBSVM file; 0 for a table
@@ -53,7 +53,7 @@ def public_schema(name: str) -> Schema:
 
 
 def _blogfeedback() -> Schema:
-    """Put counts on a logarithmic scale, keep indicators of words and days.
+    """Return the schema of BlogFeedback: counts on a logarithmic scale, and indicators.
 
     Columns 12, 32, 37 and 277 are constant by construction.
     """
@@ -93,7 +93,7 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     name : str
         One of the names above.
     folder : str or Path, optional
-        Where the files are. By default the environment variable DPSAMPLE_DATA.
+        Folder of the files. By default the environment variable DPSAMPLE_DATA.
     split : {"train", "test"}
         a8a, a9a, w7a, adult and blogfeedback have a test set.
 
@@ -105,8 +105,8 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     Raises
     ------
     ValueError
-        If the name is unknown, the file is missing (the message says what to get, and
-        where), or its content is not the published one.
+        If the name is unknown, the file is missing (the message says where to get it),
+        or its content is not the published one.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def _folder(folder: str | Path | None, entry: CatalogEntry) -> Path:
 
 
 def _read_verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
-    """Uncompressed content of the file that has the published checksum."""
+    """Return the uncompressed content of the file with the published checksum."""
     name, checksum = entry.files[split]["name"], entry.files[split]["sha256"]
     names = [name + suffix for suffix in ("", *formats.COMPRESSED)]
     candidates = [
@@ -163,6 +163,7 @@ def _read_verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
 
 
 def _encode(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
+    """Return the records of a table, encoded by its public schema."""
     schema = public_schema(name)
     if name == "adult":  # drop the remark above the test records, the points at ends
         lines = [line.rstrip(b". \r") for line in content.split(b"\n")]

@@ -11,14 +11,15 @@ from dpsample.tables.read import Dataset
 from dpsample.tables.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 
 NUM_SIGNALS = 10
-# Columns computed to norm 1 stay below it in exact arithmetic.
+# Columns that are scaled to a norm of 1 stay below 1 in exact arithmetic by this
+# factor.
 BELOW = 1.0 - 1e-14
 
 
 def _draw(
     num_records: int, dim: int, seed: int, *, row_norm: float, signal: float
 ) -> tuple[np.random.Generator, Array, Array]:
-    """Stream, rows and true coefficients of Euclidean norm ``signal``."""
+    """Return a stream, rows and true coefficients of Euclidean norm ``signal``."""
     check.array_sides(num_records=num_records, dim=dim)
     check.integer(
         0, maximum=check.MAX_SEED, seed=seed, remedy="Synthetic data need a seed."
@@ -34,7 +35,7 @@ def _draw(
 
 
 def noise_of(rng: np.random.Generator, number: int, degrees: float) -> Array:
-    """Student noise. With infinite degrees of freedom it is Gaussian."""
+    """Draw Student noise, which is Gaussian with infinite degrees of freedom."""
     noise = rng.standard_normal(number)
     if math.isfinite(degrees):
         noise = noise / np.sqrt(rng.chisquare(degrees, number) / degrees)
@@ -158,7 +159,7 @@ def regression(
     noise : float
         Scale s of the noise.
     degrees : float
-        Degrees of freedom of Student noise. Infinity stands for a Gaussian.
+        Degrees of freedom of Student noise, infinite for Gaussian noise.
     response_bound : float or None
         Bound of abs(response); None leaves the tails as they are.
 
@@ -214,7 +215,7 @@ def heavy_tailed_regression(
     Parameters
     ----------
     num_records, dim : int
-        Shape of the features. At least 10 columns.
+        Shape of the features, with at least 10 columns.
     seed : int
         Same seed, same records.
     degrees : float
@@ -222,8 +223,8 @@ def heavy_tailed_regression(
         squared-loss gradients have none of the moments that its theorems assume
         (gradient-E33): use 3, or `dpsample.losses.Huber`.
     scale : {"sqrt_n", "unit"}
-        Norm of a column. The paper's 1 leaves a signal of 0.03 per record at n = 10
-        000, below any error (gradient-E32).
+        Norm of a column. The paper's 1 leaves a signal of 0.03 per record at
+        n = 10,000, below any error (gradient-E32).
 
     Returns
     -------
@@ -310,7 +311,7 @@ def heavy_tailed_logistic(
 def _design(
     num_records: int, dim: int, *, seed: int, scale: str
 ) -> tuple[np.random.Generator, Array, Array]:
-    """Stream, features and coefficients."""
+    """Return a stream, features and coefficients of a heavy-tailed model."""
     check.integer(NUM_SIGNALS, dim=dim)
     check.array_sides(num_records=num_records, dim=dim)
     check.integer(

@@ -1,4 +1,4 @@
-"""scikit-learn's estimators over the verbs: fit, predict and a certificate.
+"""Estimators with the interface of scikit-learn: fit, predict and a certificate.
 
 They need scikit-learn: ``pip install 'dpsample[sklearn]'``.
 """

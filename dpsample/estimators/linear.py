@@ -1,4 +1,9 @@
-"""What the estimators share: parameters, rows, the choice of a method, coefficients."""
+"""The base class of the estimators: parameters, rows, method and coefficients.
+
+A fit encodes the table by public facts (``bounds``), chooses a method by public facts
+and the budget, and makes one private answer in the units of the encoded rows.
+Coefficients are converted to the units of the raw columns.
+"""
 
 from __future__ import annotations
 
@@ -42,19 +47,21 @@ from dpsample.tables.encoding import clip_rows, refuse_undeclared
 
 Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")
-AGAIN = (
+SECOND_FIT = (
     "This process has fitted a private model before. If their records share people, "
     "budgets add up: every fold of a cross-validation and every candidate of a search "
     "spends one, and no certificate counts the others. A ledger "
     "(ledger=dpsample.privacy.Ledger()) shows the total. A choice by scores of the "
     "records is private with dpsample.tune only."
 )
+# Options of scikit-learn's validation of rows.
 ROWS = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
-_has_fitted = False  # without a ledger or a seed, in this process
+# Whether this process has made a fit without a ledger and without a seed.
+_has_fitted = False
 
 
 def schema_of(bounds: object, names: list[str]) -> Schema:
-    """Public facts as users give them: a schema, its content or file, or two ends."""
+    """Return the schema of a user's ``bounds``: a schema, its file, or two ends."""
     if isinstance(bounds, Schema):
         return bounds
     if isinstance(bounds, str | os.PathLike):
@@ -81,7 +88,10 @@ Answer = Release | Fit | Intervals
 
 
 def _in_order(table: Any) -> Any:
-    """Refuse what is no number. Put columns that are only numbered in their order."""
+    """Return a table whose numbered columns 0, 1 and so on are in order.
+
+    A ValueError is raised for a masked array, and for dates and times.
+    """
     is_masked = np.ma.isMaskedArray(table)
     kind = getattr(getattr(table, "dtype", None), "kind", None)
     if is_masked or kind in ("m", "M"):
@@ -102,9 +112,9 @@ def _are_counted(labels: list[object]) -> bool:
 
 
 def _one_of_many(answer: Answer) -> Answer:
-    """Let the certificate say that other fits, as of a search, are not counted.
+    """Add the assumption that other fits, as in a search, are not included.
 
-    Nothing tells an estimator whether it is a clone that a search fits.
+    An estimator cannot know whether it is a clone that a search fits.
     """
     proof: Any = answer.certificate
     certificate = replace(proof, assumptions=(*proof.assumptions, SEARCH), digest="")
@@ -112,7 +122,7 @@ def _one_of_many(answer: Answer) -> Answer:
         return replace(answer, certificate=certificate)
     return replace(
         answer, certificate=certificate, digest=""
-    )  # that of the new certificate
+    )  # the answer computes its digest again
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -134,11 +144,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
 
     @abstractmethod
     def _loss(self) -> Loss:
-        """Loss of the model."""
+        """Return the loss of the model."""
 
     @abstractmethod
     def _response(self, y: Any) -> tuple[Array, float | None]:
-        """Return encoded responses and, of numbers, their bound."""
+        """Return encoded responses and, if they are numbers, their bound."""
 
     def fit(self, X: object, y: object) -> Self:
         """Fit private coefficients.
@@ -148,8 +158,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
             Records. Columns of a DataFrame are matched by name from then on.
         y : array or Series of shape (num_records,)
-            Labels of two classes. Or responses, which are moved to their public range
-            if they are outside.
+            Labels of two classes, or responses. Responses outside their public range
+            are moved to its ends.
 
         Returns
         -------
@@ -160,7 +170,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         ------
         ValueError
             If a parameter is malformed, bounds are missing or do not fit the columns, a
-            label is of no class, a response is not finite, or the ledger has no room.
+            label belongs to no class, a response is not finite, or the fit would exceed
+            the budget of the ledger.
         """
         rows = self._rows(X, y)
         self._draw(rows, *self._response(y))
@@ -171,7 +182,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """Say that sparse rows are welcome without bounds, and that two fits differ."""
+        """Declare that sparse rows need no bounds, and that two fits differ."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.bounds is None
         tags.non_deterministic = self.random_state is None
@@ -185,9 +196,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return certificate
 
     def _table(self, X: Any, schema: Schema | None, *, reset: bool) -> Any:
-        """Return a table of named columns. Those of an array are x0, x1 and so on.
+        """Return a table of named columns.
 
-        They are 0, 1 and so on where the schema declares them so.
+        The columns of an array are named x0, x1 and so on, or 0, 1 and so on if the
+        schema declares them so.
         """
         import narwhals.stable.v2 as nw
         import pandas as pd
@@ -197,11 +209,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         original, X = X, _in_order(X)
         names, labels = columns.names_of(X), columns.labels_of(original) or []
         is_matched = is_numbered and _are_counted(labels)
-        if is_matched:  # with what is declared, which need not be numeric
+        if is_matched:  # columns are matched by number, also if they are not numeric
             names = tuple(map(str, range(len(labels))))
             places = columns.find_positions("X", [*map(str, labels)], names).tolist()
             X = nw.from_native(original)[:, places].to_native()
-        # What was fitted to an array has no names to match those of a frame with.
+        # After a fit to an array there are no names to which a frame could be matched.
         has_names = reset or is_matched or hasattr(self, "feature_names_in_")
         if names is None or not has_names:
             dense = {**ROWS, "accept_sparse": False}
@@ -214,13 +226,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             return pd.DataFrame(X, columns=list(names))
         if reset:
             self.feature_names_in_ = np.array(names, dtype=object)
-            if is_matched and not isinstance(labels[0], str):  # scikit-learn: no names
+            if is_matched and not isinstance(
+                labels[0], str
+            ):  # scikit-learn has no names then
                 del self.feature_names_in_
             self.n_features_in_ = len(names)
         return X
 
     def _rows(self, X: object, y: object) -> Rows:
-        """Rows of the records to fit. Sets the encoding and scikit-learn's facts."""
+        """Return the rows of the records to fit, and set the encoding."""
         # Results of an earlier fit do not belong to the settings of this one.
         for name in ("answer_", "coef_", "intercept_"):
             self.__dict__.pop(name, None)
@@ -239,8 +253,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             schema, target = self._declare_response(
                 schema, used, getattr(y, "name", None)
             )
-            # Columns stay in [-1, 1]: the intercept's 1 is as large as any of them, and
-            # costs as little sensitivity.
+            # Columns are scaled to [-1, 1] and not further, so that the 1 of the
+            # intercept has the same size, and adds as little to the sensitivity, as a
+            # column.
             length = max(len(used), 1) ** 0.5
             self.encoding_: Encoding | None = Encoding(
                 schema=schema,
@@ -267,7 +282,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     def _declare_response(
         self, schema: Schema, used: tuple[str, ...], name: object
     ) -> tuple[Schema, str | None]:
-        """Return the facts with those of the response, and its name if it has any."""
+        """Return the schema including the response, and the response's name."""
         if not isinstance(name, str) or name not in schema.declared:
             return schema, None
         if name not in used:
@@ -293,7 +308,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 places = columns.find_positions("X", names, self._names).tolist()
                 X = nw.from_native(X)[:, places].to_native()
             rows = validate_data(self, X, **ROWS, reset=False)
-            # Facts of the fit: the parameters may have been set anew since.
+            # The bounds are those of the fit, as parameters may have been changed
+            # since.
             proof: Any = self.answer_.certificate
             norm = partial(norms.norm, p=proof.facts.row_norm)
             rows = clip_rows(rows, proof.facts.row_bound, norm)
@@ -302,7 +318,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return margins
 
     def _draw(self, rows: Rows, response: Array, bound: float | None) -> None:
-        """Set the private answer."""
+        """Choose the method, and set the private answer."""
         check.one_of(METHODS, method=self.method)
         check.instance(bool, fit_intercept=self.fit_intercept)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, relation=self.relation)
@@ -356,7 +372,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     def _radius(
         self, shape: tuple[int, int], loss: Loss, bound: float | None, budget: Budget
     ) -> float:
-        """Radius of the ball, as given or from public facts."""
+        """Return the radius of the ball, as given or from public facts."""
         if not isinstance(self.radius, str):
             return self.radius
         check.one_of(("auto",), radius=self.radius)
@@ -383,11 +399,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return 1.0 if bound is None else bound
 
     def _warn_again(self) -> None:
-        """Say from the second releasable fit of a process on that budgets add up."""
+        """Warn at the second releasable fit of a process that budgets add up."""
         global _has_fitted  # noqa: PLW0603
         if self.ledger is None and self.random_state is None:
             if _has_fitted:
-                warnings.warn(AGAIN, UserWarning, stacklevel=check.user_stack_level())
+                warnings.warn(
+                    SECOND_FIT, UserWarning, stacklevel=check.user_stack_level()
+                )
             _has_fitted = True
 
     @property
@@ -396,12 +414,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return 1.0, 0.0
 
     def _split(self, theta: Array) -> tuple[Array, float]:
-        """Slopes and the intercept as they were fitted, whatever is set now."""
+        """Return slopes and intercept of theta, by the facts of the fit."""
         proof: Any = self.answer_.certificate
         return (theta[:-1], theta[-1]) if proof.facts.intercept else (theta, 0.0)
 
     def _raw(self) -> Array:
-        """Matrix from theta to slopes per unit of the raw columns and the intercept."""
+        """Return the matrix from theta to slopes and intercept in raw units.
+
+        It has shape (number of slopes + 1, dim of theta). Its last row is for the
+        intercept.
+        """
         slopes = self._split(self.answer_.theta)[0].size
         matrix = np.eye(slopes + 1, self.answer_.theta.size)
         if self.encoding_ is not None:
@@ -411,14 +433,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return self._units[0] * matrix
 
     def _coefficients(self) -> tuple[Array, float]:
-        """Slopes and the intercept in raw units."""
+        """Return slopes and intercept in raw units."""
         values = self._raw() @ self.answer_.theta
         return values[:-1], float(values[-1] + self._units[1])
 
     def conf_int(self, level: float = 0.95) -> Array:
         """Return confidence intervals, of a fit with ``method="intervals"``.
 
-        They count the privacy noise and cost no more privacy, whatever the level.
+        They include the privacy noise. They cost no further privacy, at any level.
 
         Parameters
         ----------
@@ -428,7 +450,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         Returns
         -------
         array of shape (num_features + 1, 2)
-            Ends, in the units of ``coef_``. Those of the intercept come last.
+            Ends, in the units of ``coef_``. The intercept comes last.
 
         Raises
         ------

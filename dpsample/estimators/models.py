@@ -30,19 +30,19 @@ READ = (
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
-    """A private linear regressor. Responses are scaled to [-1, 1] for the fit."""
+    """A private linear regressor, which scales responses to [-1, 1] for the fit."""
 
     response_range: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Any:
-        """Say that noise may hide the signal."""
+        """Declare that noise may hide the signal."""
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
         return tags
 
     def _response(self, y: Any) -> tuple[Array, float | None]:
         values = column_or_1d(y, warn=True)
-        if values.dtype.kind in "mM":  # NumPy counts them in nanoseconds
+        if values.dtype.kind in "mM":  # they would become numbers of nanoseconds
             check.fail("y", "numbers, not dates or times", str(values.dtype))
         response = np.asarray(values, dtype=np.float64)
         assert_all_finite(response, input_name="y")
@@ -59,7 +59,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     def _declare_response(
         self, schema: Schema, used: tuple[str, ...], name: object
     ) -> tuple[Schema, str | None]:
-        """Declare the range beside the columns: the answer predicts in its units."""
+        """Add the range of the response to the schema.
+
+        The answer then predicts in the units of the response.
+        """
         schema, target = super()._declare_response(schema, used, name)
         if target is not None and target not in schema.numeric:
             got = f"in {schema.kind(target)}"
@@ -77,7 +80,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return replace(schema, numeric={**schema.numeric, target: ends}), target
 
     def _ends(self, encoding: Encoding | None = None) -> tuple[float, float]:
-        """Public range of the response."""
+        """Return the public range of the response."""
         ends = self.response_range
         if ends is None and encoding is not None and encoding.schema is not None:
             ends = encoding.schema.numeric.get(encoding.target or "")
@@ -111,9 +114,9 @@ class PrivateRidge(PrivateRegressor):
     """Differentially private least squares on bounded responses.
 
     The loss is squared, and "auto" is `dpsample.optimizers.AdaSSP`, whose noisy normal
-    equations also give "intervals". For other methods it is linear for residuals beyond
-    the width of the response's range, which no prediction within it exceeds: else their
-    noise would grow with the radius.
+    equations also give "intervals". For other methods the loss is linear for residuals
+    above the width of the response's range, which no prediction within the range has.
+    Otherwise their noise would grow with the radius.
 
     The private answer is regularized by its noise, its ball and its method. There is no
     penalty to choose. Parameters are those of `PrivateLogisticRegression` without
@@ -156,8 +159,8 @@ class PrivateRidge(PrivateRegressor):
 class PrivateHuberRegressor(PrivateRegressor):
     """Differentially private regression whose loss is linear for large residuals.
 
-    Less noise is needed than for `PrivateRidge`, for one record pulls less. Parameters
-    and attributes are those of `PrivateRidge`, and:
+    It needs less noise than `PrivateRidge`, because one record has less influence.
+    Parameters and attributes are the same as of `PrivateRidge`, and:
 
     Parameters
     ----------
@@ -190,8 +193,8 @@ class PrivateHuberRegressor(PrivateRegressor):
 class PrivateQuantileRegressor(PrivateRegressor):
     """Differentially private linear quantiles of a response.
 
-    The score is scikit-learn's R^2, of means: judge quantiles by their pinball loss.
-    Parameters and attributes are those of `PrivateRidge`, and:
+    The score is scikit-learn's R^2, which is for means. Judge quantiles by their
+    pinball loss. Parameters and attributes are the same as of `PrivateRidge`, and:
 
     Parameters
     ----------
@@ -218,7 +221,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
 
 
 def _convert_levels(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
-    """Levels of a table as labels of a type: "1" is 1, 1.0 and True there."""
+    """Return the levels of a table as labels of a type: "1" as 1, 1.0 or True."""
     labels: list[Any] = []
     for level in levels:
         values: list[Any] = [False, True] if kind.kind == "b" else []
@@ -230,7 +233,7 @@ def _convert_levels(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]
 
 
 def _keys(labels: Any) -> Any:
-    """Return what labels are compared by: words in one form, without blanks."""
+    """Return labels in the form in which they are compared, texts without blanks."""
     if labels.dtype.kind not in "OUT":
         return labels
     return np.array([level_key(label) for label in labels.tolist()], dtype=object)
@@ -243,7 +246,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     classes: Sequence[Any] | None = None
 
     def __sklearn_tags__(self) -> Any:
-        """Say that there are two classes, and that noise may hide them."""
+        """Declare that there are two classes, and that noise may hide the signal."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.poor_score = True
@@ -271,7 +274,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return np.where(is_second, 1.0, -1.0), None
 
     def _with_classes(self, encoding: Encoding) -> Encoding:
-        """Return the encoding by which the answer tells labels: 1 is the second."""
+        """Return an encoding in which 1 stands for the second class."""
         levels = [str(level) for level in encoding.levels or ()]
         matches = [
             [v for v in levels if v == str(label) or level_key(v) in spellings(label)]
@@ -283,22 +286,23 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return replace(encoding, positive_label=matches[1][0])
 
     def _public_classes(self, labels: Any) -> Any:
-        """Return the two classes as declared. Those of y only in a fit for study.
+        """Return the two declared classes.
 
-        Without a declaration, labels to be released are 0 and 1: whether y has both
-        would tell something of its records.
+        Without a declaration they are 0 and 1, because the classes that occur in y
+        would reveal something about the records. Only a fit for study, with a
+        ``random_state``, reads them from y.
         """
         levels = None if self.encoding_ is None else self.encoding_.levels
         public: Any = self.classes
         if public is None and levels is not None:
             public = _convert_levels(levels, labels.dtype)
-        if public is None:  # what is not whole is none of the classes below
+        if public is None:  # classes that are not whole numbers are rejected
             check_classification_targets(labels)
         if public is None and self.random_state is None:
             return np.array([0, 1], dtype=bool if labels.dtype.kind == "b" else int)
         try:
             labels_present = np.unique(labels if public is None else np.asarray(public))
-        except TypeError:  # no order
+        except TypeError:  # labels of several types, which have no order
             check.fail("classes", "two of one kind", check.describe(public))
         if public is None:
             warnings.warn(READ, UserWarning, stacklevel=check.user_stack_level())
@@ -333,7 +337,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return self._margins(X)
 
     def predict(self, X: object) -> Any:
-        """Return the likelier class of each record.
+        """Return the more likely class of each record.
 
         Parameters
         ----------
@@ -359,13 +363,13 @@ class PrivateLogisticRegression(PrivateClassifier):
     relation : {"replace_one", "zero_out"}
         Which records are neighbors. See `dpsample.Budget`.
     bounds : mapping, Schema, path or (lower, upper), optional
-        Public ranges and levels of the columns: what a bounds file holds
-        (`dpsample.tables.Schema`), the file, or two ends for the columns of an array.
-        Values outside are moved to their range. They are never computed from X.
+        Public ranges and levels of the columns: the content of a bounds file
+        (`dpsample.tables.Schema`), its path, or two ends for the columns of an array.
+        Values outside are moved to their range. Bounds are never computed from X.
     row_bound : float, optional
-        Public length to which longer rows are scaled down, needed without ``bounds``.
-        With them, it is that of columns scaled to [-1, 1], and by default the root of
-        their number: no row is longer.
+        Public length to which longer rows are scaled down. It is required without
+        ``bounds``. With them it is the length of rows whose columns are scaled to
+        [-1, 1]. By default it is the root of their number, which no row exceeds.
     radius : float or "auto"
         Radius of the ball of allowed coefficients. Their columns are scaled to [-1, 1]
         or, without ``bounds``, are those of X. "auto" takes
@@ -376,49 +380,50 @@ class PrivateLogisticRegression(PrivateClassifier):
         Whether there is an intercept.
     method : {"auto", "objective", "tail", "release", "intervals"}
         Objective perturbation, the average tail of noisy gradient descent, one draw of
-        the exponential mechanism, or `dpsample.intervals`, a part of whose budget buys
-        `conf_int`; "auto": what `dpsample.advise` chooses by public facts. The first
-        two have the options that it gives them, and serve the losses that it lists.
+        the exponential mechanism, or `dpsample.intervals`, which spends a part of the
+        budget on `conf_int`. "auto" takes the method that `dpsample.advise` chooses by
+        public facts. The first two have the options of `dpsample.advise`, and support
+        the losses that it lists.
     ledger : Ledger or LedgerFile, optional
-        Where every fit is entered, those of clones too. Those of other processes
-        (``n_jobs``) only in a LedgerFile, because they get copies of a Ledger.
+        Ledger in which every fit is entered, including the fits of clones. Fits in
+        other processes (``n_jobs``) need a LedgerFile, because processes get copies of
+        a Ledger.
     random_state : int or RandomState, optional
-        Reproduces a study's fit, which is then not releasable. By default the operating
-        system's entropy is used.
+        Seed that makes a fit reproducible, for studies. Such a fit is not releasable.
+        By default the operating system's entropy is used.
     progress : bool
-        Show a live line in a terminal or notebook if a fit takes long, as everywhere in
-        the package; False is what ``verbose=0`` is elsewhere.
+        Whether to show a live line in a terminal or notebook if a fit takes long.
     classes : pair, optional
-        The two public labels. By default those that ``bounds`` declare for the name of
-        y, and else 0 and 1. With a ``random_state``, which is for studies, they are
-        read from y instead, with a warning.
+        The two public labels. By default the labels that ``bounds`` declare for the
+        name of y, or 0 and 1 if it declares none. With a ``random_state``, which is for
+        studies, they are read from y instead, with a warning.
 
     Attributes
     ----------
     coef_ : array of shape (1, num_features)
-        Slopes per unit of the raw columns, of indicators per level. Of log columns, per
-        unit of sign(x) log(1 + abs(x)).
+        Slopes per unit of the raw columns. They are per level for indicators, and per
+        unit of sign(x) log(1 + abs(x)) for log columns.
     intercept_ : array of shape (1,)
-        Margin where all of these are 0.
+        Margin if all of these are 0.
     classes_ : array of shape (2,)
         Labels.
     answer_ : Release, Fit or Intervals
-        The private answer in the units of encoded rows, to publish. All but
-        `Intervals` can be saved.
+        The private answer in the units of encoded rows, to be published. A Release or
+        a Fit can be saved.
     certificate_ : Certificate or EventCertificate
-        Its proof.
+        Certificate of the answer.
     radius_ : float
         Radius of the ball.
     encoding_ : Encoding or None
-        What turns raw columns into rows; None without ``bounds``.
+        Encoding of raw columns as rows. None without ``bounds``.
 
     Notes
     -----
     **Guarantee.** ``answer_`` is (epsilon, delta)-differentially private under the
-    relation by the theorems that ``certificate_`` names. All that is predicted from it
-    is post-processing. Every fit spends the budget again: so does every fold of a
-    cross-validation and every step of a search, which are for studies (pass
-    ``random_state``) or are accounted for by `dpsample.tune`.
+    relation by the theorems that ``certificate_`` names. Predictions from it are
+    post-processing. Every fit spends the budget again, and so does every fold of a
+    cross-validation and every step of a search. These are for studies (pass
+    ``random_state``), or are accounted for by `dpsample.tune`.
 
     Examples
     --------
@@ -463,8 +468,8 @@ class PrivateLogisticRegression(PrivateClassifier):
 class PrivateSVC(PrivateClassifier):
     """A differentially private linear support vector machine of two classes.
 
-    Its hinge loss has a kink. Parameters, attributes and guarantee are those of
-    `PrivateLogisticRegression`.
+    Its hinge loss is not differentiable everywhere. Parameters, attributes and
+    guarantee are the same as of `PrivateLogisticRegression`.
 
     Examples
     --------

@@ -1,17 +1,23 @@
-"""Configuration: what decides a study's numbers, as texts. And how a study is loaded.
+"""Configuration of a study, and the import of its file.
 
-The code is the cell function and what it uses: definitions in the study's file that it
-names, directly or not, and the files imported beside it, without comments and
-docstrings. Titles, figures, bounds and the grid are not part of it.
+The configuration is a dictionary of texts that determine the numbers of a study: a
+digest of its code, digests of its data, its seed, and the versions of libraries.
+Results of two runs are put into one store only if their configurations are equal.
+
+The code is the cell function and everything it uses: definitions in the study's file
+that it names, directly or indirectly, and the files of the same folder that the study
+imports. Comments and docstrings, titles, figures, bounds and the grid are not part of
+it.
 
 Data sets are loaded once per process, read-only. A loader may return memory-mapped
-arrays: then every process of one machine shares the pages, and nothing is sent. What it
-returned is digested, so that rows of different data are never mixed and a worker that
-finds another file says so.
+arrays. Then all processes of one machine share the pages, and nothing is sent. The data
+are digested, so that results of different data are never mixed, and a worker that finds
+another file reports it.
 
-A worker need not see the folder: it gets the text of the study's file and of the files
-beside it that it imports (``from .instances import linear``). An edit during a run
-changes nothing, and a module with the same text is imported once per process.
+A worker need not have the folder. It gets a `Bundle` with the texts of the study's file
+and of the files that this imports (``from .instances import linear``). So an edit
+during a run changes nothing, and a module with the same text is imported once per
+process.
 """
 
 import ast
@@ -39,12 +45,13 @@ Configuration = dict[str, str]
 Loaders = Mapping[str, Callable[[], object]]
 # Modules of studies are imported under names that begin with this.
 PREFIX = "dpsample_studies_"
+# Data sets of this process and their digests, by package and name.
 _loaded: dict[tuple[str, str], tuple[object, str]] = {}
 _import_lock, _data_lock = threading.Lock(), threading.Lock()
 
 
 class Source(NamedTuple):
-    """A file: the module's name, where it is, and its text."""
+    """A file of Python: the name of its module, its path and its text."""
 
     name: str
     path: str
@@ -52,7 +59,7 @@ class Source(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """A study's file, last, after the files that it imports."""
+    """The file of a study, after the files that it imports."""
 
     sources: tuple[Source, ...]
 
@@ -63,13 +70,13 @@ class Bundle(NamedTuple):
 
     @property
     def package(self) -> str:
-        """Name under which the text is imported: the same text has the same name."""
+        """Name under which the files are imported, which depends on their texts."""
         text = "\0".join(f"{s.name}\0{s.path}\0{s.text}" for s in self.sources)
         return PREFIX + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def study_names(folder: Path) -> list[str]:
-    """Files of the folder that declare a study."""
+    """Return the names of the files of a folder that declare a study."""
     if not folder.is_dir():
         remedy = "Name the folder of the studies with --studies DIR."
         check.fail("studies", "a folder", str(folder), remedy)
@@ -77,6 +84,7 @@ def study_names(folder: Path) -> list[str]:
 
 
 def _declares_study(path: Path) -> bool:
+    """Return whether a file assigns the name ``study``, without importing it."""
     return any(
         isinstance(target, ast.Name) and target.id == "study"
         for node in _parse(path).body
@@ -86,6 +94,7 @@ def _declares_study(path: Path) -> bool:
 
 
 def _parse(path: Path) -> ast.Module:
+    """Return the syntax tree of a file; a ValueError names the line of an error."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:  # bytes that are not text
@@ -102,7 +111,11 @@ def bundle(folder: Path, name: str) -> Bundle:
 
 
 def _with_siblings(folder: Path, name: str, seen: dict[str, bool]) -> Iterator[Source]:
-    """Files in an order in which each comes after those it imports."""
+    """Yield a file after all files that it imports.
+
+    ``seen`` has the files that are done (True) or being read (False). The latter are
+    found again if imports are circular.
+    """
     if name in seen:
         if not seen[name]:
             check.fail("studies", "without circular imports", f"one through {name}")
@@ -119,7 +132,7 @@ def _with_siblings(folder: Path, name: str, seen: dict[str, bool]) -> Iterator[S
 
 
 def _sibling_names(tree: ast.Module) -> Iterator[str]:
-    """Modules named in relative imports."""
+    """Yield the names of modules in relative imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level == 1:
             if node.module is None:
@@ -129,7 +142,7 @@ def _sibling_names(tree: ast.Module) -> Iterator[str]:
 
 
 def load(source_bundle: Bundle) -> Study:
-    """Import the study. The second time in a process it is there already."""
+    """Return a study, whose module is imported once per process."""
     with _import_lock:
         if source_bundle.package not in sys.modules:
             _import(source_bundle)
@@ -143,6 +156,7 @@ def load(source_bundle: Bundle) -> Study:
 
 
 def _import(source_bundle: Bundle) -> None:
+    """Import all files of a bundle as modules of a new package, or none."""
     package = ModuleType(source_bundle.package)
     package.__path__ = []
     modules = {source_bundle.package: package}
@@ -163,7 +177,7 @@ def _import(source_bundle: Bundle) -> None:
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
-    """Import a library of an extra, or say how to install it."""
+    """Import a library of an optional extra; an error says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -173,7 +187,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
 
 
 def configuration(source_bundle: Bundle, study: Study) -> Configuration:
-    """Return the texts that two runs must share to be one."""
+    """Return the texts that two runs must share for results that belong together."""
     return {
         **declaration(source_bundle, study),
         **{
@@ -184,7 +198,7 @@ def configuration(source_bundle: Bundle, study: Study) -> Configuration:
 
 
 def declaration(source_bundle: Bundle, study: Study) -> Configuration:
-    """Return what the study's own file says of its numbers."""
+    """Return the part of the configuration that follows from the study's files."""
     return {
         "study": study.name,
         "seed": str(study.seed),
@@ -194,15 +208,15 @@ def declaration(source_bundle: Bundle, study: Study) -> Configuration:
 
 
 def differences(first: Configuration, second: Configuration) -> list[str]:
-    """Names of the entries that differ."""
+    """Return the names of the entries in which two configurations differ."""
     return [n for n in {**first, **second} if first.get(n) != second.get(n)]
 
 
 def _sources() -> str:
-    """Hash of all that the package reads, except the command line.
+    """Return a digest of all files of the package, except the command line.
 
-    The cache of kernels knows less: a cell may also call audits, and draws its seeds
-    from this folder.
+    The cache of compiled functions depends on fewer files. But a cell may call any
+    function of the package.
     """
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):
@@ -224,12 +238,12 @@ def _environment() -> tuple[tuple[str, str], ...]:
 
 
 def environment() -> Configuration:
-    """Versions and kernels in this process, and a digest of the package's sources."""
+    """Return versions, arithmetic and a digest of the package in this process."""
     return dict(_environment())
 
 
 def check_environment(expected: Configuration) -> None:
-    """Refuse to compute in a process with other versions than the run's."""
+    """Raise a ValueError unless this process has the versions of the run."""
     present = environment()
     for name in differences(expected, present):
         check.fail(
@@ -242,7 +256,7 @@ def check_environment(expected: Configuration) -> None:
 
 
 def code_digest(source_bundle: Bundle) -> str:
-    """Hash of the code that decides what a cell measures."""
+    """Return a digest of the code that determines the results of a cell."""
     *sibling_trees, study_tree = (
         ast.parse(source.text) for source in source_bundle.sources
     )
@@ -253,13 +267,18 @@ def code_digest(source_bundle: Bundle) -> str:
 
 
 def _reachable(tree: ast.Module) -> list[ast.AST]:
-    """Find the cell's keyword, definitions that it names, and whatever defines nothing.
+    """Return the parts of a study's file on which its results may depend.
 
-    A declaration that hides the cell may name anything: then it is all but its texts.
+    These are the keywords of the cell, the batch and the data in the declaration, all
+    definitions that they name directly or indirectly, and statements that define
+    nothing, such as a call at the top level.
+
+    If the declaration does not show these keywords, for example because it calls a
+    function of the study's own, it is the whole file except titles and texts.
     """
     definitions: dict[str, list[ast.stmt]] = {}
-    todo: list[str] = []
-    used: set[int] = set()
+    todo: list[str] = []  # names whose definitions are not collected yet
+    used: set[int] = set()  # statements that belong to the code, by their id
     for node in tree.body:
         defined = list(_bound_names(node))
         for name in defined:
@@ -292,13 +311,13 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
 
 
 def _bound_names(node: ast.stmt) -> Iterator[str]:
-    """Names that a statement at the top level binds."""
+    """Yield the names that a statement at the top level binds."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Import | ast.ImportFrom):
         yield from ((a.asname or a.name).split(".")[0] for a in node.names)
     elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        # Not in the value: names of a comprehension are its own.
+        # The value is not searched, because names of a comprehension are local to it.
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for part in (part for target in targets for part in ast.walk(target)):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
@@ -306,6 +325,7 @@ def _bound_names(node: ast.stmt) -> Iterator[str]:
 
 
 def _used_names(node: ast.AST) -> list[str]:
+    """Return all names that occur in a part of a tree."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
@@ -314,6 +334,7 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _without_docstrings(node: ast.AST) -> ast.AST:
+    """Remove the docstrings from a tree, in place, and return it."""
     for part in ast.walk(node):
         if isinstance(part, ast.FunctionDef | ast.ClassDef):
             part.body = [n for n in part.body if not _is_docstring(n)] or part.body[:1]
@@ -321,7 +342,7 @@ def _without_docstrings(node: ast.AST) -> ast.AST:
 
 
 class StudyData(Mapping[str, Any]):
-    """Data sets by name, loaded when they are first asked for."""
+    """Data sets by name, which are loaded at their first use."""
 
     def __init__(
         self, source_bundle: Bundle, study: Study, digests: Mapping[str, str]
@@ -330,7 +351,7 @@ class StudyData(Mapping[str, Any]):
         self._wanted = digests
 
     def __getitem__(self, name: str) -> Any:
-        """Return what the loader of this name returned."""
+        """Return a data set; a ValueError if it is not the one of the run."""
         check.one_of(tuple(self._loaders), data=name)
         value, digest = _load(self._package, name, self._loaders)
         if digest != self._wanted[name]:
@@ -348,13 +369,14 @@ class StudyData(Mapping[str, Any]):
 
 
 def digests(source_bundle: Bundle, study: Study) -> dict[str, str]:
-    """Digest of every data set of the study."""
+    """Return the digest of every data set of the study."""
     return {
         name: _load(source_bundle.package, name, study.data)[1] for name in study.data
     }
 
 
 def _load(package: str, name: str, loaders: Loaders) -> tuple[object, str]:
+    """Return a data set and its digest, which are kept for the process."""
     with _data_lock:
         if (package, name) not in _loaded:
             value = loaders[name]()
@@ -365,6 +387,7 @@ def _load(package: str, name: str, loaders: Loaders) -> tuple[object, str]:
 
 
 def _freeze(value: object) -> None:
+    """Make all arrays in a data set read-only."""
     if isinstance(value, np.ndarray):
         value.setflags(write=False)
     elif isinstance(value, Mapping):

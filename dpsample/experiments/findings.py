@@ -1,10 +1,14 @@
-"""Findings of a study: rows, means beside theory, fitted exponents, in words.
+"""Findings of a study: its rows, means compared with theory, and fitted exponents.
 
-A fitted slope is that of the least-squares line through the points (log x, log mean).
-It is a linear function of the log means, so its error is that of the means, by the
-delta method: the interval is about this slope of the true means, whether or not they
-follow a power law. The largest distance from the line says how far they do not. A
-verdict needs the interval that holds for all fits of the study together.
+A study estimates the exponent of a power law by the slope of the least-squares line
+through the points (log x, log mean). The slope is a linear function of the log means,
+so its standard error follows from the errors of the means by the delta method. The
+interval covers the slope of the true means, whether or not these follow a power law.
+The largest distance of a point from the line, `misfit`, shows how far they do not. A
+verdict uses a wider interval, which holds for all fits of the study together.
+
+`results` reads the store of a study. `summary`, `exponents` and `markdown` write
+reports.
 """
 
 import json
@@ -49,23 +53,23 @@ DECLARED = "declared.toml"
 
 
 class FittedSlope(NamedTuple):
-    """One fitted exponent; ``params`` are those that are fixed."""
+    """One fitted exponent. ``params`` are the parameters that are fixed."""
 
     slope: Slope
     params: Params
     num_points: int
-    value: float
-    interval: MeanInterval
-    wide: MeanInterval
-    misfit: float
-    expected: float
+    value: float  # the slope
+    interval: MeanInterval  # holds for this fit alone
+    wide: MeanInterval  # holds for all fits of the study together
+    misfit: float  # largest distance of a log mean from the line
+    expected: float  # exponent of the theorem
 
     @property
     def verdict(self) -> str:
-        """The fit beside the theorem, in words.
+        """Comparison of the fit with the theorem.
 
-        The tolerance is no part of an interval: it excuses a fit that is so close, and
-        one is contradicted only beyond both.
+        A fit agrees if the joint interval covers the exponent, or if the slope is
+        within the tolerance. It contradicts the theorem only beyond both.
         """
         slack, low, high = self.slope.tolerance, *self.wide
         if math.isinf(low):
@@ -90,7 +94,7 @@ class FittedSlope(NamedTuple):
 
 
 def fits(study: Study, measured: Sequence[Estimate]) -> list[FittedSlope]:
-    """All fits that have enough cells with positive means."""
+    """Return all fits that have enough cells with positive means."""
     groups = [
         (slope, params, points)
         for slope in study.slopes
@@ -108,7 +112,7 @@ def fits(study: Study, measured: Sequence[Estimate]) -> list[FittedSlope]:
 def _groups(
     slope: Slope, measured: Sequence[Estimate]
 ) -> list[tuple[Params, list[Estimate]]]:
-    """Estimates that differ in the slope's parameter only."""
+    """Return groups of estimates that differ only in the parameter of the slope."""
     groups: dict[str, tuple[Params, list[Estimate]]] = {}
     for estimate in measured:
         params = fixed_of(slope, estimate.params)
@@ -126,6 +130,7 @@ def _fit(
     *,
     is_paired: bool,
 ) -> FittedSlope:
+    """Fit a line to the log means; ``levels`` are the two confidences."""
     x = np.log([float(point.params[slope.x]) for point in points])
     means = np.array([point.mean for point in points])
     weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
@@ -147,7 +152,7 @@ def _fit(
 def _interval(
     points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
-    """Student's interval with the degrees of freedom of Welch and Satterthwaite."""
+    """Return Student's interval, with Welch and Satterthwaite's degrees of freedom."""
     errors = np.array([point.standard_error / point.mean for point in points])
     parts = (weights * errors) ** 2
     total = float(parts.sum())
@@ -161,9 +166,10 @@ def _interval(
 def _paired_interval(
     points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
-    """Student's interval where replicates of all points share their seeds.
+    """Return Student's interval if replicates of all points share their seeds.
 
-    If replicates differ, their errors add up at worst, whatever they share.
+    Each replicate then has a slope of its own, up to the linearization. If the points
+    have different replicates, their errors are added up, which is the worst case.
     """
     number = min(len(point.values) for point in points)
     if len({point.replicates for point in points}) == 1 < number:
@@ -177,7 +183,7 @@ def _paired_interval(
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Everything that is known of a study."""
+    """All results of a study, compared with its theory."""
 
     study: Study
     quick: bool
@@ -185,27 +191,27 @@ class Results:
     runs: Sequence[StoredRun]
     lines: Sequence[TheoryComparison]
     fits: Sequence[FittedSlope]
-    changed: Sequence[str]  # what decides numbers and is not as in the runs
-    declared_in: Mapping[str, str]  # first commit of an exclusion's reason
+    changed: Sequence[str]  # parts of the configuration that differ from the runs'
+    declared_in: Mapping[str, str]  # first commit of the reason of each exclusion
 
     @property
     def counts(self) -> Counter[str]:
-        """How often there is each verdict."""
+        """Number of comparisons with each verdict."""
         return Counter(line.verdict for line in self.lines if line.verdict)
 
     @property
     def num_rows(self) -> int:
-        """Declared replicates that there are."""
+        """Number of declared replicates that are in the store."""
         return sum(row.replicate < self._wanted.get(row.key, 0) for row in self.rows)
 
     @property
     def num_others(self) -> int:
-        """Replicates of cells that are not declared here, with what is installed."""
+        """Number of replicates in the store whose cells are not declared here."""
         return sum(row.key not in self._wanted for row in self.rows)
 
     @property
     def num_wanted(self) -> int:
-        """Replicates that a complete run has."""
+        """Number of replicates of a complete run."""
         return sum(self._wanted.values())
 
     @cached_property
@@ -215,9 +221,10 @@ class Results:
         return {cell.key: number(cell) for cell in cells}
 
     def mean(self, metric: str, **params: object) -> float:
-        """Mean of the one declared cell with these parameters; NaN without replicates.
+        """Return the mean of the declared cell with these parameters.
 
-        A parameter may be left out where all cells with the others agree.
+        It is NaN without replicates. A parameter may be left out if all cells with the
+        other ones have the same mean.
         """
         check.one_of([declared.name for declared in self.study.metrics], metric=metric)
         cells = [
@@ -265,7 +272,7 @@ def results(bundle: Bundle, output: Path, *, quick: bool = False) -> Results:
 
 
 def _declared_in(bundle: Bundle) -> dict[str, str]:
-    """Read the commits of the study's exclusions from the file beside it."""
+    """Read the commits of the study's exclusions from the file next to it."""
     path = Path(bundle.sources[-1].path).with_name(DECLARED)
     if not path.is_file():
         return {}
@@ -286,7 +293,7 @@ def _reasons(
     *,
     quick: bool,
 ) -> dict[str, dict[str, str]]:
-    """Reasons by cell and metric. What a cell's run did not declare is marked."""
+    """Return reasons by cell and metric, marked if a run did not declare them."""
     reasons_by_cell = declared_reasons(study, quick=quick)
     for key, reasons in reasons_by_cell.items():
         sources_of_cell = [run for run in runs if run.number in sources.get(key, ())]
@@ -311,7 +318,7 @@ TableRow = list[object]
 
 
 def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
-    """Head and rows of the table of all comparisons, numbers in full."""
+    """Return the table of all comparisons: its head, and rows with all digits."""
     names = parameters(lines)
     rows: list[TableRow] = [[*names, *HEAD]]
     for line in lines:
@@ -337,12 +344,12 @@ def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
 
 
 def parameters(lines: Sequence[TheoryComparison]) -> list[str]:
-    """Names of the parameters, in the order of the declaration."""
+    """Return the names of the parameters, in the order of the declaration."""
     return list(dict.fromkeys(name for line in lines for name in line.estimate.params))
 
 
 def slope_table(fitted: Sequence[FittedSlope]) -> list[TableRow]:
-    """Head and rows of the table of fitted exponents."""
+    """Return the table of fitted exponents: its head, and rows with all digits."""
     rows: list[TableRow] = [list(SLOPE_HEAD)]
     for fit in fitted:
         slope = fit.slope
@@ -366,19 +373,19 @@ def slope_table(fitted: Sequence[FittedSlope]) -> list[TableRow]:
 
 
 def text_of(params: Params) -> str:
-    """Parameters as text."""
+    """Return parameters as text."""
     return ", ".join(
         f"{name} = {format_value(value)}" for name, value in params.items()
     )
 
 
 def format_value(value: object) -> str:
-    """Show four digits of a number, and other values as they are."""
+    """Return a number with four digits, and any other value as it is."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def summary(outcome: Results) -> list[str]:
-    """Return the outcome in words."""
+    """Return the outcome as lines of text."""
     done = f"{outcome.num_rows} of {outcome.num_wanted} replicates"
     lines = [f"{outcome.study.title}: {done}"]
     if outcome.changed:
@@ -400,7 +407,7 @@ def summary(outcome: Results) -> list[str]:
 
 
 def _partial(outcome: Results) -> Iterator[str]:
-    """Say where a mean is one of those replicates only that have the metric."""
+    """Yield a line for each mean for which some replicates left out the metric."""
     expected_counts = outcome._wanted
     numbers = Counter(
         r.key for r in outcome.rows if r.replicate < expected_counts.get(r.key, 0)
@@ -417,7 +424,7 @@ def _partial(outcome: Results) -> Iterator[str]:
 
 
 def exponents(outcome: Results) -> list[str]:
-    """Return the fitted slopes in words."""
+    """Return the fitted slopes as lines of text."""
     lines = []
     for fit in outcome.fits:
         low, high = fit.interval
@@ -430,7 +437,7 @@ def exponents(outcome: Results) -> list[str]:
 
 
 def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
-    """Lines of the page."""
+    """Yield the lines of the page in Markdown."""
     study = outcome.study
     yield f"# {study.title}"
     yield f"\n{study.question}"
@@ -466,7 +473,7 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
 
 
 def exclusions(outcome: Results) -> Iterator[TableRow]:
-    """Rows of the table of declared exclusions."""
+    """Yield the head and the rows of the table of declared exclusions."""
     yield ["reason", "metrics", "cells", "declared in"]
     cells = outcome.study.cells(quick=outcome.quick)
     for entry in outcome.study.inapplicable:
@@ -479,13 +486,14 @@ def exclusions(outcome: Results) -> Iterator[TableRow]:
 
 
 def _together(number: int, name: str) -> str:
+    """Return a sentence on the probability of false alarms in a whole study."""
     level = f"{100.0 * FALSE_ALARM:g} %"
     true = f"A true one of the {number} {name} is called false with at most {level}"
     return f"{true}, where means are normal: skewed values need many replicates."
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Table of Markdown. Columns without any entry are left out."""
+    """Yield the lines of a table in Markdown, without its empty columns."""
     head, *body = [[format_value(cell) for cell in row] for row in rows]
     used = [j for j in range(len(head)) if any(row[j] for row in body)]
     for row in (head, ["---"] * len(head), *body):

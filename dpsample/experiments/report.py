@@ -1,7 +1,9 @@
 """Reports of a study: tables, fitted slopes, and figures as PNG and SVG.
 
-Figures show means with bands, and theory in other strokes. Colors are those of Okabe
-and Ito (2008), which the color-blind can tell apart. Lines differ in marker too.
+A figure shows means against one parameter, with bands of their intervals. Theory has
+the color of its line, and a dashed or dotted stroke. Colors are those of Okabe and Ito
+(2008), which color-blind readers can distinguish. Lines differ in their markers as
+well.
 """
 
 from __future__ import annotations
@@ -35,14 +37,17 @@ if TYPE_CHECKING:
 
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
-_Theory = tuple[Look, Array, Array]  # look, places and values
-# Okabe and Ito's without yellow, which is pale on white. A gray and two of Paul Tol's.
+_Theory = tuple[Look, Array, Array]  # look, positions and values of one curve
+# Okabe and Ito's colors without yellow, which is pale on white, a gray, and two colors
+# of Paul Tol's.
 COLORS = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),
 )
-MARKERS = "os^Dv*PX<>p"  # 11: a color comes again with another marker and in dashes
-AGAIN: Stroke = (0, (8, 2))
+# There are 11 markers and 10 colors, so that a color that comes again has another
+# marker. Its line is dashed as well.
+MARKERS = "os^Dv*PX<>p"
+REPEATED_STROKE: Stroke = (0, (8, 2))
 STROKES: dict[str, Stroke] = {
     "upper bound": "--",
     "lower bound": ":",
@@ -58,17 +63,17 @@ LETTER_INCHES = 0.072
 
 
 def draw(study: Study, lines: Sequence[TheoryComparison], folder: Path) -> list[Path]:
-    """Draw every figure that has cells. Returns the files."""
+    """Draw every figure that has cells, and return the files."""
     files = []
     for number, figure in enumerate(study.figures, start=1):
-        meant = [line for line in lines if _is_meant(figure, line)]
+        meant = [line for line in lines if _is_in_figure(figure, line)]
         if meant:
             canvas = _canvas(_Picture.from_lines(study, figure, meant))
             files += _save(canvas, study.name, folder / f"{study.name}-{number}")
     return files
 
 
-def _is_meant(figure: Figure, line: TheoryComparison) -> bool:
+def _is_in_figure(figure: Figure, line: TheoryComparison) -> bool:
     params = line.estimate.params
     return (
         line.estimate.metric.name in figure.metrics
@@ -79,14 +84,14 @@ def _is_meant(figure: Figure, line: TheoryComparison) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Picture:
-    """A figure with its data: the same look and scale in every panel."""
+    """A figure with its data, which has the same look and scale in every panel."""
 
     study: Study
     figure: Figure
     panels: Mapping[str, Sequence[TheoryComparison]]
     looks: Mapping[str, Look]
-    places: Mapping[object, float]
-    floor: float
+    positions: Mapping[object, float]  # of values on the horizontal axis
+    floor: float  # lowest value on a logarithmic vertical axis
 
     @classmethod
     def from_lines(
@@ -98,7 +103,7 @@ class _Picture:
                 "color": COLORS[k % len(COLORS)],
                 "marker": MARKERS[k % len(MARKERS)],
                 "markersize": 4,
-                "linestyle": "-" if k < len(COLORS) else AGAIN,
+                "linestyle": "-" if k < len(COLORS) else REPEATED_STROKE,
             }
             for k, group in enumerate(groups)
         }
@@ -114,15 +119,17 @@ class _Picture:
             figure=figure,
             panels=panels,
             looks=looks,
-            places=_axis_positions([line.estimate.params[figure.x] for line in lines]),
+            positions=_axis_positions(
+                [line.estimate.params[figure.x] for line in lines]
+            ),
             # On a logarithmic axis a band that reaches 0 ends below the lowest line.
             floor=0.3 * lowest,
         )
 
     @property
     def has_numbers(self) -> bool:
-        """Whether the horizontal axis is one of numbers, not of names."""
-        return all(map(_is_number, self.places))
+        """Whether the horizontal axis has numbers, and not names."""
+        return all(map(_is_number, self.positions))
 
 
 def _panel_title(by: Sequence[str], line: TheoryComparison) -> str:
@@ -131,7 +138,7 @@ def _panel_title(by: Sequence[str], line: TheoryComparison) -> str:
 
 
 def _legend_name(figure: Figure, line: TheoryComparison) -> str:
-    """Name of the line in the legend: a value in words needs no name."""
+    """Return the name of a line in the legend; texts stand without their parameter."""
     by = names(figure.lines)
     text = _panel_title(by, line)
     if len(by) == 1 and isinstance(line.estimate.params.get(by[0]), str):
@@ -155,7 +162,7 @@ def _axis_positions(values: Sequence[Any]) -> dict[object, float]:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is its own place: True and False are names."""
+    """Return whether a value is a number on an axis. True and False are names."""
     if isinstance(value, bool):
         return False
     return isinstance(value, int | float) and math.isfinite(value)
@@ -217,7 +224,7 @@ def _panel(axis: Axes, picture: _Picture, lines: Sequence[TheoryComparison]) -> 
 
 
 def _band(axis: Axes, x: Array, low: Array, high: Array, color: str) -> None:
-    """Intervals: a band along a line, a bar at a single point."""
+    """Draw intervals as a band along a line, or as a bar at a single point."""
     if len(x) == 1:
         axis.vlines(x, low, high, color=color)
     else:
@@ -225,7 +232,7 @@ def _band(axis: Axes, x: Array, low: Array, high: Array, color: str) -> None:
 
 
 def _theory(axis: Axes, stroke: Stroke, curves: Sequence[_Theory]) -> None:
-    """Draw theory in the looks of its lines. What they all share, once and in gray."""
+    """Draw theory in the colors of its lines, or once in gray if all curves agree."""
     (_, x, theory), *others = curves
     if others and all(
         np.array_equal(x, other_x) and np.allclose(theory, y, 1e-9, 0.0, equal_nan=True)
@@ -239,17 +246,17 @@ def _theory(axis: Axes, stroke: Stroke, curves: Sequence[_Theory]) -> None:
 
 def _scales(axis: Axes, picture: _Picture) -> None:
     if not picture.has_numbers:
-        labels = [format_value(value) for value in picture.places]
-        axis.set_xticks(list(picture.places.values()), labels)
+        labels = [format_value(value) for value in picture.positions]
+        axis.set_xticks(list(picture.positions.values()), labels)
     elif picture.figure.log_log:
         axis.set_xscale("log")
-        _label_all(axis, sorted(picture.places.values()))
+        _label_all(axis, sorted(picture.positions.values()))
     if picture.figure.log_log:
         axis.set_yscale("log")
 
 
 def _label_all(axis: Axes, values: Sequence[float]) -> None:
-    """Ticks at the values instead of powers of 10, where there is room for them."""
+    """Put ticks at the values instead of powers of 10, if there is space for them."""
     if values[0] <= 0.0 or len(values) == 1:
         return
     letters = max(len(_format_tick(value)) for value in values) + 1
@@ -265,12 +272,12 @@ def _label_all(axis: Axes, values: Sequence[float]) -> None:
 
 
 def _format_tick(value: float) -> str:
-    """Three digits of a fraction."""
+    """Return the label of a tick: three digits of a fraction."""
     return f"{value:.3g}" if value < 1.0 else f"{value:g}"
 
 
 def _columns(picture: _Picture, lines: Sequence[TheoryComparison]) -> list[Array]:
-    """Places, means, both ends of the band and theory, from left to right."""
+    """Return positions, means, both ends of the band and theory, from left to right."""
     rows = []
     for line in lines:
         estimate = line.estimate
@@ -278,7 +285,7 @@ def _columns(picture: _Picture, lines: Sequence[TheoryComparison]) -> list[Array
         is_known = math.isfinite(low)  # not with one replicate
         rows.append(
             (
-                picture.places[estimate.params[picture.figure.x]],
+                picture.positions[estimate.params[picture.figure.x]],
                 estimate.mean,
                 low if is_known else estimate.mean,
                 high if is_known else estimate.mean,
@@ -293,7 +300,7 @@ def _columns(picture: _Picture, lines: Sequence[TheoryComparison]) -> list[Array
 
 
 def _legend(canvas: Canvas, picture: _Picture) -> None:
-    """One for all panels: the lines, then the strokes of theory."""
+    """Add one legend for all panels, with the lines and then the strokes of theory."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], label=g, **look) for g, look in picture.looks.items()]
@@ -315,7 +322,7 @@ def _legend(canvas: Canvas, picture: _Picture) -> None:
 
 
 def _save(canvas: Canvas, name: str, stem: Path) -> list[Path]:
-    """Without dates and random names, the same rows give the same files."""
+    """Save a figure without dates and random names, so that files are reproducible."""
     from matplotlib import rc_context
 
     files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
@@ -329,7 +336,7 @@ def _save(canvas: Canvas, name: str, stem: Path) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was written."""
+    """Files of a report, and its summary."""
 
     files: Sequence[Path]
     summary: Sequence[str]
@@ -339,9 +346,9 @@ class Report:
 def write(bundle: Bundle, output: Path, *, quick: bool = False) -> Report:
     """Write NAME.md, NAME.csv, NAME-slopes.csv and the figures as PNG and SVG.
 
-    ``output`` is the folder of the store. What a quick run leaves is below it. It is a
-    ValueError if no row belongs to a declared cell: an empty report would replace a
-    good one.
+    ``output`` is the folder of the store. Files of a quick run are in a folder below
+    it. A ValueError is raised if no row belongs to a declared cell, because an empty
+    report would replace a good one.
     """
     outcome = results(bundle, output, quick=quick)
     if not outcome.num_rows:
@@ -373,7 +380,7 @@ def write(bundle: Bundle, output: Path, *, quick: bool = False) -> Report:
 
 
 def _delete_stale(name: str, folder: Path, files: Sequence[Path]) -> None:
-    """Delete figures and fits of an earlier report that this one has not."""
+    """Delete figures and fits of an earlier report that this one does not have."""
     report_file = re.compile(rf"{re.escape(name)}-(slopes\.csv|[0-9]+\.(png|svg))")
     for path in folder.iterdir():
         if report_file.fullmatch(path.name) and path not in files:

@@ -1,9 +1,11 @@
-"""Runs of a study: what is missing in its store is computed and appended.
+"""Runs of a study, which compute the rows that are missing in its store.
 
-Rows are only added. A transaction is written ahead to a log whose frames carry
-checksums, so after a kill the file holds the transactions that were finished. They
-survive the process without waiting for the disk: 0.1 ms each, where waiting costs 5 ms
-and one Parquet part 10 ms. After a power failure the last ones may be missing.
+The store is an SQLite file. A row has the results of one replicate of one cell. Rows
+are only added, and every run is noted with its configuration.
+
+Transactions are written ahead to a log whose frames have checksums, so a process that
+is killed leaves the transactions that were finished. They do not wait for the disk (0.1
+ms each instead of 5 ms), so after a power failure the last ones may be missing.
 """
 
 import json
@@ -37,7 +39,8 @@ from dpsample.experiments.study import (
 from dpsample.experiments.summaries import evaluate
 from dpsample.experiments.tasks import Backend, Row, Setting, Task, one_blas_thread
 
-Reasons = dict[str, dict[str, str]]  # by cell and metric
+Reasons = dict[str, dict[str, str]]  # why references do not apply, by cell and metric
+# Version of the tables below, which SQLite keeps as user_version.
 LAYOUT = 1
 TABLES = """
 create table if not exists runs (
@@ -59,20 +62,26 @@ create table if not exists rows (
 
 
 class Clock:
-    """Time left of a run. Cells differ a thousandfold in cost, so each has its mean."""
+    """Estimates of the time left of a run.
+
+    Cells differ a thousandfold in their cost, so each has a mean of its own. Cells
+    without a row yet are assumed to cost as much as the mean of all rows.
+    """
 
     def __init__(self, todo: Iterable[Task]) -> None:
         self._waiting: Counter[str] = Counter()
         for task in todo:
             self._waiting[key_of(task.params)] += len(task.replicates)
-        self._unknown = sum(self._waiting.values())  # replicates of cells without rows
+        # Replicates that wait in cells without rows, and seconds in those with rows.
+        self._unknown = sum(self._waiting.values())
+        self._known = 0.0
+        # Seconds and number of rows that are done, by cell.
         self._costs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        self._known = 0.0  # seconds of work that wait in cells with rows
         self._begin = time.monotonic()
         self.done, self._spent = 0, 0.0
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Count rows that are done."""
+        """Add rows that are done."""
         for row in rows:
             cost = self._costs[row.key]
             if cost[1] == 0.0:
@@ -87,23 +96,23 @@ class Clock:
             self.done += 1
 
     def seconds_left(self, now: float) -> float:
-        """Seconds left at the pace so far; NaN before the first row."""
+        """Return the seconds left at the present pace; NaN before the first row."""
         if self._spent <= 0.0:
             return math.nan
         work = self._known + self._unknown * self._spent / self.done
         return max(work, 0.0) * (now - self._begin) / self._spent
 
 
-Done = dict[str, set[int]]
+Done = dict[str, set[int]]  # replicates in the store, by cell
 
 
 def store_path(study: str, output: Path, *, quick: bool) -> Path:
-    """File of the rows of a full or a quick run."""
+    """Return the path of the store of a full or a quick run."""
     return folder_of(output, quick=quick) / f"{study}.sqlite"
 
 
 def folder_of(output: Path, *, quick: bool) -> Path:
-    """Folder of everything that a full or a quick run leaves."""
+    """Return the folder of the files of a full or a quick run."""
     return output / "quick" if quick else output
 
 
@@ -116,18 +125,18 @@ def run(
     resume: bool = False,
     progress: bool = True,
 ) -> int:
-    """Compute the missing rows of a study. Return how many.
+    """Compute the missing rows of a study, and return their number.
 
-    The store is in the folder ``output``, a quick run's below it. Tasks run here, one
-    after the other, unless there is a backend; ``progress`` shows what is done and the
-    time left, in a terminal or notebook.
+    The store is in the folder ``output``, for a quick run in a folder below it. Without
+    a backend tasks run in this process, one after the other. ``progress`` shows the
+    rows done and the time left, in a terminal or notebook.
 
     Raises
     ------
     ValueError
         If there are rows and ``resume`` is false, or they are of another configuration.
     KeyboardInterrupt
-        After Ctrl-C. Rows of finished tasks are stored.
+        After Ctrl-C. The rows of finished tasks are stored.
     """
     backend = backend or Backend()
     study = load(bundle)
@@ -142,7 +151,7 @@ def run(
             remedy = "Pass --resume to go on, or delete that file to start afresh."
             check.fail("store", "empty", f"{path} with rows", remedy)
         reasons = declared_reasons(study, quick=quick)
-        for cell in study.cells(quick=quick):  # a typo costs no replicate
+        for cell in study.cells(quick=quick):  # before any replicate is computed
             evaluate(study.metrics, cell, reasons.get(cell.key, {}))
         _check_slopes(study, quick=quick)
         store.begin(current, reasons, str(backend))
@@ -159,7 +168,7 @@ def run(
 
 
 def _check_slopes(study: Study, *, quick: bool) -> None:
-    """Evaluate the exponent of every fit that there may be."""
+    """Evaluate the expected exponent of every possible fit, to find its errors."""
     for slope in study.slopes:
         fixed_parameters = (
             fixed_of(slope, cell.params) for cell in study.cells(quick=quick)
@@ -173,7 +182,7 @@ def _check_slopes(study: Study, *, quick: bool) -> None:
 
 
 def declared_reasons(study: Study, *, quick: bool) -> Reasons:
-    """Reasons why references do not apply, for each cell and metric that has one."""
+    """Return reasons why references do not apply, by cell and metric."""
     reasons: Reasons = defaultdict(dict)
     for cell in study.cells(quick=quick):
         for metric in study.metrics:
@@ -184,18 +193,19 @@ def declared_reasons(study: Study, *, quick: bool) -> Reasons:
 
 
 def missing(study: Study, done: Done, *, quick: bool) -> Iterator[Task]:
-    """Tasks in rounds, one task of every cell in each: all cells grow together."""
+    """Yield tasks in rounds with one task of every cell, so that all grow together."""
     cells = study.cells(quick=quick)
     waiting = [list(_blocks(study, cell, done, quick=quick)) for cell in cells]
-    for turn in range(max(len(blocks) for blocks in waiting)):
+    for number in range(max(len(blocks) for blocks in waiting)):
         for cell, blocks in zip(cells, waiting, strict=True):
-            if turn < len(blocks):
-                yield Task(cell.params, blocks[turn])
+            if number < len(blocks):
+                yield Task(cell.params, blocks[number])
 
 
 def _blocks(
     study: Study, cell: Cell, done: Done, *, quick: bool
 ) -> Iterator[tuple[int, ...]]:
+    """Yield the replicates of a cell that are missing, in blocks for one task each."""
     number = study.replicates_of(cell, quick=quick)
     left = [i for i in range(number) if i not in done.get(cell.key, ())]
     size = study.block or (1 if study.cell is not None else number)
@@ -207,10 +217,11 @@ def _blocks(
 def _display(
     is_wanted: bool, name: str, todo: list[Task]
 ) -> Iterator[Callable[[list[Row]], None]]:
+    """Show a live line, and return a function that adds rows to it."""
     total, clock = sum(len(task.replicates) for task in todo), Clock(todo)
     line: AbstractContextManager[Callable[..., None]]
     line = nullcontext(lambda done, left: None)
-    # To ask `progress` costs the import of every sampler.
+    # The module `progress` would import every sampler, so it is not imported in vain.
     is_seen = "IPython" in sys.modules or files.is_terminal(sys.stderr)
     if is_wanted and is_seen:
         from dpsample.running import progress as screen
@@ -226,7 +237,7 @@ def _display(
 
 
 class StoredRun(NamedTuple):
-    """What is known of a run: its configuration and what it declared beforehand."""
+    """A run in the store, with its configuration and the exclusions it declared."""
 
     number: int
     configuration: Configuration
@@ -236,16 +247,16 @@ class StoredRun(NamedTuple):
 
 
 class Store:
-    """The file of one study, open."""
+    """The open store of one study."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
-        self._run: tuple[int | None, str] = (None, "")  # and its configuration
+        self._run: tuple[int | None, str] = (None, "")  # number and configuration
 
     def begin(
         self, configuration: Configuration, declared: Reasons, backend: str
     ) -> None:
-        """Note a run. Refuse one of another configuration than the rows'."""
+        """Note a run; a ValueError if the rows have another configuration."""
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         text = (
             json.dumps(configuration),
@@ -273,12 +284,13 @@ class Store:
         self._run = cursor.lastrowid, text[0]
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Append rows, all or none. A row that is there already is the same.
+        """Append rows, all or none. Rows that exist already are equal to the new ones.
 
-        A run that began elsewhere while there were no rows has taken this one's place.
+        If another run began while there were no rows, it has deleted this one, and a
+        ValueError is raised.
         """
         number, configuration = self._run
-        if not self.path.is_file():  # Linux goes on writing to what nobody can open
+        if not self.path.is_file():  # on Linux, writing to a deleted file does not fail
             gone = f"results cannot be kept in {self.path}: it was moved or deleted"
             raise FileNotFoundError(gone)
         with self._connection:
@@ -297,7 +309,7 @@ class Store:
             )
 
     def done(self) -> dict[str, set[int]]:
-        """Replicates that there are, by cell."""
+        """Return the replicates in the store, by cell."""
         done: dict[str, set[int]] = defaultdict(set)
         pairs = self._connection.execute("select cell, replicate from rows")
         for key, replicate in pairs:
@@ -305,7 +317,7 @@ class Store:
         return done
 
     def rows(self) -> list[Row]:
-        """Every row, by cell and replicate."""
+        """Return all rows, in the order of cells and replicates."""
         rows = self._connection.execute(
             "select cell, replicate, seconds, metrics from rows"
             " order by cell, replicate"
@@ -313,7 +325,7 @@ class Store:
         return [Row(key, i, s, json.loads(text)) for key, i, s, text in rows]
 
     def runs(self) -> list[StoredRun]:
-        """Every run, the first one first."""
+        """Return all runs, in the order in which they began."""
         runs = self._connection.execute(
             "select run, configuration, declared, backend, started from runs"
             " order by run"
@@ -323,14 +335,14 @@ class Store:
         ]
 
     def sources(self) -> dict[str, set[int]]:
-        """Return the runs that have computed rows, by cell."""
+        """Return the runs that computed rows, by cell."""
         runs: dict[str, set[int]] = defaultdict(set)
         for key, run in self._connection.execute("select distinct cell, run from rows"):
             runs[key].add(run)
         return runs
 
     def _start(self) -> None:
-        """Start a transaction, without what Ctrl-C left of one between two lines."""
+        """Start a transaction, after the rollback of one that Ctrl-C may have left."""
         if self._connection.in_transaction:
             self._connection.rollback()
         self._connection.execute("begin immediate")
@@ -338,7 +350,7 @@ class Store:
 
 @contextmanager
 def open_store(path: Path, *, writing: bool = False) -> Iterator[Store]:
-    """Open the file. Only a run makes one that is not there."""
+    """Open a store. Only a run (``writing``) makes a new one."""
     if not writing and not path.is_file():
         remedy = "Run the study first: dpsample study run NAME."
         check.fail("results", "a file of an earlier run", f"no {path}", remedy)
@@ -357,6 +369,7 @@ def open_store(path: Path, *, writing: bool = False) -> Iterator[Store]:
 
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+    """Set up a connection, and make or check the tables."""
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = normal")
     (layout,) = connection.execute("pragma user_version").fetchone()

@@ -1,8 +1,12 @@
 """Studies and metrics: frozen data and pure functions, written in ``studies/NAME.py``.
 
-A cell is known by the canonical JSON of its parameters, so neither its place in the
-grid nor the backend that runs it can change its numbers. Nor can they change its seeds,
-which the names of study, cell and replicate decide.
+A study is a grid of *cells*. A cell is one choice of the parameters, and is measured in
+*replicates* with different random numbers. A *metric* is a number that each replicate
+returns. A *reference* is a bound or a value with which its mean is compared.
+
+A cell is identified by the canonical JSON of its parameters. The seed of a replicate
+depends on the study, the cell and the number of the replicate only. So neither the
+order of the grid nor the backend changes any number.
 """
 
 import hashlib
@@ -21,6 +25,7 @@ Params = Mapping[str, Any]
 # A number, a function of the cell, or the name of another metric of the same cell.
 Reference = float | str | Callable[[Params], float]
 Kind = Literal["mean", "rate", "exact"]
+# Default of the relative tolerance for rounding, when numbers are compared.
 ROUNDING = 1e-9
 Grid = Params | Sequence[Params]
 
@@ -34,20 +39,20 @@ class Metric:
     name : str
         Key in what the cell returns.
     label : str
-        Words for axes and tables. By default the name.
+        Title on axes and in tables. By default the name.
     kind : {"mean", "rate", "exact"}
-        "mean": replicates scatter, their mean has a Student interval. "rate": values 0
-        and 1, with the exact binomial interval. "exact": a computed number, the same in
-        every replicate.
+        "mean": random numbers, whose mean has a Student interval. "rate": values 0 and
+        1, with the exact binomial interval. "exact": a computed number, which is the
+        same in every replicate.
     bound, lower, expected : float, str or callable, optional
-        Upper bound, lower bound and exact value that theory proves for the mean: a
-        number, a function of the cell's parameters, or the name of another metric.
+        Upper bound, lower bound and exact value that theory proves for the mean. Each
+        is a number, a function of the cell's parameters, or the name of another metric.
     printed : float, str or callable, optional
-        Upper bound that a paper states and nothing proves: a mean above it refutes the
-        print, not the theory. Infinity where nothing is printed.
+        Upper bound that a paper states without a proof. A mean above it refutes the
+        paper, not the theory. Infinity where the paper states none.
     baseline : float, str or callable, optional
         Value of the best answer that reads no record, such as theta = 0. An upper bound
-        that is no smaller is vacuous.
+        that is not below it is vacuous.
     tolerance : float
         Relative allowance for rounding when numbers are compared. The report shows it.
     """
@@ -76,12 +81,12 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """Words for axes and tables."""
+        """Title on axes and in tables."""
         return self.label or self.name
 
     @property
     def references(self) -> dict[str, Reference]:
-        """What theory and print say, by the names that the report uses."""
+        """References by the names that the report uses."""
         every = {
             "upper bound": self.bound,
             "lower bound": self.lower,
@@ -92,23 +97,23 @@ class Metric:
 
     @property
     def stated(self) -> dict[str, Reference]:
-        """The references, and the baseline if there is one."""
+        """References, and the baseline if there is one."""
         baseline = {} if self.baseline is None else {"baseline": self.baseline}
         return self.references | baseline
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inapplicable:
-    """Cells whose bound proves nothing there, decided before the run.
+    """Cells in which a bound does not apply, declared before the run.
 
     Attributes
     ----------
     when : callable
-        Whether a condition of the theorem fails, from the cell's parameters.
+        Function of the cell's parameters: whether a condition of the theorem fails.
     reason : str
-        The condition, in words.
+        The condition, as text.
     metrics : tuple of str
-        Metrics that are not compared with a reference there. By default all.
+        Metrics that are not compared with a reference there. By default all metrics.
     """
 
     when: Callable[[Params], bool]
@@ -116,7 +121,7 @@ class Inapplicable:
     metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Validate what does not depend on the cells."""
+        """Validate the fields that do not depend on the cells."""
         if not callable(self.when):
             check.fail(
                 "when", "a function of the parameters", check.describe(self.when)
@@ -132,7 +137,7 @@ class Inapplicable:
 
 
 def names(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """One name or several as a tuple."""
+    """Return one name or several names as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value)
 
 
@@ -156,7 +161,7 @@ class Figure:
     log_log : bool
         Logarithmic axes.
     title, x_label, y_label : str
-        Words. By default those of the study and of the metric.
+        Texts. By default the titles of the study and of the metric.
     """
 
     x: str
@@ -182,7 +187,7 @@ class Figure:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics that are drawn."""
+        """Metrics on the vertical axis."""
         return names(self.y)
 
 
@@ -199,14 +204,14 @@ class Slope:
     theorem : str
         Where it is proved.
     is_exact : bool
-        The theorem gives the rate itself, not only an upper bound of it.
+        Whether the theorem gives the rate itself, not only an upper bound of it.
     where : mapping
         Values of parameters: only these cells are fitted.
     tolerance : float
-        How far lower-order terms may move the exponent. The report says so where they
-        do. A fit agrees if it is so close, however narrow its interval.
+        Allowance for the effect of lower-order terms on the exponent. A fit within it
+        agrees, however narrow its interval is, and the report says so.
     note : str
-        Explains a difference, printed beside the fit.
+        Explanation of a difference, which the report shows next to the fit.
     """
 
     x: str
@@ -229,7 +234,7 @@ class Slope:
 
 
 def fixed_of(slope: Slope, params: Params) -> Params | None:
-    """Return the other parameters of a cell; None if it is no point of a fit."""
+    """Return the other parameters of a cell; None if it does not belong to a fit."""
     others = dict(params)
     x = others.pop(slope.x, None)
     is_meant = all(params.get(n) == v for n, v in slope.where.items())
@@ -238,7 +243,7 @@ def fixed_of(slope: Slope, params: Params) -> Params | None:
 
 
 def exponent_of(slope: Slope, fixed: Params) -> float:
-    """Return the theorem's exponent."""
+    """Return the exponent of the theorem for fixed parameters."""
     if not callable(slope.expected):
         return float(slope.expected)
     value = float(slope.expected(fixed))
@@ -253,7 +258,7 @@ MIN_FIT_POINTS = 2
 
 
 class Cell(NamedTuple):
-    """One choice of the parameters, and the text by which the store knows it."""
+    """One choice of the parameters, and its key in the store."""
 
     params: dict[str, Any]
     key: str
@@ -285,7 +290,7 @@ def _combinations(part: Params) -> Iterator[Cell]:
 
 
 def _plain(name: str, value: object) -> object:
-    """Value as JSON keeps it; NumPy's numbers become Python's."""
+    """Return a value as JSON keeps it. Numbers of NumPy become those of Python."""
     value = value.item() if isinstance(value, np.generic) else value
     is_plain = value is None or isinstance(value, bool | int | float | str)
     if not is_plain or (isinstance(value, float) and math.isnan(value)):
@@ -294,7 +299,7 @@ def _plain(name: str, value: object) -> object:
 
 
 def key_of(params: Params) -> str:
-    """Canonical text of the parameters."""
+    """Return the key of a cell, the canonical JSON of its parameters."""
     return json.dumps(dict(sorted(params.items())))
 
 
@@ -306,9 +311,11 @@ def seeds_of(
     root: int = 0,
     paired: Sequence[str] = (),
 ) -> list[np.random.SeedSequence]:
-    """Seeds of replicates: children of the root that only their own names decide.
+    """Return the seeds of replicates.
 
-    That of replicate i is the i-th child that the cell's sequence would spawn.
+    The seed of replicate i is the i-th child of the cell's seed sequence. That is a
+    child of the root, whose spawn key is a digest of the study's name and the cell's
+    key.
     """
     identity = {name: value for name, value in params.items() if name not in paired}
     digest = hashlib.sha256(f"{study}\n{key_of(identity)}".encode()).digest()
@@ -327,26 +334,28 @@ class Study:
     title, question : str
         Heading of the report, and what it asks.
     answer : str or callable
-        What a full run showed, in words, written after it. ``answer(mean)`` puts
-        numbers into the words: ``mean(metric, **params)`` is that of the one cell with
+        Result of a full run as text, written after it. ``answer(mean)`` returns a text
+        with numbers in it: ``mean(metric, **params)`` is the mean in the cell with
         these parameters, NaN without replicates.
     grid : mapping or sequence of mappings
-        Parameters and their values: all combinations. A sequence is a union. A value
-        that is not a list or tuple stands for itself.
+        Parameters and their values, of which all combinations are cells. A sequence of
+        mappings is a union. A value that is not a list or tuple stands for itself.
     quick : mapping or sequence of mappings, optional
         Cells of a quick run. By default the grid.
     replicates, quick_replicates : int or callable
-        How many in each cell, or a function of its parameters.
+        Number of replicates in each cell, or a function of its parameters.
     cell : callable, optional
-        ``cell(params, seed)``: one replicate, a mapping from metrics to numbers. Pure:
-        all randomness is from the `numpy.random.SeedSequence`. A metric that has no
-        meaning in a cell is left out.
+        ``cell(params, seed)`` computes one replicate, a mapping from metrics to
+        numbers. Its only source of randomness is the `numpy.random.SeedSequence`. It
+        leaves out a metric that has no meaning in a cell.
     batch : callable, optional
-        ``batch(params, seeds)`` in place of ``cell``: many replicates at once, a
-        mapping from metrics to arrays. Entry i may depend on ``seeds[i]`` only.
+        ``batch(params, seeds)``, in place of ``cell``, computes many replicates at
+        once. It returns a mapping from metrics to arrays, whose entry i may depend on
+        ``seeds[i]`` only.
     block : int, optional
-        Replicates of one task: 1 for ``cell``, all for ``batch``. It cannot change a
-        number. What is lost in a kill are the tasks that run.
+        Number of replicates of one task. By default 1 for ``cell`` and all for
+        ``batch``. It cannot change a result. If a run is killed, its running tasks are
+        lost.
     data : mapping, optional
         Functions without arguments, by name, each called once per process. Then the
         cell is ``cell(params, seed, data)``, with ``data[name]`` what they returned:
@@ -354,10 +363,10 @@ class Study:
     metrics : tuple of Metric
         All that a cell may return.
     figures, slopes, inapplicable : tuple
-        What the report shows, and where bounds are not compared.
+        Figures and fits of the report, and cells in which bounds do not apply.
     paired : tuple of str
-        Parameters that the seeds ignore: cells that differ in these only see the same
-        records and noise, so their differences scatter less.
+        Parameters that the seeds ignore. Cells that differ in these parameters only
+        have the same records and noise, so their differences have a smaller variance.
     seed : int
         Root of all seeds.
     confidence : float
@@ -385,7 +394,7 @@ class Study:
     answer: str | Callable[[Callable[..., float]], str] = ""
 
     def __post_init__(self) -> None:
-        """Check that all names refer to something."""
+        """Check the fields, and that all names refer to something."""
         for text in (self.name, self.title, self.question):
             check.instance(str, name=text)
         if not callable(self.answer):
@@ -435,7 +444,7 @@ class Study:
             _check_known("metric", (slope.y,), metric_names)
 
     def _check_points(self, figure: Figure, used: set[str], *, quick: bool) -> None:
-        """No two cells of a figure are drawn at one point."""
+        """Check that no two cells of a figure are drawn at one point."""
         seen: dict[str, Params] = {}
         for cell in self.cells(quick=quick):
             params = cell.params

@@ -1,4 +1,4 @@
-"""Means of a study with their intervals, and each beside what theory says of it.
+"""Means of a study with their intervals, and their comparison with theory.
 
 A mean is below its bound if its whole interval is. It contradicts the bound if a wider
 interval does, which holds for all comparisons of the study together. Their joint
@@ -28,15 +28,16 @@ Idle = Literal["inapplicable", "no bound", "vacuous", "uninformative"]
 Verdict = Bounded | Idle | Literal["as printed", "beyond print"]
 # Probability that any true statement of a study is called false, if means are normal.
 FALSE_ALARM = 0.01
-# Verdicts that contradict theory.
+# Verdicts that contradict theory. A published bound is not theory.
 REFUTED = {"upper bound": "above", "lower bound": "below", "expected": "differs"}
+# Verdicts if a reference holds.
 HOLDS: dict[str, Verdict] = {
     "upper bound": "below",
     "lower bound": "above",
     "expected": "agrees",
     "printed bound": "as printed",
 }
-# The other verdict of every bound.
+# Verdicts if a bound does not hold.
 BROKEN: dict[str, Verdict] = {
     "upper bound": "above",
     "lower bound": "below",
@@ -45,19 +46,19 @@ BROKEN: dict[str, Verdict] = {
 
 
 class MeanInterval(NamedTuple):
-    """Two numbers around a mean."""
+    """Ends of a confidence interval."""
 
     low: float
     high: float
 
 
 class Estimate(NamedTuple):
-    """What the replicates of one cell say of one metric."""
+    """Mean of one metric in one cell, with its interval."""
 
     params: Mapping[str, Any]
     key: str
     metric: Metric
-    values: Array
+    values: Array  # (replicates,)
     interval: MeanInterval
     confidence: float  # probability with which the interval holds
     replicates: tuple[int, ...]
@@ -79,7 +80,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TheoryComparison:
-    """A mean beside a reference. Without one, only the mean."""
+    """A mean and a reference with which it is compared, if there is any."""
 
     estimate: Estimate
     reference: str = ""
@@ -95,7 +96,7 @@ class TheoryComparison:
 
 
 def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
-    """Interval of the mean: Student, exact binomial, or the number itself."""
+    """Return the interval of a mean, by the kind of its metric."""
     with np.errstate(invalid="ignore"):  # infinities of both signs
         mean, number = float(values.mean()), len(values)
     if math.isnan(mean):
@@ -119,7 +120,7 @@ def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
 def student(
     value: float, error: float, freedom: float, confidence: float
 ) -> MeanInterval:
-    """Student's interval. An error that is not known leaves all values."""
+    """Return Student's interval, which has all values if the error is unknown."""
     from scipy.special import stdtrit
 
     if math.isnan(error):
@@ -129,7 +130,7 @@ def student(
 
 
 def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
-    """Clopper and Pearson (1934)."""
+    """Return the exact interval of a rate (Clopper and Pearson 1934)."""
     from scipy.special import betaincinv
 
     if not np.isin(values, (0.0, 1.0)).all():
@@ -141,7 +142,7 @@ def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
 
 
 def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimate]:
-    """One for each declared cell and metric that has rows, in the declared order."""
+    """Return an estimate for each declared cell and metric that has rows."""
     values: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     num_replicates = {
         cell.key: study.replicates_of(cell, quick=quick)
@@ -170,7 +171,10 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
 def evaluate_reference(
     metric: Metric, word: str, reference: Reference, params: Params, *, reason: str
 ) -> float:
-    """Return the number that a reference states in a cell; NaN needs a reason."""
+    """Return the value of a reference in a cell.
+
+    It may be NaN only if there is a ``reason`` why the reference does not apply.
+    """
     value = float(reference(params) if callable(reference) else reference)
     if math.isnan(value) and not reason:
         where = f"{word} of {metric.name} in cell {key_of(params)}"
@@ -179,7 +183,7 @@ def evaluate_reference(
 
 
 def evaluate(metrics: Sequence[Metric], cell: Cell, reasons: Mapping[str, str]) -> None:
-    """Evaluate what references state of a cell, except those that are measured."""
+    """Evaluate the references of a cell to find errors, except measured ones."""
     for metric in metrics:
         for word, reference in metric.stated.items():
             if not isinstance(reference, str):
@@ -188,16 +192,16 @@ def evaluate(metrics: Sequence[Metric], cell: Cell, reasons: Mapping[str, str]) 
 
 
 def joint_confidence(number: int) -> float:
-    """Confidence of one of so many intervals that hold together."""
+    """Return the confidence of each of several intervals that hold together."""
     return 1.0 - FALSE_ALARM / max(number, 1)
 
 
 def comparisons(
     measured: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
 ) -> list[TheoryComparison]:
-    """Every estimate beside each of its references, in the same order.
+    """Compare every estimate with each of its references, in the same order.
 
-    ``inapplicable`` holds reasons by cell and metric.
+    ``inapplicable`` has the reasons why references do not apply, by cell and metric.
     """
     by_name = {(e.key, e.metric.name): e for e in measured}
     number = sum(
@@ -220,7 +224,7 @@ def comparisons(
                 metric, word, stated_value, estimate.params, reason=reason
             )
         baseline = values.pop("baseline", math.nan)
-        if values.get("printed bound") == math.inf:  # nothing is printed there
+        if values.get("printed bound") == math.inf:  # the paper states none
             del values["printed bound"]
         if not values:
             lines.append(TheoryComparison(estimate=estimate, baseline=baseline))
@@ -257,10 +261,11 @@ def comparisons(
 def _difference_interval(
     estimate: Estimate, other: Estimate, confidence: float
 ) -> MeanInterval:
-    """Interval of a mean that is compared with another one, which scatters as well.
+    """Return the interval of a mean that is compared with another measured mean.
 
-    That of the differences of the same replicates, about the other mean. If they are
-    others, or rates, which may not scatter by chance, both errors add up.
+    If both have the same replicates, it is the interval of their differences, around
+    the other mean. Otherwise both errors are added up. The same holds for rates, whose
+    differences may all be equal by chance.
     """
     low, high = interval(estimate.metric, estimate.values, confidence)
     if not (math.isfinite(estimate.mean) and math.isfinite(other.mean)):
@@ -278,7 +283,11 @@ def _difference_interval(
 def _verdict(
     alone: MeanInterval, joint: MeanInterval, word: str, value: float, slack: float
 ) -> Verdict:
-    """Compare with the interval of the report, refute with the wide one."""
+    """Return the verdict on a reference.
+
+    A bound holds if the interval of this mean ``alone`` does not exceed it. It is
+    broken only if the ``joint`` interval, which is wider, is beyond it.
+    """
     if word == "expected":
         is_inside = joint.low - slack <= value <= joint.high + slack
         if not is_inside:
@@ -295,7 +304,7 @@ def _verdict(
 def _qualify_verdict(
     verdict: Verdict, alone: MeanInterval, word: str, value: float, baseline: float
 ) -> Verdict:
-    """Return what is left of a verdict that contradicts nothing."""
+    """Replace a verdict without a contradiction if the comparison shows nothing."""
     is_above = word in ("upper bound", "printed bound")
     if verdict == BROKEN.get(word) or verdict == "differs":
         return verdict

@@ -1,4 +1,8 @@
-"""Tasks: some replicates of one cell, and the ways to run them."""
+"""Tasks and backends: how the replicates of a study are computed.
+
+A task is a block of replicates of one cell. A `Backend` runs tasks in this process, in
+threads, in processes or on a Dask cluster, with the same results.
+"""
 
 import math
 import os
@@ -45,11 +49,11 @@ LOST = (
 
 
 class CellError(RuntimeError):
-    """A cell failed: a bug of the study, whose traceback is above."""
+    """A cell raised an error, which is a bug of the study."""
 
 
 class Setting(NamedTuple):
-    """What all tasks of a run share."""
+    """Data that all tasks of a run share."""
 
     bundle: Bundle
     environment: Configuration
@@ -57,14 +61,14 @@ class Setting(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Replicates of one cell."""
+    """A block of replicates of one cell."""
 
     params: Params
     replicates: tuple[int, ...]
 
 
 class Row(NamedTuple):
-    """What one replicate measured. A block's time is shared out evenly."""
+    """Result of one replicate. The time of a block is divided evenly."""
 
     key: str
     replicate: int
@@ -76,7 +80,7 @@ Keep = Callable[[list[Row]], None]
 
 
 def run(setting: Setting, task: Task) -> list[Row]:
-    """Compute the rows of a task. An error says in which cell it happened."""
+    """Compute the rows of a task; an error names its cell."""
     check_environment(setting.environment)
     study = load(setting.bundle)
     _limit_worker()
@@ -104,13 +108,13 @@ def run(setting: Setting, task: Task) -> list[Row]:
 
 
 def one_blas_thread() -> threadpool_limits:
-    """Limit BLAS until the block that this opens is left: threads change last bits."""
+    """Limit BLAS to one thread during a block, because threads change last digits."""
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
 
     return threadpool_limits(1, "blas")
 
 
-# For good in a worker. A run sets its own process back.
+# In a worker the limit stays for good. In the main process the block of a run ends it.
 _limit_worker = cache(one_blas_thread)
 
 
@@ -120,7 +124,7 @@ def _measure(
     seeds: list[np.random.SeedSequence],
     data: tuple[StudyData, ...],
 ) -> list[dict[str, float]]:
-    """Values of each replicate. A cell gets its own copy of the parameters."""
+    """Return the values of each replicate. A cell gets a copy of the parameters."""
     if study.cell is not None:
         rows = [study.cell(dict(params), seed, *data) for seed in seeds]
         return [_numbers(study, row) for row in rows]
@@ -138,7 +142,7 @@ def _measure(
 
 
 def _numbers(study: Study, values_of_cell: Mapping[str, float]) -> dict[str, float]:
-    """Values of declared metrics as floats, in the order declared."""
+    """Return the values of declared metrics as floats, in the declared order."""
     check.instance(Mapping, cell=values_of_cell)
     metric_names = [metric.name for metric in study.metrics]
     for name in values_of_cell:
@@ -157,13 +161,13 @@ def _numbers(study: Study, values_of_cell: Mapping[str, float]) -> dict[str, flo
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """Where tasks run. Nothing here can change a number.
+    """Where tasks run. No option can change a result.
 
     Kernels release the interpreter lock, so threads are enough unless a cell is mostly
     Python. Starting a process takes seconds.
     """
 
-    jobs: int = 1  # threads or processes. A cluster uses what it has
+    jobs: int = 1  # number of threads or processes. A cluster has its own
     kind: Kind = "threads"
     dask: str | None = None  # address of a Dask scheduler
 
@@ -173,15 +177,15 @@ class Backend:
         check.one_of(("threads", "processes"), kind=self.kind)
 
     def __str__(self) -> str:
-        """Words for the store."""
+        """Return a description for the store."""
         if self.dask is not None:
             return f"dask {self.dask}"
         return "serial" if self.jobs == 1 else f"{self.jobs} {self.kind}"
 
     def run(self, setting: Setting, todo: Iterable[Task], keep: Keep) -> None:
-        """Run all tasks; ``keep`` gets the rows of each when it is done.
+        """Run all tasks, and pass the rows of each to ``keep`` when it is done.
 
-        After an error or Ctrl-C it still gets those of the tasks that are finished.
+        After an error or Ctrl-C this includes the tasks that have finished until then.
         """
         waiting = iter(todo)
         if self.dask is not None:
@@ -191,12 +195,13 @@ class Backend:
             for task in waiting:
                 keep(run(setting, task))
         elif self.kind == "threads":
-            # Threads cannot be stopped: what they are at is waited for, and kept.
+            # Threads cannot be stopped, so their tasks are waited for and kept.
             with ThreadPoolExecutor(self.jobs) as threads:
                 call = partial(run, setting)
                 _drive(threads, self._ahead, call, waiting, keep, waits=True)
         else:
-            for task in islice(waiting, 1):  # compiles here what processes then load
+            # The first task compiles the functions that the processes then load.
+            for task in islice(waiting, 1):
                 keep(run(setting, task))
             with self._processes() as processes:
                 call = partial(run, setting)
@@ -209,14 +214,15 @@ class Backend:
     def _processes(self) -> Iterator[Executor]:
         loky = import_extra("joblib.externals.loky", "studies")
         others = set(active_children())
-        # From the first moment on: those who wait for work end with their parent, too.
+        # Workers watch their parent from the beginning, so that a worker that waits for
+        # work ends with it.
         executor = loky.ProcessPoolExecutor(
             self.jobs, initializer=_leave_with, initargs=(os.getpid(),)
         )
         try:
             yield executor
         except BaseException:
-            # The executor can do it, too, but not where tasks wait or are cancelled.
+            # The executor does not terminate them while tasks wait or are cancelled.
             for process in set(active_children()) - others:
                 process.terminate()
             raise
@@ -227,12 +233,12 @@ class Backend:
     def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
         distributed = import_extra("distributed", "distributed")
         with distributed.Client(self.dask, set_as_default=False) as client:
-            try:  # workers come and go
+            try:  # the number of workers may change
                 yield (
                     client.get_executor(),
                     lambda: TASKS_AHEAD * max(1, sum(client.ncores().values())),
                 )
-            except distributed.KilledWorker as error:  # four, by one task
+            except distributed.KilledWorker as error:  # one task ended four workers
                 raise OSError(LOST.format("KilledWorker")) from error
 
 
@@ -245,6 +251,11 @@ def _drive(
     *,
     waits: bool = False,
 ) -> None:
+    """Run tasks by an executor, with at most ``ahead()`` of them submitted at a time.
+
+    After an error, tasks that have not begun are cancelled. Running ones are waited for
+    if ``waits``, and the rows of all that have finished are kept.
+    """
     pending: set[Future[list[Row]]] = set()
     done: SimpleQueue[Future[list[Row]]] = SimpleQueue()
     try:
@@ -256,8 +267,9 @@ def _drive(
                     future.add_done_callback(done.put)
             if not pending:
                 return
-            # A wait without end is deaf to a signal that another thread received, and
-            # in one by `threading`, as for futures, Ctrl-C can be a RuntimeError.
+            # A wait without a timeout would not react to a signal that another thread
+            # received. In a wait for futures, which uses `threading`, Ctrl-C can become
+            # a RuntimeError.
             try:
                 future = done.get(timeout=0.2)  # seconds
             except Empty:
@@ -271,14 +283,14 @@ def _drive(
         for future in running:
             if future.done() and future.exception() is None:
                 keep(future.result())
-        # Tasks are cancelled above and by a Dask client that lost its scheduler.
+        # Besides the lines above, a Dask client that lost its scheduler cancels tasks.
         if isinstance(error, CancelledError | BrokenExecutor):
             raise OSError(LOST.format(type(error).__name__)) from error
         raise
 
 
 def _leave_with(parent: int) -> None:
-    """End this process soon after its parent, which may be killed."""
+    """End this process soon after its parent, even if that is killed."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,7 +1,10 @@
-r"""Algorithms as papers print them, for reproduction, and what is true of their noise.
+r"""Published schedules and noise of algorithms, and the privacy that they really have.
 
-**Mirror descent**, arXiv:2303.18047. Corrected is the potential (its exponent,
-gradient-E1). Constants that the paper hides in O(.) are 1.
+They serve to reproduce papers, with ``calibration="paper"``. Codes such as gradient-E1
+are errata (`dpsample errata`).
+
+**Mirror descent**, arXiv:2303.18047. The exponent of the potential is corrected
+(gradient-E1). Constants that the paper hides in O(.) are 1.
 
 **Objective perturbation**: `printed_tilt`.
 

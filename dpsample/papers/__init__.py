@@ -1,4 +1,9 @@
-"""Published noise formulas of five papers: what they claim and what is true."""
+"""Published noise formulas of five papers, with their claimed and true epsilon.
+
+Each formula of a paper is evaluated at one or more settings. `claims` returns the
+table, and `dpsample claims` prints it. `verdicts` has the errata of the papers, and a
+verdict on each of their numbered items.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -29,7 +34,7 @@ _SOURCES: dict[str, Callable[[], Iterator[Case]]] = {
 def claims(
     paper: str | None = None, *, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Claim, ...]:
-    """Claimed and true epsilon of every published noise formula.
+    """Compute the claimed and the true epsilon of every published noise formula.
 
     Parameters
     ----------
@@ -50,8 +55,8 @@ def claims(
 
     Guarantee
     ---------
-    Each `Claim.true_epsilon` is what its ``meaning`` says: exact, an upper bound, or
-    attained by the named pair.
+    Each `Claim.true_epsilon` is exact, an upper bound, or attained by the named pair,
+    as its ``meaning`` says.
 
     Examples
     --------

@@ -14,7 +14,8 @@ DELTA = 1e-8
 LOG = math.log(1.0 / DELTA)
 # epsilon and T = min(n/8, epsilon^2 n^2 / (32 d log(1/delta))) at d = 50.
 SETTINGS = ((1.0, 1250), (0.5, 848), (0.1, 33))
-# Few large batches hold a record several times (BFTT-4).
+# Epsilon and number of steps, if few large batches hold a record several times
+# (BFTT-4).
 FEW_STEPS = ((1.0, 1), (1.0, 20))
 PAIRS: tuple[tuple[curves.Pair, Relation], ...] = (
     ("(r, 0)", "zero_out"),
@@ -31,7 +32,7 @@ SGD: dict[str, Any] = {
 
 
 def cases() -> Iterator[Case]:
-    """Algorithm 1 in every variant of sampling, Algorithms 2 and 3 by part."""
+    """Yield Algorithm 1 for each kind of sampling, and Algorithms 2 and 3 by part."""
     for epsilon, num_steps in (*SETTINGS, *FEW_STEPS):
         yield from _noisy_sgd(epsilon, num_steps)
     yield from _objective()
@@ -39,17 +40,17 @@ def cases() -> Iterator[Case]:
 
 
 def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
-    """Batch size and noise multiplier of the batch's sum, as published."""
+    """Return the published batch size and noise multiplier of a batch's sum."""
     batch = max(round(NUM_RECORDS * math.sqrt(epsilon / (4.0 * num_steps))), 1)
     stddev = math.sqrt(8.0 * num_steps * LOG) / (NUM_RECORDS * epsilon)
     return batch, stddev * batch
 
 
 def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
-    """Accountants of Poisson samples, and attacks on sampling with replacement.
+    """Yield accounts of Poisson samples, and attacks on sampling with replacement.
 
-    The attacks count how often one record occurs in a batch. Few steps have only the
-    worst of them.
+    The attacks are pairs of data sets in which one record occurs several times in a
+    batch. For a few large batches only the strongest pair is computed.
     """
     batch, noise = _batch(epsilon, num_steps)
     is_few = (epsilon, num_steps) in FEW_STEPS
@@ -87,7 +88,7 @@ def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
 
 
 def _objective() -> Iterator[Case]:
-    """Algorithm 2: beta <= epsilon n lambda, or twice that by Definition 2.3."""
+    """Yield Algorithm 2, for beta <= epsilon n lambda or twice that."""
     settings = (
         (0.5, "beta = epsilon n lambda"),
         (1.0, "Hessian <= 2 epsilon n lambda (Definition 2.3)"),
@@ -105,7 +106,7 @@ def _objective() -> Iterator[Case]:
 
 
 def _approximate_objective() -> Iterator[Case]:
-    """Algorithm 3: two halves of the budget (BFTT-10)."""
+    """Yield Algorithm 3, with half of the budget for each of its parts (BFTT-10)."""
     half = 0.5 * DELTA
     shared = {
         "paper": "bassily",

@@ -1,4 +1,4 @@
-"""A published noise formula, what it claims and what is true of it."""
+"""A published noise formula with its claim and the true epsilon."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,8 @@ from dpsample.core.spec import Json
 from dpsample.privacy.budget import Relation
 
 Meaning = Literal["exact", "upper bound", "attack", "unproved"]
-# Epsilon at the claimed delta when the noise is the published one times a factor.
+# Epsilon at the claimed delta, as a function of a factor by which the noise is
+# multiplied.
 EpsilonAt = Callable[[float], float]
 
 
@@ -84,20 +85,20 @@ class Claim(Formula):
         return words[self.meaning][0 if within else 1]
 
     def to_dict(self) -> Json:
-        """Fields and verdict for JSON: an epsilon of None that fails is infinite."""
+        """Return fields and verdict for JSON, with None for an infinite epsilon."""
         content = asdict(self) | {"verdict": self.verdict}
         return {k: None if v == math.inf else v for k, v in content.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Formula):
-    """A claim before its numbers are computed; `Claim` lists the other fields."""
+    """A claim before its numbers are computed. `Claim` explains the other fields."""
 
-    epsilon_at: EpsilonAt | None = None  # noise times a factor; None: nothing is known
-    needed: float | None = None  # factor that meets the claim, if known beforehand
+    epsilon_at: EpsilonAt | None = None  # None if nothing is known
+    needed: float | None = None  # factor that meets the claim, if it is known
 
     def claim(self) -> Claim:
-        """Compute what is true, and the noise that the claim needs."""
+        """Compute the true epsilon, and the noise that meets the claim."""
         true, factor = None, None
         if self.epsilon_at is not None:
             true = self.epsilon_at(1.0)  # the published noise itself
@@ -106,24 +107,26 @@ class Case(Formula):
                 factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
         shared = {f.name: getattr(self, f.name) for f in fields(Formula)}
         if true == math.inf and self.meaning == "upper bound":
-            true = None  # nothing is proved
+            true = None  # an infinite upper bound proves nothing
         return Claim(**shared, true_epsilon=true, noise_factor=factor)
 
 
 def needed_factor(
     epsilon_at: EpsilonAt, claimed: float, *, start: float
 ) -> float | None:
-    """Multiple of the noise that meets ``claimed``, to 5e-4 and rounded up.
+    """Return the multiple of the noise that meets ``claimed``, rounded up.
 
-    ``start`` is epsilon at the published noise. None if no multiple up to 10 000 does.
+    Its relative accuracy is 5e-4. ``start`` is epsilon at the published noise. None is
+    returned if no multiple up to 10,000 meets the claim.
     """
     from scipy.optimize import brentq
 
     def excess(log_factor: float) -> float:
         ratio = epsilon_at(math.exp(log_factor)) / claimed
+        # Limits keep the logarithm finite for an epsilon of 0 or infinity.
         return math.log(min(max(ratio, 1e-9), 1e9))
 
-    # Epsilon falls about as the noise grows, so the root is near.
+    # Epsilon is about inverse to the noise, so the root is close to this guess.
     guess = min(max(math.log(start / claimed), -4.0), 4.0) if start > 0.0 else 0.0
     low, high = guess - 0.2, guess + 0.2
     while excess(high) > 0.0:

@@ -84,7 +84,7 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
 
 
 def printed_sensitivity() -> float:
-    """2 C / (n lambda), what the output is said to move by at most.
+    """Return 2 C / (n lambda), the published bound of the effect of one record.
 
     Examples
     --------

@@ -1,15 +1,20 @@
-"""Curves by which published formulas are judged, and attacks on objective perturbation.
+"""Epsilon of published noise formulas, and attacks on objective perturbation.
 
-Sampling with replacement puts a record into a batch several times: the sum of clipped
-gradients moves by a binomial multiple of the bound. Such pairs of Gaussian mixtures
-have an increasing likelihood ratio, so delta(epsilon) is a difference of two tails, and
-the points of that curve define the loss distribution that is composed.
+The functions return an `EpsilonAt`: epsilon at the claimed delta, as a function of a
+factor by which the published noise is multiplied.
 
-**Attacks** in one dimension, by exact arithmetic. With 2 n lambda = L = 1 the perturbed
-minimizer solves S(theta) + G = 0, S(theta) = theta + slope(theta), so P(theta <= a) =
-Phi(S(a) / stddev). A two-sided Huber loss of curvature ``ratio`` around a center bends
-the law by 1 + ratio there, a linear one does not: far out, Jacobian and shift add up.
-Cells of a grid give a lower bound of delta.
+**Sampling with replacement** puts a record into a batch several times, so the sum of
+clipped gradients moves by a binomial multiple of the bound. The outputs are a pair of
+Gaussian mixtures with an increasing likelihood ratio. So delta(epsilon) is a difference
+of two tails, and the points of that curve define the distribution of the privacy loss,
+which is composed.
+
+**Attacks** on objective perturbation in one dimension. With 2 n lambda = L = 1 the
+perturbed minimizer solves S(theta) + G = 0, S(theta) = theta + slope(theta), so P(theta
+<= a) = Phi(S(a) / stddev). Around its center, a two-sided Huber loss of curvature
+``ratio`` multiplies the density by 1 + ratio, and a linear loss does not. Far from 0
+this factor and the shift of the slope add up. Probabilities of the cells of a grid give
+a lower bound of delta.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ Pair = Literal["(r, 0)", "(+r, -r)", "(2r, 0)"]
 
 
 def gaussian(gdp: float, delta: float) -> EpsilonAt:
-    """Gaussian differential privacy: exact."""
+    """Return epsilon of Gaussian noise, which is exact."""
     return lambda factor: gaussian_epsilon(delta, gdp / factor)
 
 
@@ -62,7 +67,7 @@ def poisson(
     delta: float,
     relation: Relation,
 ) -> EpsilonAt:
-    """Poisson sampling, noise relative to the bound of one record.
+    """Return epsilon of Poisson sampling; noise is relative to one record's bound.
 
     Attained when all other gradients vanish. No pair of a sum's is worse
     (`dpsample.privacy.accounting.poisson`).
@@ -85,7 +90,7 @@ def _poisson_epsilon(
 def poisson_renyi(
     *, sampling_rate: float, noise_multiplier: float, num_steps: int, delta: float
 ) -> EpsilonAt:
-    """Poisson sampling under zero_out by dp-accounting's Renyi accountant."""
+    """Return epsilon of Poisson sampling by the Renyi accountant of dp-accounting."""
 
     def epsilon_at(factor: float) -> float:
         from dp_accounting import (
@@ -113,7 +118,10 @@ def with_replacement(
     num_steps: int,
     delta: float,
 ) -> EpsilonAt:
-    """Sample with replacement: a record counts r ~ Binomial(batch, 1/n) times."""
+    """Return epsilon of sampling with replacement.
+
+    A record is in a batch r ~ Binomial(batch, 1/n) times.
+    """
     counts, weights = binomial(batch, 1.0 / num_records)
     scales = {"(r, 0)": (1.0, 0.0), "(+r, -r)": (1.0, -1.0), "(2r, 0)": (2.0, 0.0)}
     first, second = scales[pair]
@@ -133,9 +141,10 @@ def with_replacement(
 def objective(
     *, ratio: float, noise: float, delta: float, relation: Relation
 ) -> EpsilonAt:
-    """Objective perturbation of a linear model, beta / (2 n lambda) = ``ratio``.
+    """Return epsilon of objective perturbation of a linear model.
 
-    ``noise`` is the standard deviation over the Lipschitz constant.
+    ``ratio`` is beta / (2 n lambda), and ``noise`` the standard deviation over the
+    Lipschitz constant.
     """
     tilted = PerturbedObjective(
         lipschitz=1.0, smoothness=ratio, num_records=1, ridge=0.5, relation=relation
@@ -144,11 +153,12 @@ def objective(
 
 
 def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
-    """Gaussian noise on each clipped record, bound 1, in random order.
+    """Return epsilon of Gaussian noise on each clipped record, in random order.
 
-    Half of delta is for shuffling epsilon_0-DP records, half pays for the delta of
-    their Gaussian curve (`dpsample.privacy.curves.shuffling`). epsilon occurs on
-    both sides: the smallest solution.
+    Records are clipped to 1. Half of delta is for shuffling epsilon_0-DP records, and
+    half is for delta_0 of their Gaussian curve (`dpsample.privacy.curves.shuffling`).
+    The admissible delta_0 depends on epsilon itself, so epsilon is increased until it
+    solves the equation.
     """
 
     def epsilon_at(factor: float) -> float:
@@ -159,6 +169,7 @@ def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
                 epsilon, local, num_records, delta
             ):
                 break
+            # The smallest epsilon_0 whose delta_0 is admissible.
             while local - short > 1e-9 * local:
                 middle = 0.5 * (short + local)
                 spared = _local_delta(epsilon, middle, num_records, delta)
@@ -176,7 +187,7 @@ def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
 
 
 def shuffled_noise(epsilon: float, *, num_records: int, delta: float) -> float:
-    """Noise on each record, in units of its bound, for which `shuffled` is epsilon."""
+    """Return the noise on each record, in units of its bound, that has an epsilon."""
     low, high = 0.0, MAX_LOCAL_EPSILON
     while high - low > 1e-6 * high:
         middle = 0.5 * (low + high)
@@ -188,13 +199,13 @@ def shuffled_noise(epsilon: float, *, num_records: int, delta: float) -> float:
 
 
 def _local_delta(epsilon: float, local: float, num_records: int, delta: float) -> float:
-    """delta_0 of each record that half of delta pays for."""
+    """Return delta_0 of each record for which half of delta is enough."""
     return min(0.5 * delta / delta_factor(epsilon, local, num_records), 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixturePair:
-    """Two mixtures of normals of one spread. The likelihood ratio increases.
+    """Two mixtures of normal distributions with an increasing likelihood ratio.
 
     Component i has the same probability in both and the means ``means[i] >=
     others[i]``. All have one standard deviation.
@@ -206,7 +217,7 @@ class MixturePair:
     stddev: float
 
     def swap(self) -> MixturePair:
-        """Pair in the other order, reflected so that the ratio increases again."""
+        """Return the pair in the other order, reflected so that the ratio increases."""
         return MixturePair(
             weights=self.weights,
             means=tuple(-x for x in self.others),
@@ -215,7 +226,7 @@ class MixturePair:
         )
 
     def curve(self, losses: Array) -> Array:
-        """Hockey-stick divergence of the first from the second at each loss."""
+        """Return the hockey-stick divergence of first from second at each loss."""
         from scipy.special import ndtr
 
         borders = self._borders(losses)[:, None]
@@ -225,7 +236,7 @@ class MixturePair:
             for means in (self.means, self.others)
         )
         deltas = first - np.exp(losses) * second
-        # 1 - e^loss is attained by the whole line.
+        # The whole line has divergence 1 - e^loss, which rounding may hide.
         clipped: Array = np.clip(np.maximum(deltas, -np.expm1(losses)), 0.0, 1.0)
         return clipped
 
@@ -237,7 +248,7 @@ class MixturePair:
         return float(np.sqrt(density @ (ratio - density @ ratio) ** 2))
 
     def _log_tilt(self, x: Array, means: tuple[float, ...]) -> Array:
-        """Log density up to what both mixtures share."""
+        """Return the log density, without a term that both mixtures share."""
         scaled = np.array(means) / self.stddev
         powers = np.outer(x / self.stddev, scaled) - 0.5 * scaled**2
         highest = powers.max(axis=1)
@@ -254,7 +265,7 @@ class MixturePair:
         return x, np.maximum.accumulate(ratio)
 
     def _borders(self, losses: Array) -> Array:
-        """Point beyond which the loss is larger, for each loss."""
+        """Return for each loss the point beyond which the loss is larger."""
         x, ratio = self._grid
         keep = np.concatenate(([True], np.diff(ratio) > 0.0))
         inner = np.interp(losses, ratio[keep], x[keep])
@@ -264,7 +275,7 @@ class MixturePair:
 
 
 def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> float:
-    """Epsilon at ``delta`` of the pair in both orders, composed ``num_steps`` times.
+    """Return epsilon at ``delta`` of ``num_steps`` steps, for both orders of the pair.
 
     Rounded up, except where losses are that long: these are interpolated.
 
@@ -307,13 +318,13 @@ def binomial(num_trials: int, probability: float) -> tuple[Array, Array]:
 def objective_cases(
     shared: dict[str, Any], *, ratio: float, noise: float
 ) -> Iterator[Case]:
-    """Proved bound and attack of one published noise, under both relations.
+    """Yield the proved bound and the attack on a published noise, for both relations.
 
     ``ratio`` and ``noise`` as in `huber_attack`; ``shared`` holds the other fields.
     """
     relations: tuple[Relation, ...] = ("zero_out", "replace_one")
     for relation in relations:
-        law: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "ratio": ratio,
             "noise": noise,
             "delta": shared["delta"],
@@ -324,7 +335,7 @@ def objective_cases(
             accounting="linear model, exact minimizer",
             relation=relation,
             meaning="upper bound",
-            epsilon_at=objective(**law),
+            epsilon_at=objective(**parameters),
         )
         rival = "a linear loss" if relation == "replace_one" else "none"
         yield Case(
@@ -332,14 +343,14 @@ def objective_cases(
             accounting=f"d = 1, Huber loss against {rival}",
             relation=relation,
             meaning="attack",
-            epsilon_at=huber_attack(**law),
+            epsilon_at=huber_attack(**parameters),
         )
 
 
 def huber_attack(
     *, ratio: float, noise: float, delta: float, relation: Relation
 ) -> EpsilonAt:
-    """Epsilon of the worst Huber loss against a linear one, or against none.
+    """Return epsilon of the worst Huber loss against a linear one, or against none.
 
     ``ratio`` is beta / (2 n lambda), > 0, and ``noise`` the standard deviation of G
     over the Lipschitz constant. The Huber loss is replaced by a linear one, or set to
@@ -363,15 +374,15 @@ def huber_attack(
         low, high = 0.0, 64.0
         while high - low > 1e-5 * high:
             middle = 0.5 * (low + high)
-            is_told = divergence(pairs, middle) > delta
-            low, high = (middle, high) if is_told else (low, middle)
+            is_attained = divergence(pairs, middle) > delta
+            low, high = (middle, high) if is_attained else (low, middle)
         return low
 
     return epsilon_at
 
 
 def divergence(pairs: list[tuple[Array, Array]], epsilon: float) -> float:
-    """Largest hockey-stick divergence of the pairs, in both orders."""
+    """Return the largest hockey-stick divergence of the pairs, in both orders."""
     factor = np.exp(epsilon)
     return max(
         float(np.maximum(p - factor * q, 0.0).sum())
@@ -383,7 +394,7 @@ def divergence(pairs: list[tuple[Array, Array]], epsilon: float) -> float:
 def _masses(
     center: float, ratio: float, other: float, stddev: float
 ) -> tuple[Array, Array]:
-    """Probabilities of the cells under the Huber loss and under the other slope."""
+    """Return probabilities of cells under the Huber loss and under the other slope."""
     from scipy.special import ndtr
 
     reach = 9.0 * stddev + 1.0
@@ -393,7 +404,7 @@ def _masses(
     for slope in (np.clip(ratio * (grid - center), -1.0, 1.0), other):
         ends = np.concatenate(([-np.inf], (grid + slope) / stddev, [np.inf]))
         low, high = ends[:-1], ends[1:]
-        # Differences of small tails, not of numbers near 1.
+        # Differences are taken of small tails, and not of numbers near 1.
         upper = ndtr(-low) - ndtr(-high)
         masses.append(np.where(low > 0.0, upper, ndtr(high) - ndtr(low)))
     return masses[0], masses[1]

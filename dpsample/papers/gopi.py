@@ -9,13 +9,14 @@ from dpsample.papers.claim import Case
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.curves.gaussian import paper_gdp
 
+# Published ratio of k and mu, and pairs of epsilon and delta at which it is evaluated.
 FORMULA = "k/mu = (n epsilon / G)^2 / (2 log(1/(2 delta)))"
 REPLACED = ((1.0, 1e-3), (1.0, 1e-5), (1.0, 1e-8), (0.1, 1e-8), (4.0, 1e-5))
 ZEROED = ((1.0, 1e-5), (4.0, 1e-5), (8.0, 1e-5), (16.0, 1e-5))
 
 
 def cases() -> Iterator[Case]:
-    """Theorems 3 to 6 under both relations, and the corollaries' two halves of delta.
+    """Yield Theorems 3 to 6 under both relations, and the corollaries.
 
     The theorems charge G / n for a replaced record, which moves the objective by
     2 G / n (GLLST-E1), and use a gdp that Fact 2 does not imply (GLLST-E2).
@@ -37,7 +38,8 @@ def cases() -> Iterator[Case]:
                 delta=delta,
                 epsilon_at=curves.gaussian(moves * paper_gdp(epsilon, delta), delta),
             )
-    # A sampler may leave out an event of mass delta/2 on one data set alone.
+    # The corollaries spend half of delta on the error of a sampler. But a sampler may
+    # leave out an event of mass delta/2 on one of the two data sets alone.
     yield Case(
         paper="gopi",
         place="Corollaries 2 to 5",

@@ -287,9 +287,9 @@ def tilted_signs(
 ) -> HardInstance:
     r"""Draw the statistical instance: signs that lean by about 1/sqrt(n).
 
-    Xu et al. (arXiv 2026), Theorem 5, which mixes two laws (gradient-E18). "product":
-    :math:`X_j = \pm v_j \frac{r}{2\sqrt d}` with probability :math:`\frac{1 \pm
-    \delta}2`, independently, :math:`\delta = c/\sqrt n`. "sparse": one uniform
+    Xu et al. (arXiv 2026), Theorem 5, which mixes two distributions (gradient-E18).
+    "product": :math:`X_j = \pm v_j \frac{r}{2\sqrt d}` with probability :math:`\frac{1
+    \pm \delta}2`, independently, :math:`\delta = c/\sqrt n`. "sparse": one uniform
     coordinate, :math:`X = \pm v_J \frac r2 e_J`, :math:`\delta = c \sqrt{d/n}`.
 
     Parameters

@@ -24,7 +24,7 @@ UNPROVED: dict[str, Any] = {
 
 
 def cases() -> Iterator[Case]:
-    """Algorithms 1 to 4."""
+    """Yield Algorithms 1 to 4."""
     yield from _objective()
     yield from _mirror_descent()
     yield Case(
@@ -37,7 +37,9 @@ def cases() -> Iterator[Case]:
 
 
 def _objective() -> Iterator[Case]:
-    """Algorithm 1 in halves, lambda = r beta / (epsilon n), r = min(d, 2) if linear.
+    """Yield Algorithm 1, whose two parts have half of the budget each.
+
+    lambda = r beta / (epsilon n), with r = min(d, 2) for linear models.
 
     With r = 1 in one dimension the first half fails (gradient-E5).
     """
@@ -88,10 +90,10 @@ def _objective() -> Iterator[Case]:
 
 
 def strongly_convex(epsilon: float, delta: float) -> EpsilonAt:
-    """Lower bound of epsilon where Delta-convexity in the norm of C counts as l_2's.
+    """Return a lower bound of epsilon if Delta is measured in the norm of C.
 
     In one dimension with L = beta = 1, n = 1000 and C = [-10, 10]: theta solves
-    common theta + slope + G = 0, where one record's slope is that of a Huber loss, or
+    common theta + slope + G = 0, where one record has the slope of a Huber loss, or
     zero. It is below L on [-0.99, 0.99]. The ridge lambda theta^2 has the curvature 2
     lambda, whereas Delta in the norm of C is a curvature of Delta/10^2 only.
     """
@@ -114,9 +116,10 @@ def strongly_convex(epsilon: float, delta: float) -> EpsilonAt:
 
 
 def _mirror_descent() -> Iterator[Case]:
-    """Algorithm 3: T full batches of sensitivity 2 L / n, gdp = epsilon/(4 sqrt(log)).
+    """Yield Algorithm 3: T full batches of sensitivity 2 L / n.
 
-    Where kappa is 2 log d, regularity needs 2 e log d (gradient-E4).
+    gdp = epsilon/(4 sqrt(log(1/delta))). If kappa is 2 log d, regularity needs 2 e log
+    d instead (gradient-E4).
     """
     delta = 1e-6
     gdp = EPSILON / (4.0 * math.sqrt(math.log(1.0 / delta)))

@@ -31,9 +31,9 @@ comparable: nothing that is measured or computed here decides it.
 
 @dataclass(frozen=True, kw_only=True)
 class Affected:
-    """A setting in which privacy is not what is claimed.
+    """A setting in which the claimed epsilon is not the true one.
 
-    ``meaning`` is that of `dpsample.papers.Claim`.
+    `dpsample.papers.Claim` explains ``meaning``.
     """
 
     setting: str
@@ -44,7 +44,7 @@ class Affected:
 
     @property
     def line(self) -> str:
-        """In words."""
+        """The setting, as text."""
         claimed = f"({self.epsilon:g}, {self.delta:g})"
         signs = {"exact": "", "upper bound": "at most ", "attack": "at least "}
         true = f"{signs[self.meaning]}{self.true_epsilon:g}"
@@ -58,7 +58,7 @@ class Erratum:
     Attributes
     ----------
     id, also : str, tuple of str
-        How it is cited, and other codes of it.
+        Its code, and other codes of the same erratum.
     paper, place : str
         Key of `dpsample.papers.PAPERS`, and where in it.
     kind : str
@@ -66,13 +66,13 @@ class Erratum:
     printed, true, shown : str
         The published statement, the true one, and the proof or counterexample.
     test : str
-        The test that runs it.
+        The test that runs the proof or counterexample.
     command : str
-        What recomputes the numbers, if anything.
+        Command that recomputes the numbers, if there is one.
     affected : tuple of Affected
         Settings with their true epsilon.
     open : str
-        What was not derived again.
+        Part of the statement that was not derived again.
     """
 
     id: str
@@ -89,7 +89,7 @@ class Erratum:
     open: str = ""
 
     def lines(self) -> Iterator[str]:
-        """Lines of text, without the head."""
+        """Yield lines of text, without the head."""
         yield f"Where: {self.place} ({self.kind})"
         yield f"Printed: {self.printed}"
         yield f"True: {self.true}"
@@ -103,15 +103,15 @@ class Erratum:
 
     @property
     def head(self) -> str:
-        """The code, with the others that mean the same."""
+        """The code, followed by other codes of the same erratum."""
         return f"{self.id}{''.join(f' = {code}' for code in self.also)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One numbered item of a paper and what became of it.
+    """One numbered item of a paper, with a verdict.
 
-    ``by`` names what shows it: studies, tests and errata; ``why`` says how.
+    ``by`` names the studies, tests and errata that show it, and ``why`` says how.
     """
 
     paper: str
@@ -123,7 +123,7 @@ class Item:
 
 
 def errata() -> tuple[Erratum, ...]:
-    """All errata.
+    """Return all errata.
 
     >>> print(errata()[0].id, errata()[0].kind)
     GLLST-E1 wrong
@@ -153,7 +153,7 @@ def erratum(code: str) -> Erratum:
 
 
 def items() -> tuple[Item, ...]:
-    """Every numbered item.
+    """Return every numbered item.
 
     >>> print(items()[0].paper, items()[0].item, items()[0].verdict)
     bassily Algorithm 1 refuted
@@ -172,7 +172,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def errata_page() -> Iterator[str]:
-    """Lines of the page of errata."""
+    """Yield the lines of the page of errata."""
     entries = errata()
     yield "# Errata of five papers\n"
     yield ERRATA_HEAD
@@ -186,7 +186,7 @@ def errata_page() -> Iterator[str]:
 
 
 def items_page() -> Iterator[str]:
-    """Lines of the page of numbered items."""
+    """Yield the lines of the page of numbered items."""
     every = items()
     yield "# Five papers, item by item\n"
     yield ITEMS_HEAD

@@ -31,7 +31,7 @@ SAMPLED: tuple[tuple[str, str, str, Relation, float], ...] = (
 
 
 def cases() -> Iterator[Case]:
-    """Algorithm 1 (clipping), 2 and 4 (medians, soft truncation), 3 (one mean).
+    """Yield Algorithms 1 (clipping), 2 and 4 (medians, soft truncation), 3 (one mean).
 
     Noise without T (gradient-E25); Algorithm 1 counts a replaced record once, although
     it moves the sum by 2 C (gradient-E31).
@@ -49,11 +49,12 @@ def cases() -> Iterator[Case]:
 def _subsampled_cases(
     setting: str, rate: float, num_steps: int, epsilon: float
 ) -> Iterator[Case]:
-    """Poisson samples, and attacks on batches of fixed size and on medians.
+    """Yield accounts of Poisson samples, and attacks on fixed batches and on medians.
 
-    There a record moves the output, or not: the pair of Poisson sampling under
-    zero_out. Medians are of buckets by position: without the record they may be those
-    with one of its two values, and need not lie midway.
+    In an attack one record moves the output or does not, which is the pair of Poisson
+    sampling under zero_out. Buckets for medians are formed by position. Without the
+    record, a median may be the same as with one of its two values, and need not lie
+    midway between them.
     """
     for algorithm, formula, accounting, relation, factor in SAMPLED:
         is_attack = accounting != POISSON
@@ -78,7 +79,7 @@ def _subsampled_cases(
 
 
 def _full_batch_case(epsilon: float, delta: float, *, num_steps: int) -> Case:
-    """All records in every step, or the one private mean of Algorithm 3."""
+    """Return the case of all records in every step, or of one mean (Algorithm 3)."""
     gdp = epsilon * math.sqrt(num_steps / math.log(1.0 / delta))
     return Case(
         paper="xie",

@@ -19,7 +19,7 @@ BATCH = 100
 
 
 def cases() -> Iterator[Case]:
-    """Algorithms 3 and 6; 4, 5 and 7 run them on disjoint data."""
+    """Yield Algorithms 3 and 6, which Algorithms 4, 5 and 7 run on disjoint data."""
     yield from _localized_cases(1.0, 1e-5)
     for epsilon in (0.05, 0.2, 1.0):
         noise = math.sqrt(math.log(1.0 / DELTA) / NUM_RECORDS) / epsilon
@@ -29,7 +29,10 @@ def cases() -> Iterator[Case]:
 
 
 def _localized_cases(epsilon: float, delta: float) -> Iterator[Case]:
-    """Algorithm 3: noise for 2 C / (n lambda), times 4 sqrt(log(1/delta)) / epsilon."""
+    """Yield Algorithm 3.
+
+    Its noise is 4 sqrt(log(1/delta)) / epsilon times the sensitivity 2 C / (n lambda).
+    """
     gdp = epsilon / (4.0 * math.sqrt(math.log(1.0 / delta)))
     shared: dict[str, Any] = {
         "paper": "xu",
@@ -57,7 +60,7 @@ def _localized_cases(epsilon: float, delta: float) -> Iterator[Case]:
 def _shuffled_cases(
     algorithm: str, formula: str, noise: float, epsilon: float
 ) -> Iterator[Case]:
-    """Noise of ``noise`` C per record, held against shuffling and disjoint batches."""
+    """Yield bounds and an attack for a noise of ``noise`` times C on each record."""
     shared: dict[str, Any] = {
         "paper": "xu",
         "place": algorithm,
