@@ -301,7 +301,7 @@ def _release_in_constant_time(
             "a sparse matrix",
             "How many numbers are not 0 would show: pass features.toarray().",
         )
-    sampler_plan = constant_time_sampler.plan(mechanism, num_passes)
+    sampler_plan = constant_time_sampler.new_plan(mechanism, num_passes)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler_plan), clip_rows=problem.clip_rows, seeded=seed is not None
     )

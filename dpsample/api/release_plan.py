@@ -47,7 +47,7 @@ from dpsample.samplers.localized.prepared import (
     PreparedLocalized,
 )
 from dpsample.samplers.proximal import metric
-from dpsample.samplers.proximal.alternation import NO_CAP
+from dpsample.samplers.proximal.alternation import NO_LIMIT
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
@@ -294,7 +294,7 @@ class ReleasePlan:
                 raise WorkLimitError
 
         state = chain.init()
-        runner = chain.runner(squeeze=True, max_tries=NO_CAP)
+        runner = chain.runner(squeeze=True, max_proposals=NO_LIMIT)
         chains.advance(runner, state, stream, num_steps, on_done)
         # The runner may accept a point by bounds of the loss only. So the loss may not
         # have been evaluated yet at the point where the chain ended.

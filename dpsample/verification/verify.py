@@ -177,7 +177,7 @@ def _reason_against(sampler: object, c: Certificate) -> str:
     if isinstance(sampler, samplers.Proximal):
         return requirements.no_proximal_proof_in_memory(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Exact):
-        return exact.reason_against(c.facts, c.regularizer)
+        return exact.explain_unsupported(c.facts, c.regularizer)
     return ""
 
 

@@ -119,7 +119,7 @@ def test_a_small_ridge_still_gives_a_valid_metric(ratio):
     factor = rng.standard_normal((4, 4)) @ np.diag([1.0, 1.0, 1e-9, 0.0])
     risk = factor @ factor.T
     ridge = ratio * np.linalg.eigvalsh(risk)[-1]
-    low = metric._lowered(risk, ridge)
+    low = metric._lower_bound_matrix(risk, ridge)
     hessian = risk + ridge * np.eye(4)
     # The risk's range and null space, in which 1e-15 is seen.
     assert np.linalg.eigvalsh(low)[0] > 0.0
@@ -129,7 +129,7 @@ def test_a_small_ridge_still_gives_a_valid_metric(ratio):
     assert vectors[:, 3] @ low @ vectors[:, 3] >= 0.5 * ridge
     if ratio == 1e-15:
         with pytest.raises(dps.NoCertificate, match="no strong convexity"):
-            metric._lowered(risk, 0.0)
+            metric._lower_bound_matrix(risk, 0.0)
 
 
 def test_a_proof_of_years_is_announced_and_run(monkeypatch):

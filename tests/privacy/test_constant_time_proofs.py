@@ -39,7 +39,7 @@ def random_mechanism(rng):
 @pytest.mark.parametrize("seed", range(25))
 def test_both_checkers_prove_random_plans(seed):
     mechanism = random_mechanism(np.random.default_rng(seed))
-    plan = timed.plan(mechanism)
+    plan = timed.new_plan(mechanism)
     made = mechanism.certificate.with_sampler(sampler=repr(plan))
     names = [line.name for line in dps.verify(made).checks]
     proved = [name for name, _, _ in prove(made.to_json())]
@@ -77,7 +77,7 @@ def test_a_sampler_that_is_no_whole_plan_is_refused(size):
     )
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
     mechanism = dps.calibrate(facts, budget, sampler_share=0.1)
-    plan = repr(timed.plan(mechanism))
+    plan = repr(timed.new_plan(mechanism))
     twice = plan.replace("num_steps=", "num_steps=1, num_steps=")
     made = mechanism.certificate.with_sampler(
         sampler=twice if size else "ConstantTime()"

@@ -13,7 +13,7 @@ from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
 from dpsample.running import chains, descent
 from dpsample.samplers.localized.exact_rejection import ExactRejection
 from dpsample.samplers.localized.localized import PreparedLocalized
-from dpsample.samplers.proximal import restricted
+from dpsample.samplers.proximal import lp_tilt
 from tests.core.test_pauses import Allowance, assert_same_bits
 from tests.running.test_descent import problem as records
 from tests.running.test_descent import recipe
@@ -133,8 +133,8 @@ def test_tries_of_a_separable_draw_may_be_cut_anywhere():  # S11
     first, second = np.random.default_rng(5), np.random.default_rng(5)
     num_cut = 0
     for _ in range(20):
-        restricted.draw_lp(first, *arguments, 10**6, whole)
-        while restricted.draw_lp(second, *arguments, 1, cut) == -1:
+        lp_tilt.draw_lp(first, *arguments, 10**6, whole)
+        while lp_tilt.draw_lp(second, *arguments, 1, cut) == -1:
             num_cut += 1
         np.testing.assert_array_equal(cut, whole)
     assert num_cut > 0

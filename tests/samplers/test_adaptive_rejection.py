@@ -138,7 +138,7 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
     low, high = -2.0, 3.0
     hull, count = hull_with(numbers, [0.4, -1.5, 2.9, 0.4, 1.1, -0.2])
     assert count == 5  # one point came twice
-    total = line.measure(hull, count, low, high)
+    total = line.fill_masses(hull, count, low, high)
     assert (np.diff(hull[line.POINT, :count]) > 0.0).all()
     borders = np.append(hull[line.BORDER, :count], high)
     assert borders[0] == low and (np.diff(borders) > 0.0).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpsample.numerics.stable import log_gammainc
-from dpsample.samplers.proximal import restricted
+from dpsample.samplers.proximal import ball_gaussian
 from tests.support import mutants
 from tests.support.exact_draws import (
     INF,
@@ -144,7 +144,9 @@ def test_ball_draw_reports_failure_as_nan():
     rng = np.random.default_rng(0)
     out = np.zeros(3)
     for mean, radius in ((np.full(3, np.nan), 1.0), (np.zeros(3), np.nan)):
-        outcome = restricted.gaussian_in_ball(rng, mean, 1.0, np.zeros(3), radius, out)
+        outcome = ball_gaussian.gaussian_in_ball(
+            rng, mean, 1.0, np.zeros(3), radius, out
+        )
         assert np.isnan(outcome) and np.isnan(out).all()
 
 
@@ -173,7 +175,7 @@ def test_box_draw_is_a_product_of_truncated_normals():
             )
     assert_mean(scaled[:, 0] * (scaled[:, 2]), *_product_moments(scaled), detects=0.2)
     failed = np.empty(3)
-    result = restricted.gaussian_in_box(rng, mean, stddevs, upper, lower, failed)
+    result = ball_gaussian.gaussian_in_box(rng, mean, stddevs, upper, lower, failed)
     assert np.isnan(result) and np.isnan(failed).any()
 
 
@@ -193,8 +195,8 @@ def test_compiled_equals_interpreted():
     )
     for radius in (0.5, 10.0):
         arguments = (v, 0.4, zero, radius)
-        restricted.gaussian_in_ball(np.random.default_rng(4), *arguments, out)
-        interpreted(restricted.gaussian_in_ball)(
+        ball_gaussian.gaussian_in_ball(np.random.default_rng(4), *arguments, out)
+        interpreted(ball_gaussian.gaussian_in_ball)(
             np.random.default_rng(4), *arguments, plain
         )
         np.testing.assert_allclose(out, plain, rtol=1e-11)

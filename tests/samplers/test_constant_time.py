@@ -53,7 +53,7 @@ def prepared(case):
     bound = math.ceil(4.0 * np.linalg.norm(case.rows, axis=1).max()) / 4.0
     facts = {"row_bound": bound, "response_bound": 1.0}
     terms = terms_of(case.target.problem, k=case.k, mu=case.mu, **facts)
-    return case.target.problem, terms, timed.plan(terms)
+    return case.target.problem, terms, timed.new_plan(terms)
 
 
 def sample(case, count, seed=1):
@@ -130,7 +130,8 @@ def test_tries_are_accepted_as_often_as_proved(dim, reach):
         nearest = min(reach + beyond, reach) * axis
         for s, error in ((0.3, 0.0), (1.5, 0.1), (1.5, 0.5)):
             proved = min(
-                timed._inner(s, reach, error, dim), timed._edge(s, reach, error, dim)
+                timed._inner_acceptance(s, reach, error, dim),
+                timed._edge_acceptance(s, reach, error, dim),
             )
             for place in {0, dim - 1}:  # all curvature along the axis, or across
                 for side in (-1.0, 1.0):
@@ -187,16 +188,16 @@ def hostile(name, n=200, d=3, **options):
 def test_hostile_records_accept_as_often_as_proved(name, domain):
     problem = hostile(name, domain=domain)
     terms = terms_of(problem, k=300.0, mu=0.05)
-    plan, rng = timed.plan(terms), np.random.default_rng(4)
+    plan, rng = timed.new_plan(terms), np.random.default_rng(4)
     proved = timed.acceptance(
-        timed.PublicSizes.of(terms), plan.step_size, plan.num_gradients
+        timed.PublicSizes.from_terms(terms), plan.step_size, plan.num_gradients
     )
     made = accepted = 0
     for _ in range(10):
         theta, state = fixed_passes.draw(problem, terms, plan, rng)
         assert theta is not None
-        made += int(state.counts[fixed_passes.TRIES])
-        accepted += int(state.counts[fixed_passes.ACCEPTED])
+        made += int(state.counts["num_proposals"][0])
+        accepted += int(state.counts["num_accepted"][0])
     slack = math.sqrt(math.log(1.0 / spend()) / (2 * made))
     assert accepted / made + slack >= proved
 
@@ -236,7 +237,7 @@ def test_too_few_accepted_tries_are_as_rare_as_proved():
 
 def test_a_plan_has_the_fewest_tries_and_proves_its_error():
     _, terms, plan = prepared(CASES["logistic on a ball"])
-    sizes = timed.PublicSizes.of(terms)
+    sizes = timed.PublicSizes.from_terms(terms)
     assert all(value <= limit for _, value, limit in plan.check(terms))
     fewer = dataclasses.replace(plan, work=plan.work - 1)
     assert not all(value <= limit for _, value, limit in fewer.check(terms))
@@ -246,16 +247,16 @@ def test_a_plan_has_the_fewest_tries_and_proves_its_error():
         plan.num_steps, step=plan.step_size, start_bound=sizes.start_bound
     )
     assert bound <= 0.9 * GAMMA
-    assert timed.plan(terms, plan.work + 5).work == plan.work + 5
+    assert timed.new_plan(terms, plan.work + 5).work == plan.work + 5
     with pytest.raises(ValueError, match=f"work must be >= {plan.work} passes"):
-        timed.plan(terms, plan.work - 1)
+        timed.new_plan(terms, plan.work - 1)
 
 
 def test_a_draw_without_enough_accepted_tries_is_none():
     problem, terms, plan = prepared(CASES["logistic on a ball"])
     short = dataclasses.replace(plan, work=plan.num_steps * plan.num_gradients + 3)
     theta, state = fixed_passes.draw(problem, terms, short, np.random.default_rng(1))
-    assert theta is None and state.counts[fixed_passes.PASSES] == short.work
+    assert theta is None and state.counts["num_passes"][0] == short.work
 
 
 # Equal work.
@@ -280,7 +281,7 @@ def neighbors(pair, n=40, d=3):
 def test_passes_and_words_are_equal_on_hostile_neighbors():
     known = neighbors(0)[0]
     terms = terms_of(known, k=100.0, mu=0.1)
-    plan = timed.plan(terms)
+    plan = timed.new_plan(terms)
     dim, n = known.dim, known.facts.num_records
     words = plan.work * (2 * ((dim + 1) // 2) + 2)
     for pair in range(50):
@@ -289,9 +290,9 @@ def test_passes_and_words_are_equal_on_hostile_neighbors():
             _, state = fixed_passes.draw(
                 problem, terms, plan, np.random.Generator(bits)
             )
-            assert state.counts[fixed_passes.PASSES] == plan.work
-            assert state.counts[fixed_passes.RECORDS] == plan.work * n
-            assert state.counts[fixed_passes.WORDS] == words
+            assert state.counts["num_passes"][0] == plan.work
+            assert state.counts["num_records"][0] == plan.work * n
+            assert state.counts["num_words"][0] == words
             expected = np.random.PCG64DXSM(pair)
             expected.advance(words)
             assert bits.state == expected.state
@@ -326,7 +327,7 @@ def test_compiled_passes_have_no_branches_on_numbers():
 
     problem, terms, plan = prepared(CASES["logistic on a ball"])
     fresh = dps.core.jit.kernel(fixed_passes.advance.py_func, cached=False)
-    numbers = fixed_passes._numbers(plan, timed.PublicSizes.of(terms), terms)
+    numbers = fixed_passes._numbers(plan, timed.PublicSizes.from_terms(terms), terms)
     state = fixed_passes._state(numbers, 6)
     data, rng = problem.data, np.random.default_rng(1)
     fresh(numbers, data.dense, data.response, data.offset, state, rng, 3)

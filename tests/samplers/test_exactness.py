@@ -36,7 +36,7 @@ def options(case, seed=2):
     rng = np.random.default_rng(seed)
     setting = ProximalSetting.of(dps.Proximal(), case.target)
     for option, bound in setting.options:
-        yield option, setting.tried(option, bound, rng, GAMMA).trial.step
+        yield option, setting.search_step(option, bound, rng, GAMMA).trial.step
 
 
 @usual("mode on the sphere", "around 6, mode")
@@ -86,8 +86,9 @@ def test_the_halfspace_is_in_use_when_the_mode_is_on_the_boundary():
     prepared = dataclasses.replace(prepared, metric=full, trial=trial)
     state, rows = prepared.init(), (np.empty((1, case.dim)), np.empty((1, NUM_STATS)))
     prepared.runner()(state, np.random.default_rng(0), *rows)
-    assert state.own.normal[case.dim + 1] == 1.0
-    assert np.linalg.norm(state.own.normal[: case.dim]) == pytest.approx(1.0)
+    support = state.own.support
+    assert support.status["has_halfspace"][0]
+    assert np.linalg.norm(support.normal) == pytest.approx(1.0)
 
 
 # Planted bugs: each must be caught by the check that the sampler passes above.
@@ -98,7 +99,7 @@ def long_step(name, option_name):
     """Metric, plan and exact starts of one long step, which is exact itself."""
     case, rng = CASES[name], np.random.default_rng(6)
     option = next(o for o, _ in options(case) if o.name == option_name)
-    step = min(1.0, option.steps()[1])
+    step = min(1.0, option.pilot_steps()[1])
     plan = option.plan(step, squeeze=False)
     starts = case.exact(rng, 4 * COUNT)
     good = replicate(case.target, option, starts, rng, step=step, plan=plan)
@@ -141,11 +142,11 @@ def test_a_lost_part_of_the_kept_regularizer_is_caught():
 
 
 @kernel
-def gaussian_cut(body, regularizer, plan, mean, normal, scratch, rng, out):
+def gaussian_cut(body, regularizer, plan, mean, support, scratch, rng, out):
     """Halfspace moved inwards by a tenth of the radius."""
-    normal[mean.shape[0]] -= 0.1 * body.radius
-    metric.gaussian(body, regularizer, plan, mean, normal, scratch, rng, out)
-    normal[mean.shape[0]] += 0.1 * body.radius
+    support.status[0].offset -= 0.1 * body.radius
+    metric.draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
+    support.status[0].offset += 0.1 * body.radius
 
 
 @pytest.mark.slow
@@ -217,7 +218,7 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
             )
             assert gap >= -slack
             if plan.squeeze:
-                assert gap <= 0.5 * (x - w) @ plan.excess @ (x - w) + slack
+                assert gap <= 0.5 * (x - w) @ plan.gap_curvature @ (x - w) + slack
 
 
 @pytest.mark.parametrize("far", [1.0, 1e6, 1e12])
@@ -235,10 +236,12 @@ def test_halfspaces_of_far_means_contain_the_polytope(far):
     target = dps.Gibbs(problem, k=1.0, mu=1.0)
     (option,) = metric.candidates(target, oracle="metric")[:1]
     plan, state = option.plan(0.1), dps.Proximal().prepare(target, rng).init()
-    numbers, normal = option.numbers(target), state.own.normal
+    numbers, support = option.numbers(target), state.own.support
     for mean in far * rng.choice([-10.0, 10.0], (20, 3)):
         code = alternation.set_halfspace(numbers, target.pieces, plan, state, mean)
-        assert code == 0 and normal[4] == 1.0 and normal[:3] @ mean > normal[3]
-        farthest = linprog(-normal[:3], walls, ends, bounds=(None, None))
-        assert -farthest.fun <= normal[3]  # far by 1e12 it was 4e-4 beyond
-        assert normal[3] + farthest.fun < 1e-9
+        normal, offset = support.normal, support.status["offset"][0]
+        assert code == 0 and support.status["has_halfspace"][0]
+        assert normal @ mean > offset
+        farthest = linprog(-normal, walls, ends, bounds=(None, None))
+        assert -farthest.fun <= offset  # far by 1e12 it was 4e-4 beyond
+        assert offset + farthest.fun < 1e-9

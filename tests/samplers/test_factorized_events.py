@@ -81,7 +81,9 @@ def drastic(chain, seed):
 
 
 @one_in(8)
-@pytest.mark.parametrize("kernel", [events.thin, events.check_all])
+@pytest.mark.parametrize(
+    "kernel", [events.decide_by_events, events.decide_by_all_records]
+)
 @pytest.mark.parametrize("step", [1.0, 0.4])
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_the_process_fires_with_the_right_probability(is_sparse, step, kernel):
@@ -107,14 +109,16 @@ def test_planted_bugs_of_the_process_are_seen(is_sparse, mistake):
             "cubic": 10.0 * plan.cubic,
         },
     }[mistake]
-    _, chance, _ = survival(chain, start, np.random.default_rng(0), 1, events.thin)
+    _, chance, _ = survival(
+        chain, start, np.random.default_rng(0), 1, events.decide_by_events
+    )
     start, rng = drastic(chain, 5)
     _, _, _, end = moved(chain, start, rng)
     chance = np.exp(-penalties(chain, start, end).sum())
     start, rng = drastic(chain, 5)
     wrong = replaced(chain, plan._replace(**change))
     with rejected():
-        survived, _, _ = survival(wrong, start, rng, 5000, events.thin)
+        survived, _, _ = survival(wrong, start, rng, 5000, events.decide_by_events)
         assert_mean(survived, chance, chance * (1.0 - chance), detects=0.2)
 
 
@@ -125,7 +129,7 @@ def test_alias_tables_have_the_law_of_their_weights():
     starts = np.array([0, 1, 1, 12, 30])
     labels = rng.permutation(1000)[:30]
     table = np.zeros(30, dtype=factorized_events.COLUMN)
-    factorized_events.fill_all(weights, labels, starts, table)
+    factorized_events.fill_alias_tables(weights, labels, starts, table)
     for first, last in itertools.pairwise(starts):
         part, law = table[first:last], dict.fromkeys(labels[first:last], 0.0)
         for column in part:
@@ -133,5 +137,5 @@ def test_alias_tables_have_the_law_of_their_weights():
             law[column["other"]] += (1.0 - column["share"]) / len(part)
         exact = weights[first:last] / weights[first:last].sum()
         np.testing.assert_allclose(list(law.values()), exact, atol=1e-15)
-    seen = [factorized_events.draw(table[12:], rng) for _ in range(2000)]
+    seen = [factorized_events.draw_label(table[12:], rng) for _ in range(2000)]
     assert set(seen) <= set(labels[12:]) - {labels[17]}

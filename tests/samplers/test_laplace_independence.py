@@ -11,7 +11,10 @@ from dpsample.samplers import LaplaceIndependence
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.metropolis import laplace_independence as module
-from dpsample.samplers.metropolis.laplace_independence import energies, make_batch_work
+from dpsample.samplers.metropolis.laplace_independence import (
+    evaluate_energies,
+    make_batch_work,
+)
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_law, assert_rejected, rejected
@@ -68,7 +71,7 @@ def test_energies_of_a_batch_are_those_of_its_points(count, offset):
         points = np.random.default_rng(1).normal(size=(count, target.dim))
         found = np.full(count, np.nan)
         work = make_batch_work(target, 32)
-        energies(target.numbers, target.pieces, points, work, found, 0)
+        evaluate_energies(target.numbers, target.pieces, points, work, found, 0)
         expected = [target.energy(point) for point in points]
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -80,7 +83,7 @@ def test_a_block_of_records_may_end_anywhere():
     for size in (7, 7 * 1000, 7 * 3001, 7 * 4000):
         work = make_batch_work(target, 7)._replace(margins=np.empty(size))
         found = np.empty(7)
-        energies(target.numbers, target.pieces, points, work, found, 0)
+        evaluate_energies(target.numbers, target.pieces, points, work, found, 0)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -92,7 +95,7 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     state, plan = chain.init(), chain.plan
     advance = chain.runner()
     advance(state, np.random.default_rng(2), np.empty((1, 2)), np.empty((1, NUM_STATS)))
-    held = int(state.own.header[module.HELD])
+    held = int(state.own.header["num_inside"][0])
     assert held > 0
     points = state.own.proposals[:held]
     covariance = plan.factor @ plan.factor.T
@@ -111,7 +114,7 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     # A position is weighed like a proposal.
     other = chain.init(points[0])
     np.testing.assert_allclose(
-        other.own.header[module.LOG_WEIGHT], expected[0], rtol=1e-9, atol=1e-9
+        other.own.header["log_weight"][0], expected[0], rtol=1e-9, atol=1e-9
     )
 
 

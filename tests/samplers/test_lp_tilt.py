@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsample.samplers.proximal import restricted
+from dpsample.samplers.proximal import lp_tilt
 from tests.support.exact_draws import INF, lp_draws
 from tests.support.tiers import usual
 
@@ -51,7 +51,7 @@ def test_log_acceptance_is_never_positive():
             for c, bound in ((0.0, INF), (3.0, 2.0)):
                 for value in s0 * s:
                     a = min(value, bound)
-                    log_ratio = restricted.lp_log_acceptance(
+                    log_ratio = lp_tilt.lp_log_acceptance(
                         7.0, q, s0, c, bound, value, a
                     )
                     assert log_ratio <= 0.0
@@ -59,22 +59,22 @@ def test_log_acceptance_is_never_positive():
 
 def test_log_acceptance_is_target_over_envelope():
     kappa, q, s0, c, bound = 3.0, 1.3, 0.8, 1.7, 2.5
-    b = restricted.slope_at(kappa, q, s0)
-    at_touch = restricted.lp_log_acceptance(kappa, q, s0, c, bound, s0, bound)
+    b = lp_tilt.slope_at(kappa, q, s0)
+    at_touch = lp_tilt.lp_log_acceptance(kappa, q, s0, c, bound, s0, bound)
     assert at_touch == 0.0
     for s, a in ((0.1, 0.3), (0.8003, 2.0), (2.0, 1.1), (0.9, 2.5)):
         target, envelope = -0.5 * kappa * s ** (2.0 / q), -b * s - c * a
         touch = -0.5 * kappa * s0 ** (2.0 / q) + b * s0 + c * bound
-        log_ratio = restricted.lp_log_acceptance(kappa, q, s0, c, bound, s, a)
+        log_ratio = lp_tilt.lp_log_acceptance(kappa, q, s0, c, bound, s, a)
         np.testing.assert_allclose(log_ratio, target - envelope - touch, atol=1e-14)
 
 
 def test_tangent_point_depends_on_the_arguments_alone():
     v, limits = np.array([1.0, -2.0, 0.3]), np.full(3, INF)
     arguments = (v, 0.5, 2.0, 1.3, 1.0, 0.9, -limits, limits)
-    first = restricted.tilts(*arguments)
+    first = lp_tilt.choose_product(*arguments)
     lp_draws(315, v, variance=0.1, kappa=1.0, q=1.3, num_draws=3)
-    assert restricted.tilts(*arguments) == first
+    assert lp_tilt.choose_product(*arguments) == first
     assert first[1] > 0.0
 
 
@@ -82,11 +82,11 @@ def draw_one(**changes):
     arguments = {
         "v": np.array([1.0, 2.0]), "variance": 1.0, "kappa": 1.0, "q": 1.5,
         "center": np.zeros(2), "lower": np.full(2, -INF), "upper": np.full(2, INF),
-        "ball_radius": INF, "ball_p": 2.0, "max_tries": 100,
+        "ball_radius": INF, "ball_p": 2.0, "max_proposals": 100,
     }  # fmt: skip
     arguments.update(changes)
     out = np.zeros(2)
-    tries = restricted.draw_lp(np.random.default_rng(0), *arguments.values(), out)
+    tries = lp_tilt.draw_lp(np.random.default_rng(0), *arguments.values(), out)
     return tries, out
 
 
@@ -105,5 +105,5 @@ def test_lp_draw_reports_failures():
         tries, out = draw_one(**changes)
         assert tries == -2, changes
         assert np.isnan(out).all()
-    tries, out = draw_one(max_tries=0)
+    tries, out = draw_one(max_proposals=0)
     assert tries == -1 and np.isnan(out).all()

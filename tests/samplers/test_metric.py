@@ -11,7 +11,7 @@ from scipy.stats import expon, gamma, norm
 import dpsample as dps
 from dpsample.samplers.gaussian_fit import minimize
 from dpsample.samplers.proximal import metric
-from dpsample.samplers.proximal.alternation import NUM_SCRATCH
+from dpsample.samplers.proximal.alternation import NUM_ROWS, Support
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES, TRIANGLE
 from tests.support.replicates import replicate
@@ -39,11 +39,14 @@ def test_a_mean_far_behind_a_halfspace_leaves_draws_their_law(far):
     normal, covariance = np.array([0.6, 0.0, 0.8]), factor @ factor.T
     size = np.sqrt(normal @ covariance @ normal)
     mean = np.array([0.1, 0.2, 0.55]) + far / size * (covariance @ normal)
-    given = Envelope(factor, 1.0), mean, np.array([*normal, 0.5, 1.0])
-    scratch, rng = np.empty((NUM_SCRATCH, 3)), np.random.default_rng(3)
+    support = Support.empty(3)
+    support.normal[:] = normal
+    support.status["offset"], support.status["has_halfspace"] = 0.5, True
+    arguments = 0, 0, Envelope(factor, 1.0), mean, support
+    scratch, rng = np.empty((NUM_ROWS, 3)), np.random.default_rng(3)
     draws = np.empty((4000, 3))
     for out in draws:
-        metric.gaussian(0, 0, *given, scratch, rng, out)
+        metric.draw_in_halfspace(*arguments, scratch, rng, out)
     excess = (0.5 - draws @ normal) * far / size
     assert_law(excess, expon.cdf)
     with rejected():
@@ -302,7 +305,7 @@ def exact_halves(name):
 
 
 def moved(case, option, starts, seed, change=lambda plan: plan):
-    step = min(0.5, option.steps()[0])
+    step = min(0.5, option.pilot_steps()[0])
     plan = change(option.plan(step))
     rng = np.random.default_rng(seed)
     args = {"step": step, "plan": plan, "num_steps": 4}

@@ -71,8 +71,8 @@ def hessian(mirror, x):
     columns = []
     for move, h in zip(rows, step, strict=True):
         above, below = np.empty(DIM), np.empty(DIM)
-        assert maps.slope(mirror, x + h * move, above)
-        assert maps.slope(mirror, x - h * move, below)
+        assert maps.map_to_dual(mirror, x + h * move, above)
+        assert maps.map_to_dual(mirror, x - h * move, below)
         columns.append((above - below)[:size] / (2.0 * h))
     return np.array(columns)
 
@@ -86,7 +86,7 @@ def test_the_gradient_is_that_of_the_potential(mirror):
     rng = np.random.default_rng(1)
     for _ in range(20):
         x, found = inside(mirror, rng), np.empty(DIM)
-        assert maps.slope(mirror, x, found)
+        assert maps.map_to_dual(mirror, x, found)
         for j, move in enumerate(directions(mirror)):
             h = 1e-6 * (1.0 if mirror.geometry != maps.SIMPLEX else x.min())
             rise = potential(mirror, x + h * move) - potential(mirror, x - h * move)
@@ -97,8 +97,8 @@ def test_the_inverse_undoes_the_gradient(mirror):
     rng = np.random.default_rng(2)
     for _ in range(100):
         x, dual, back = inside(mirror, rng), np.empty(DIM), np.empty(DIM)
-        maps.slope(mirror, x, dual)
-        maps.inverse(mirror, dual, back)
+        maps.map_to_dual(mirror, x, dual)
+        maps.map_from_dual(mirror, dual, back)
         np.testing.assert_allclose(back, x, rtol=1e-10, atol=1e-12)
 
 
@@ -110,7 +110,7 @@ def test_curvature_agrees_with_differences_of_the_gradient(mirror):
         matrix = hessian(mirror, x)
         v[:size] = rng.standard_normal(size)
         form = v[:size] @ np.linalg.solve(matrix, v[:size])
-        assert maps.inverse_form(mirror, x, v) == pytest.approx(form, rel=1e-4)
+        assert maps.squared_dual_norm(mirror, x, v) == pytest.approx(form, rel=1e-4)
         log_det = np.linalg.slogdet(matrix)[1]
         if mirror.geometry == maps.SIMPLEX:
             log_det += np.log(mirror.weight[0])  # the constant that it leaves out
@@ -123,7 +123,7 @@ def test_the_noise_has_the_hessian_as_covariance(mirror):
         x, out = inside(mirror, rng), np.empty(DIM)
         columns = []
         for unit in np.eye(DIM):
-            maps.dual_noise(mirror, x, unit, out)
+            maps.multiply_hessian_root(mirror, x, unit, out)
             columns.append(out.copy())
         matrix = hessian(mirror, x)
         size = len(matrix)
@@ -137,7 +137,7 @@ def test_the_noise_has_the_hessian_as_covariance(mirror):
 @pytest.mark.parametrize("p", [1.1, 1.5, 1.9, 2.0])
 def test_the_root_of_the_power_map_holds_at_all_sizes(p):
     for size in 10.0 ** np.arange(-200.0, 20.0, 7.0):
-        u = maps.root(size, p)
+        u = maps.solve_power(size, p)
         logs = np.log(u) + (0.5 * p - 1.0) * np.logaddexp(0.0, 2.0 * np.log(u))
         assert logs == pytest.approx(np.log(size), rel=1e-13, abs=1e-13)
 
@@ -148,18 +148,18 @@ def test_boundary_and_infinite_duals_are_outside():
     ball = BLANK._replace(geometry=maps.BALL, center=np.zeros(2), radius=1.0)
     simplex = BLANK._replace(geometry=maps.SIMPLEX)
     for mirror, x in ((box, [0.0, 0.5]), (ball, [0.0, 1.0]), (simplex, [1.0, 0.0])):
-        assert not maps.slope(mirror, np.array(x), scratch)
+        assert not maps.map_to_dual(mirror, np.array(x), scratch)
         for y in ([np.inf, 1.0], [np.inf, -np.inf], [np.nan, 0.0]):
             out = np.empty(2)
-            maps.inverse(mirror, np.array(y), out)
-            assert not maps.slope(mirror, out, scratch)
+            maps.map_from_dual(mirror, np.array(y), out)
+            assert not maps.map_to_dual(mirror, out, scratch)
 
 
 def proposal_density(plan, mean, theta, origin):
     """Log density of the proposal in the coordinates, from the formula, in NumPy."""
     size = len(directions(plan.mirror))
     dual = np.empty(DIM)
-    maps.slope(plan.mirror, theta, dual)
+    maps.map_to_dual(plan.mirror, theta, dual)
     gap = (dual - mean)[:size]
     matrix, there = hessian(plan.mirror, origin), hessian(plan.mirror, theta)
     value = -gap @ np.linalg.solve(matrix, gap) / (4.0 * plan.step)
@@ -182,7 +182,7 @@ def test_the_acceptance_ratio_is_that_of_the_formula(mirror):
                 plan, origin, slope, theta, *scratch
             )
             mean = np.empty(DIM)
-            maps.slope(mirror, origin, mean)
+            maps.map_to_dual(mirror, origin, mean)
             mean -= plan.step * slope
             expected += sign * proposal_density(plan, mean, theta, origin)
         assert ratio == pytest.approx(expected, rel=1e-3, abs=1e-2)

@@ -35,7 +35,7 @@ class Envelope:
         gibbs.project(self.numbers, case.target.pieces, y, w)
         args = (self.numbers, case.target.pieces, w, self.work)
         self.u_w = gibbs.energy_gradient(*args, gradient)
-        alternation.aim(plan, y, w, gradient, mean)
+        alternation.set_envelope_mean(plan, y, w, gradient, mean)
         self.w, self.gradient, self.mean = w, gradient, mean
 
     def log_density(self, x):
@@ -204,7 +204,7 @@ def test_a_failed_run_returns_no_position():
 @usual("triangle")
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_step_equals_the_compiled_one(name):
-    compiled = alternation.conditional
+    compiled = alternation.draw_given_y
     interpreted = getattr(compiled, "py_func", compiled)
     case = CASES[name]
     for option in options(name):
@@ -212,14 +212,14 @@ def test_interpreted_step_equals_the_compiled_one(name):
         args = (option.numbers(case.target), case.target.pieces, plan)
         start = case.exact(np.random.default_rng(1), 1)[0]
         positions = []
-        for conditional in (compiled, interpreted):
+        for draw_given_y in (compiled, interpreted):
             state, rng = (
                 alternation.init(case.target, start),
                 np.random.default_rng(2),
             )
             for _ in range(3):
-                alternation.displace_y(plan.metric, state, rng)
-                assert conditional(*args, state, rng) == 0
+                alternation.draw_y(plan.metric, state, rng)
+                assert draw_given_y(*args, state, rng) == 0
             positions.append(state.position)
         np.testing.assert_allclose(*positions, rtol=1e-12, atol=1e-13)
 

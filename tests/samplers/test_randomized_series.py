@@ -12,7 +12,7 @@ from dpsample.samplers.errors import BOUND_VIOLATED, OK
 from dpsample.samplers.subsampled import randomized_series
 from dpsample.samplers.subsampled.randomized_series import (
     RandomizedSeries,
-    estimate,
+    estimate_ratio,
     overshoot_of,
     series_length,
 )
@@ -66,7 +66,7 @@ def moments(change):
 def estimates(chain, count, rng):
     state = chain.init()
     fixed = (chain.target.numbers, chain.target.pieces, chain.plan, state, X, Z, rng)
-    compiled = entry(estimate, *fixed)
+    compiled = entry(estimate_ratio, *fixed)
     pairs = [compiled(*fixed) for _ in range(count)]
     assert all(code == OK for code, _ in pairs)
     return np.array([rho for _, rho in pairs]), int(state.counts[RECORDS])

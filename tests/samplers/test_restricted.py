@@ -7,7 +7,7 @@ import pytest
 from scipy.special import erfcx, ndtr
 from scipy.stats import gamma
 
-from dpsample.samplers.proximal import restricted
+from dpsample.samplers.proximal import lp_tilt
 from tests.support import mutants
 from tests.support.exact_draws import INF, interpreted, lp_draws, truncated_normal_cdf
 from tests.support.statistics import assert_law, assert_mean, assert_same_law, rejected
@@ -123,7 +123,9 @@ def test_squared_norm_without_gaussian_is_gamma(dim, q):
 def test_envelope_without_the_acceptance_step_is_rejected():
     q, kappa, stddev = 1.2, 5.0, 1.0
     limits = np.full(2, INF)
-    s0, c = restricted.tilts(np.zeros(2), 1.0, kappa, q, 2.0, INF, -limits, limits)
+    s0, c = lp_tilt.choose_product(
+        np.zeros(2), 1.0, kappa, q, 2.0, INF, -limits, limits
+    )
     assert c == 0.0
     rng = np.random.default_rng(311)
     # A tangent far from the best one is as exact, and shows the missing step better.
@@ -147,8 +149,8 @@ def test_compiled_equals_interpreted():
     v, out, plain = np.array([1.0, -0.4, 0.2]), np.empty(3), np.empty(3)
     zero, limit = np.zeros(3), np.full(3, 2.0)
     arguments = (v, 0.4, 2.0, 1.3, zero, -limit, limit, 0.7, 1.0, 1000)
-    tries = restricted.draw_lp(np.random.default_rng(3), *arguments, out)
-    same = interpreted(restricted.draw_lp)(np.random.default_rng(3), *arguments, plain)
+    tries = lp_tilt.draw_lp(np.random.default_rng(3), *arguments, out)
+    same = interpreted(lp_tilt.draw_lp)(np.random.default_rng(3), *arguments, plain)
     assert tries == same
     np.testing.assert_allclose(out, plain, rtol=1e-11)
 

@@ -85,7 +85,7 @@ class Balls:
     def __init__(self, target, **changes):
         self.target = target
         option = metric.candidates(target, oracle="metric")[0]
-        self.screen = screened.screen(target, option.plan(0.2))._replace(**changes)
+        self.screen = screened.new_screen(target, option.plan(0.2))._replace(**changes)
         self.state = screened.init(target, np.zeros(target.dim))
         self.fixed = (target.numbers, target.pieces, self.screen, self.state)
 
@@ -131,7 +131,7 @@ def test_records_that_are_decided_too_early_are_noticed(loss, share):
 def screened_chain(target, sampler=PROXIMAL):
     """Prepared chain that is screened, whether that pays or not."""
     prepared = sampler.prepare(target, np.random.default_rng(0))
-    screen = screened.screen(target, prepared.metric.plan(prepared.trial.step))
+    screen = screened.new_screen(target, prepared.metric.plan(prepared.trial.step))
     return dataclasses.replace(prepared, bounds=screen)
 
 

@@ -74,7 +74,7 @@ def test_overshoot_of_a_linear_loss_is_below_the_bound(variance):
 
 
 def test_explicit_rule_holds_on_its_whole_interval():
-    for bias in np.geomspace(series_bias.SMALLEST_BIAS, series_bias.LARGEST_BIAS, 120):
+    for bias in np.geomspace(series_bias.MIN_BIAS, series_bias.MAX_BIAS, 120):
         rule = 1.0 / (12.0 * math.log(1.0 / bias))
         assert proxy_for(bias) == rule and overshoot_bound(rule) <= bias
     # Beyond it the rule fails, and the bound itself is solved.
@@ -107,6 +107,9 @@ def test_step_of_the_user_is_judged_by_the_bound():
     numbers = SeriesNumbers(
         lipschitz=1.0, regularity=0.0, convexity=1.0, start_bound=2.0
     )
-    long, short = numbers.given(1.0, 1e-3), numbers.given(0.002, 1e-3)
+    long, short = (
+        numbers.schedule_for_step(1.0, 1e-3),
+        numbers.schedule_for_step(0.002, 1e-3),
+    )
     assert long.overshoot == overshoot_bound(2.0) and long.bias > 1.0
     assert short.bias < 1e-3 and short.step == 0.002

@@ -14,7 +14,7 @@ from scipy.interpolate import CubicHermiteSpline
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.running import chains
-from dpsample.samplers.proximal import metric, restricted
+from dpsample.samplers.proximal import ball_gaussian, metric
 from tests.support.exact_draws import ball_draws
 from tests.support.statistics import assert_law, rejected
 
@@ -164,16 +164,19 @@ def ball_cases(num_cases):
         scales = (0.0, 10 ** rng.uniform(-12, 0), 1.0, 10 ** rng.uniform(0, 12))
         distance = float(rng.choice([*(s * radius for s in scales), radius - depth]))
         is_near = distance not in [s * radius for s in scales]
-        yield dim - 2.0, (radius, distance, depth if is_near else radius - distance)
+        depth = depth if is_near else radius - distance
+        yield dim - 2.0, ball_gaussian.UnitBall(radius, distance, depth)
 
 
 def test_envelopes_of_balls_have_the_proved_acceptance():
     worst = np.inf
     for order, ball in ball_cases(300):
-        mode, top, first, second = restricted._mode(order, ball)
+        mode, top, first, second = ball_gaussian._mode(order, ball)
         signs = (1.0, -1.0) if order > 0.0 else (1.0,)
         for sign in signs:
-            width, drop, slope = restricted._side(order, ball, mode, top, second, sign)
+            width, drop, slope = ball_gaussian._side(
+                order, ball, mode, top, second, sign
+            )
             assert 0.4 <= drop <= 2.0 and slope * width >= drop * (1.0 - 1e-9)
             height = math.exp(max(sign * first * width, 0.0))
             share = -math.expm1(-drop) / drop
@@ -195,11 +198,11 @@ def exact_log_density(order, ball, across):
 def test_drops_of_the_log_density_do_not_cancel():
     worst, counter = 0.0, 0.0
     for order, ball in ball_cases(25):
-        mode, top, _, second = restricted._mode(order, ball)
-        width = restricted._side(order, ball, mode, top, second, 1.0)[0]
+        mode, top, _, second = ball_gaussian._mode(order, ball)
+        width = ball_gaussian._side(order, ball, mode, top, second, 1.0)[0]
         across = mode + width
-        chord = restricted._chord(ball, across)
-        found = restricted._drop(order, ball, mode, top, across, chord)
+        chord = ball_gaussian._new_chord(ball, across)
+        found = ball_gaussian._drop(order, ball, mode, top, across, chord)
         with mp.workdps(120):
             at_mode = exact_log_density(order, ball, max(mode, 1e-200))
             exact = float(at_mode - exact_log_density(order, ball, across))
@@ -215,8 +218,8 @@ def test_the_depth_of_a_mean_has_more_digits_than_its_norm():
         center = 10.0 * rng.standard_normal(7)
         axis = rng.standard_normal(7)
         mean = center + radius * axis / np.linalg.norm(axis)
-        length = restricted._length(mean, center)
-        found = restricted._depth(mean, 1.0, center, radius, length)
+        length = ball_gaussian._length(mean, center)
+        found = ball_gaussian._depth(mean, 1.0, center, radius, length)
         with mp.workdps(DIGITS):
             pairs = zip(mean, center, strict=True)
             square = sum((mp.mpf(float(m)) - mp.mpf(float(c))) ** 2 for m, c in pairs)

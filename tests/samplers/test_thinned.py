@@ -9,6 +9,7 @@ import dpsample as dps
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, NUM_STATS, RECORDS, VALUES
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, NoCertificate
 from dpsample.samplers.proximal import metric, thinned
+from dpsample.samplers.proximal.alternation import PROPOSAL, TANGENT_POINT
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
@@ -35,14 +36,14 @@ class Test:
         self.bounds = bounds or thinned.bounds(target)
         self.x, self.w = x, w
         self.state = thinned.init(target, w)
-        self.state.scratch[2], self.state.scratch[5] = w, x
+        self.state.scratch[TANGENT_POINT], self.state.scratch[PROPOSAL] = w, x
         self.gradient = np.empty(2)
         fixed = (self.numbers, self.pieces, w, self.state, self.gradient)
-        assert thinned.expand(*fixed) == OK
+        assert thinned.fill_tangents(*fixed) == OK
 
     def accept(self, rng):
         fixed = (self.numbers, self.pieces, self.plan, self.bounds, self.state)
-        return thinned.accept(*fixed, rng)
+        return thinned.begin_tests(*fixed, rng)
 
     def gaps(self):
         """Gaps of all records, written anew."""
@@ -106,7 +107,7 @@ def test_expected_number_of_tests_is_the_ceiling_until_one_fails():
     near = W + 0.02 * (X - W)  # gaps are small: hardly any test fails
     test, rng, count = Test(name, x=near), np.random.default_rng(2), 3000
     distance = float(np.linalg.norm(near - W))
-    ceiling = thinned.ceiling(test.bounds, distance)
+    ceiling = thinned.gap_bound(test.bounds, distance)
     expected = 0.5 * test.bounds.smoothness * distance**2
     assert ceiling == pytest.approx(expected, rel=1e-12)
     assert ceiling < test.bounds.slope_range * distance
@@ -133,7 +134,7 @@ def test_gaps_of_records_are_below_the_ceiling(name):
         gaps = case.loss.value(u, response) - case.loss.value(at_w, response)
         gaps -= case.loss.slope(at_w, response) * (u - at_w)
         distance = float(np.linalg.norm(x - w))
-        assert case.k * gaps.max() <= thinned.ceiling(found, distance) + 1e-9
+        assert case.k * gaps.max() <= thinned.gap_bound(found, distance) + 1e-9
 
 
 def test_a_bound_that_does_not_hold_stops_the_run():

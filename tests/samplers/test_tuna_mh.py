@@ -14,7 +14,7 @@ from dpsample.samplers.subsampled.tuna_mh import (
     TunaMH,
     TunaPlan,
     change_bound,
-    counted,
+    count_probability,
     log_weight,
     poisson_rate,
     record_change,
@@ -36,7 +36,9 @@ def log_accepted(plan, size, changes, log_prior, wrong=None):
     weight = wrong or log_weight.py_func
     laws, weights = [], []
     for change in changes:
-        mean = poisson_rate.py_func(plan, size) * counted.py_func(plan, size, change)
+        mean = poisson_rate.py_func(plan, size) * count_probability.py_func(
+            plan, size, change
+        )
         mean /= len(changes)
         laws.append(
             poisson.pmf(np.arange(int(mean + 12.0 * math.sqrt(mean) + 40)), mean)

@@ -14,7 +14,7 @@ from dpsample.samplers.univariate import log_concave
 from dpsample.samplers.univariate.log_concave import (
     draw_quadratic,
     energy,
-    factor_envelope,
+    new_envelope,
 )
 from tests.support.exact_draws import interpreted, truncated_normal_cdf
 from tests.support.mutants import factor_log_density
@@ -52,7 +52,7 @@ def draw_factor(rng, b, q, c, s, v, h, lower, upper):
             rng, (low - v) / scale, (high - v) / scale
         )
         return sign * min(max(t, low), high)
-    envelope = log_concave.factor_envelope(b, q, c, s, v, h, low, high)
+    envelope = log_concave.new_envelope(b, q, c, s, v, h, low, high)
     return sign * log_concave.draw_from_envelope(
         rng, b, q, c, s, v, h, low, high, envelope
     )
@@ -202,7 +202,7 @@ def reflected(case: tuple) -> tuple:
 @pytest.mark.parametrize("case", [case for case, _ in CASES])
 def test_envelope_is_above_the_density_everywhere(case):
     b, q, c, s, v, h, lower, upper = map(float, reflected(case))
-    envelope = factor_envelope(b, q, c, s, v, h, lower, upper)
+    envelope = new_envelope(b, q, c, s, v, h, lower, upper)
     mode, base, left, left_rise, left_slope = envelope[:5]
     right, right_rise, right_slope, gap = envelope[5:]
     span = 6.0 * (left + right)
@@ -228,7 +228,7 @@ def test_tails_begin_where_their_slope_is(exponent):
     """Also after all steps of the search, which high powers take."""
     b, v, precision = 0.2, 0.03, 1e-3
     factor = (b, exponent, b, exponent, v)
-    envelope = factor_envelope(*factor, 1.0 / precision, -1e3, 1e3)
+    envelope = new_envelope(*factor, 1.0 / precision, -1e3, 1e3)
     mode, base = envelope[:2]
     for sign, (width, rise, slope) in ((-1.0, envelope[2:5]), (1.0, envelope[5:8])):
         end = mode + sign * width
@@ -241,7 +241,7 @@ def test_tails_begin_where_their_slope_is(exponent):
 def test_moments_are_good_to_two_percent(case):
     b, q, c, s, v, h, lower, upper = map(float, case)
     out = np.empty(5)
-    log_concave.factor_moments(b, q, c, s, v, h, lower, upper, out)
+    log_concave.fill_moments(b, q, c, s, v, h, lower, upper, out)
     grid = grid_of(factors(case, seed=202), lower, upper)
     logs = factor_log_density(grid, b, q, c, s, v, h)
     weights = np.exp(logs - logs.max())

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from dpsample.core.jit import kernel
-from dpsample.samplers.proximal import restricted
+from dpsample.samplers.proximal import ball_gaussian, lp_tilt
 
 INF = np.inf
 
@@ -37,7 +37,7 @@ def truncated_normal_cdf(lower: float, upper: float):
 def _ball_draws(rng, mean, stddev, center, radius, out):
     for i in range(out.shape[0]):
         if (
-            restricted.gaussian_in_ball(rng, mean, stddev, center, radius, out[i])
+            ball_gaussian.gaussian_in_ball(rng, mean, stddev, center, radius, out[i])
             != 1.0
         ):
             return i
@@ -47,7 +47,10 @@ def _ball_draws(rng, mean, stddev, center, radius, out):
 @kernel
 def box_loop(rng, mean, stddevs, lower, upper, out):
     for i in range(out.shape[0]):
-        if restricted.gaussian_in_box(rng, mean, stddevs, lower, upper, out[i]) != 1.0:
+        if (
+            ball_gaussian.gaussian_in_box(rng, mean, stddevs, lower, upper, out[i])
+            != 1.0
+        ):
             return i
     return out.shape[0]
 
@@ -56,7 +59,7 @@ def box_loop(rng, mean, stddevs, lower, upper, out):
 def _lp_draws(rng, v, variance, kappa, q, center, lower, upper, radius, ball_p, out):
     tries = 0
     for i in range(out.shape[0]):
-        count = restricted.draw_lp(
+        count = lp_tilt.draw_lp(
             rng,
             v,
             variance,

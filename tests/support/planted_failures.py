@@ -90,7 +90,7 @@ def unadjusted(target, pieces, plan, state, rng):
     ):
         return OK
     energy = chain.evaluate_gradient(target, pieces, state, proposal, new_gradient)
-    mirror_langevin.reduce(plan.mirror, new_gradient)
+    mirror_langevin.drop_last_coordinate(plan.mirror, new_gradient)
     return chain.decide_with_gradient(state, proposal, energy, new_gradient, 1.0, 0.0)
 
 

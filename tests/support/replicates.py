@@ -36,7 +36,7 @@ def replicate(
     code = _replicate(
         numbers,
         target.pieces,
-        alternation.TangentPlan(plan, metric.draw, alternation.MOST_TRIES),
+        alternation.TangentPlan(plan, metric.draw, alternation.MAX_PROPOSALS),
         alternation.init(target, starts[0]),
         rng,
         starts,

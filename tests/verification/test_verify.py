@@ -125,7 +125,7 @@ def of_draw(sampler):
 
 def of_plan():
     mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
-    return mech.certificate.with_sampler(sampler=repr(constant_time.plan(mech)))
+    return mech.certificate.with_sampler(sampler=repr(constant_time.new_plan(mech)))
 
 
 CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
@@ -251,7 +251,7 @@ def with_input(kind, name, value):
 def other_plan(**changes):
     """The golden plan with numbers added to some of its own."""
     mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
-    plan = constant_time.plan(mech)
+    plan = constant_time.new_plan(mech)
     numbers = {name: getattr(plan, name) + more for name, more in changes.items()}
     return repr(dataclasses.replace(plan, **numbers))
 

@@ -60,9 +60,9 @@ from dpsample.samplers.metropolis.laplace_independence import (
     propose,
 )
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import half_square
-from dpsample.samplers.metropolis.tilted_gibbs import log_acceptance, tilt
+from dpsample.samplers.metropolis.tilted_gibbs import log_acceptance, set_proposal_mean
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import MOST_TRIES, TangentPlan
+from dpsample.samplers.proximal.alternation import MAX_PROPOSALS, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -292,9 +292,9 @@ def couple_langevin(target, pieces, plan, first, second, rng):
     white_shift(plan.whiten, first.position, second.position, scale, drift, shift)
     for j in range(drift.shape[0]):
         drift[j] = first.memory[j] - second.memory[j]
-    mala.pull(plan, drift, pace, shift)
+    mala.subtract_gradient(plan, drift, pace, shift)
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
-    mala.pull(plan, first.memory, pace, noise)
+    mala.subtract_gradient(plan, first.memory, pace, noise)
     displace(plan, first.position, noise, scale, first.scratch[1])
     energy = evaluate(target, pieces, first)
     other_energy = energy
@@ -302,7 +302,7 @@ def couple_langevin(target, pieces, plan, first, second, rng):
         second.scratch[1][:] = first.scratch[1]
         second.scratch[2][:] = first.scratch[2]
     else:
-        mala.pull(plan, second.memory, pace, other)
+        mala.subtract_gradient(plan, second.memory, pace, other)
         displace(plan, second.position, other, scale, second.scratch[1])
         other_energy = evaluate(target, pieces, second)
     code = judge_langevin(plan, first, energy, threshold)
@@ -353,12 +353,12 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     white_shift(plan.whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
     displace(plan, first.position, noise, scale, first.scratch[2])
-    tilt(target, pieces, plan, first)
+    set_proposal_mean(target, pieces, plan, first)
     if is_shared:
         second.scratch[2:7] = first.scratch[2:7]
     else:
         displace(plan, second.position, other, scale, second.scratch[2])
-        tilt(target, pieces, plan, second)
+        set_proposal_mean(target, pieces, plan, second)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
     white_shift(
         plan.whiten, first.scratch[6], second.scratch[6], scale, difference, shift
@@ -384,9 +384,9 @@ def couple_proximal(target, pieces, plan, whiten, first, second, rng, twins):
     is_shared = couple_noise(shift, noise, coin, FAR, other)
     displace(metric, first.position, noise, scale, first.scratch[1])
     displace(metric, second.position, other, scale, second.scratch[1])
-    code = alternation.conditional(target, pieces, plan, first, twins[0])
+    code = alternation.draw_given_y(target, pieces, plan, first, twins[0])
     if code == OK and not is_shared:
-        code = alternation.conditional(target, pieces, plan, second, twins[1])
+        code = alternation.draw_given_y(target, pieces, plan, second, twins[1])
     if is_shared:
         follow(first, second)
     return code, is_same(first.position, second.position)
@@ -423,7 +423,7 @@ class ProximalPair:
         numbers = prepared.metric.plan(prepared.trial.step)
         return cls(
             prepared=prepared,
-            plan=TangentPlan(numbers, prepared.metric.draw, MOST_TRIES),
+            plan=TangentPlan(numbers, prepared.metric.draw, MAX_PROPOSALS),
             whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
         )
 

@@ -1,11 +1,11 @@
 # mypy: allow-untyped-defs
 r"""Independent exact draws: quadratic energies, and bodies of dimension up to 3.
 
-Where V is quadratic the target is a Gaussian restricted to the domain, drawn as such:
-on the whole space, on a box or in a ball; where the regularizer has no weight, it is a
-product of truncated exponentials on a box, or an exponential in a ball. In dimension
-up to 3 draws are rejected from a piecewise tangent envelope of e^{-V} (`grid_cells`),
-for every convex loss and domain.
+If V is quadratic, the target is a Gaussian restricted to the domain. It is drawn in the
+whole space, in a box or in a ball. If the loss is linear and the regularizer has no
+weight, the target is a product of truncated exponentials in a box, or an exponential in
+a ball. In dimension up to 3, draws are made by rejection from a piecewise tangent
+envelope of e^{-V} (`grid_cells`), for every convex loss and domain.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from dpsample.samplers.errors import DRAW_FAILED, EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.exact import grid_cells
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
-from dpsample.samplers.proximal.restricted import (
+from dpsample.samplers.proximal.ball_gaussian import (
     gaussian_in_ball,
     gaussian_in_box,
     tilted_in_ball,
@@ -42,10 +42,16 @@ from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
+# Largest dimension of the domain's affine hull in which cells are used.
 MAX_DIM = 3
+# Kinds of quadratic energies: Gaussians in the whole space, whose covariance is a
+# multiple of I or any matrix, in a box and in a ball. Then energies without curvature.
 WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL, TILTED_BALL = range(7)
-MAX_TRIES = 1000
-NEITHER = (
+# Draws that rounding errors may put outside, one after the other.
+MAX_PROPOSALS = 1000
+# Rows of the scratch memory.
+NOISE, PROPOSAL = range(2)
+UNSUPPORTED = (
     f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the whole "
     "space, a box or a Euclidean ball: use dps.samplers.Proximal."
 )
@@ -53,18 +59,18 @@ NEITHER = (
 
 @dataclass(frozen=True, kw_only=True)
 class Exact(Sampler):
-    r"""Independent exact draws, where they can be had.
+    r"""Independent exact draws, for targets that allow them.
 
-    Supported are all targets on a domain whose affine hull has dimension 1, 2 or 3; in
-    any dimension linear losses with a regularizer
+    All targets on a domain whose affine hull has dimension 1, 2 or 3 are supported. In
+    any dimension, so are linear losses with a regularizer
     :math:`\frac{c}{2} \lVert x - x_0 \rVert_2^2` on the whole space, a box or a
-    Euclidean ball, or of no weight on the last two; and the squared loss with such a
-    regularizer on the whole space.
+    Euclidean ball. On the last two the regularizer may have no weight. The squared loss
+    with such a regularizer is supported on the whole space.
 
     Notes
     -----
     **Guarantee.** Draws are independent and follow the target exactly, up to rounding
-    errors, if the energy is convex: a tangent above the energy is an error, not a bias.
+    errors, if the energy is convex. A tangent above the energy raises an error.
 
     Examples
     --------
@@ -76,15 +82,15 @@ class Exact(Sampler):
     exactness: ClassVar[Exactness] = "iid"
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether the target is of one of the kinds above."""
+        """Return whether the target is of a supported kind, and if not, why."""
         rank = target.problem.domain.affine_dim(target.dim)
         if rank <= MAX_DIM or quadratic(target) is not None:
             return True, ""
-        return False, NEITHER
+        return False, UNSUPPORTED
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Build the envelope."""
-        del rng  # nothing is tuned by chance
+        del rng  # there is no pilot run
         self.require(target)
         chain = partial(PreparedChain, target=target, init_fn=init, num_warmup=0)
         plan = quadratic(target)
@@ -96,6 +102,7 @@ class Exact(Sampler):
         return chain(
             plan=cells,
             run=grid_cells.run,
+            init_fn=grid_cells.init,
             start=shape.center,
             settings={"num_cells": len(cells.base)},
             scatter=shape.factor,
@@ -110,19 +117,19 @@ class Quadratic(NamedTuple):
     strength: float
     center: Array  # (dim,)
     slope: Array  # (dim,)
-    mean: Array  # (dim,): where the gradient of V is 0, or V is lowest in a ball
+    mean: Array  # (dim,): point of gradient 0, or lowest point of a tilted ball
     deviations: Array  # (dim,)
-    factor: Array  # (dim, dim) of the covariance if it is no multiple of I, or (0, 0)
+    factor: Array  # (dim, dim): factor of the covariance of CORRELATED, or (0, 0)
     lower: Array
     upper: Array
-    middle: Array  # center of the ball
+    middle: Array  # (dim,): center of the ball
     radius: float
-    tilt: float  # rise of V along a radius, without a strength
+    tilt: float  # rise of V along a radius of a tilted ball
 
 
 @kernel(counts_references=False)
 def draw(plan, rng, noise, out):
-    """Fill out with one draw; NaN is failure."""
+    """Fill out with one draw, or with NaN if that fails."""
     dim = out.shape[0]
     if plan.kind == IN_BOX:
         gaussian_in_box(rng, plan.mean, plan.deviations, plan.lower, plan.upper, out)
@@ -150,7 +157,7 @@ def draw(plan, rng, noise, out):
 
 @kernel(counts_references=False)
 def energy(plan, noise, theta):
-    """V at a draw: the records are not read again."""
+    """Return V at a draw, by the formula of `Quadratic`. No record is read."""
     total = plan.level
     for j in range(theta.shape[0]):
         if plan.kind == CORRELATED:
@@ -162,9 +169,9 @@ def energy(plan, noise, theta):
 
 
 def step(target, pieces, plan, state, rng):
-    """One independent draw, repeated if rounding put it outside the domain."""
-    noise, proposal = state.scratch[0], state.scratch[1]
-    for _ in range(MAX_TRIES):
+    """Draw independently, again if rounding errors put the draw outside the domain."""
+    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    for _ in range(MAX_PROPOSALS):
         draw(plan, rng, noise, proposal)
         state.counts[PROPOSALS] += 1
         value = energy(plan, noise, proposal)
@@ -185,26 +192,27 @@ run = compile_run(step)
 
 
 def quadratic(target: Gibbs) -> Quadratic | None:
-    """Plan, or None unless the energy is quadratic and the domain allows the draw."""
+    """Return the plan, or None unless energy and domain are of a supported kind."""
     facts, exponent = target.problem.facts, target.numbers.regularizer.exponent
     if exponent != 2.0 and target.mu > 0.0:
         return None
     if facts.loss.name == "squared" and facts.domain.name == "whole_space":
-        return _correlated(target)
-    return _isotropic(target) if facts.loss.name == "linear" else None
+        return _correlated_gaussian(target)
+    return _isotropic_plan(target) if facts.loss.name == "linear" else None
 
 
-def reason_against(facts: PublicFacts, regularizer: Regularizer) -> str:
-    """Why targets with a weight have no exact draw, by public facts; or empty."""
+def explain_unsupported(facts: PublicFacts, regularizer: Regularizer) -> str:
+    """Return why public facts allow no exact draw with mu > 0, or "" if they do."""
     loss, domain, dim = facts.loss.name, facts.domain, facts.dim
     is_round = regularizer.params(dim, facts.center).exponent == 2.0
-    has_law = loss == "linear" and _kind(domain, dim, is_weighted=True) is not None
-    has_law = has_law or (loss, domain.name) == ("squared", "whole_space")
+    is_drawn = loss == "linear" and _kind(domain, dim, is_weighted=True) is not None
+    is_drawn = is_drawn or (loss, domain.name) == ("squared", "whole_space")
     is_small = domain.affine_dim(dim) <= MAX_DIM
-    return "" if is_small or (is_round and has_law) else NEITHER
+    return "" if is_small or (is_round and is_drawn) else UNSUPPORTED
 
 
-def _isotropic(target: Gibbs) -> Quadratic | None:
+def _isotropic_plan(target: Gibbs) -> Quadratic | None:
+    """Return the plan of a linear loss, or None if the domain allows no exact draw."""
     numbers, body = target.numbers, target.numbers.body
     center = numbers.regularizer.center
     strength = target.k * target.mu * numbers.regularizer.scale
@@ -219,7 +227,8 @@ def _isotropic(target: Gibbs) -> Quadratic | None:
     if strength > 0.0:
         mean = center - slope / strength
     elif kind == TILTED_BALL:
-        largest = float(np.abs(slope).max())  # squares may overflow
+        # The slope is scaled first, because its squares may overflow.
+        largest = float(np.abs(slope).max())
         size = float(np.linalg.norm(slope / largest))
         mean = body.center - body.radius * (slope / largest / size)
         tilt = largest * size * body.radius
@@ -243,7 +252,7 @@ def _isotropic(target: Gibbs) -> Quadratic | None:
 def _kind(
     domain: Domain, dim: int, *, is_weighted: bool, is_tilted: bool = True
 ) -> int | None:
-    """Which draw is exact on the domain."""
+    """Return the kind of the exact draw on the domain, or None without one."""
     if isinstance(domain, WholeSpace):
         return WHOLE
     is_interval = isinstance(domain, Ball) and (domain.p == np.inf or dim == 1)
@@ -256,14 +265,15 @@ def _kind(
     return None
 
 
-def _correlated(target: Gibbs) -> Quadratic:
-    """Gaussian whose precision is the Hessian of the squared loss and the weight."""
+def _correlated_gaussian(target: Gibbs) -> Quadratic:
+    """Return the Gaussian whose precision is the Hessian of the squared loss."""
     data, dim = target.data, target.dim
     strength = target.mu * target.numbers.regularizer.scale
     hessian = curvature_matrix(data, np.ones(data.num_records)) + strength * np.eye(dim)
     root = np.linalg.cholesky(target.k * hessian)
     mean = target.numbers.regularizer.center
-    for _ in range(2):  # the second step removes the rounding error of the first
+    # One step leads to the mean. The second one corrects rounding errors of the first.
+    for _ in range(2):
         move = np.linalg.solve(root, target.gradient(mean))
         mean = mean - np.linalg.solve(root.T, move)
     return Quadratic(

@@ -1,20 +1,23 @@
 # mypy: allow-untyped-defs
 """Rejection from a piecewise tangent envelope, for bodies of dimension up to 3.
 
-With theta = c + L z, the energy is convex in z: on each cell of a partition into boxes
-it is at least its tangent at one point, so that
+With theta = c + L z, where c and L are center and factor of a Gaussian fit, the energy
+is convex in z. The domain is covered by boxes in z, the *cells*. On each cell the
+energy is at least its tangent at one point t, with the gradient g there, so that the
+envelope
 
     sum over cells of e^{-V(t) - <g, z - t>} on the cell
 
-is above the density. A cell is drawn by its mass, z in it as independent truncated
-exponentials, and kept with probability e^{tangent - V}.
+is above the density. A proposal is a cell, drawn by its mass, and z in it, drawn as
+independent truncated exponentials. It is accepted with probability e^{tangent - V}.
 
-Boxes are split one by one, between the tangent's point and the mean of the exponential
-density, always the one that is expected to cause most rejections. What is expected
-moves the running time only: any partition and any tangents give an envelope.
+Cells are split one by one, between the tangent's point and the mean of the exponential
+density. The next one is always the cell with the largest expected number of rejections.
+These expectations affect the running time alone, because any partition and any tangents
+give an envelope. Cells that do not meet the domain are dropped.
 
 Along an axis e^{-tangent} is proportional to e^{-slope x} on an interval, which may be
-a half line: its mass, its moments and an exact draw.
+a half line. The last functions have its mass, its moments and an exact draw.
 """
 
 import itertools
@@ -25,75 +28,94 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray, record_dtype
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
-from dpsample.samplers import errors, gaussian_fit
-from dpsample.samplers.chain import ACCEPTED, compile_run, displace, evaluate_proposal
+from dpsample.samplers import chain, errors, gaussian_fit
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    ChainState,
+    compile_run,
+    displace,
+    evaluate_proposal,
+)
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, UNCOVERED, raise_unless_ok
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Relative widening of the outer box and of all that keeps a cell: it covers rounding.
+# The outer box is larger by this share, and a cell is dropped with this margin, so that
+# rounding errors remove no point of the domain.
 SLACK = 1e-9
-MAX_TRIES = 100_000
-# Relative size of rounding errors in an energy and its tangent.
+MAX_PROPOSALS = 100_000
+# Relative rounding errors of an energy and its tangent.
 ROUNDING = 1e-10
-EPSILON = 2.0**-52  # relative rounding error of one energy
-MAX_ERROR = 1e-3  # largest rounding error that an accept test may have
+# Largest rounding error of the energies that an accept test compares.
+MAX_ERROR = 1e-3
+# By dimension: maximum number of cells, and expected share of rejections at which
+# splitting ends. It is computed after so many splits.
 MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
-TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
-CHECK_EVERY = 50
-SPLITTING = 1  # stage of a paused build, whose first cells are done
-NUM_TRIES, NEXT_CELL = 0, 0  # what a paused draw, or a paused build, saves
-# Other axes are tried if more than so many tolerances are expected to be rejected.
-ENOUGH = 1.5
-MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
-# Below this product of slope and width the density is taken for constant: the error
-# of the mass is relative and of the order of its square.
-FLAT = 1e-8
-# Smallest outward slope, in units of the fit, of the tangent on an unbounded cell.
-OUTWARD = 0.3
+TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}
+CHECK_INTERVAL = 50
+# If more than this multiple of the tolerance is expected, other axes are tried.
+MAX_TOLERANCES = 1.5
+# Stage of a paused build whose first cells are done.
+SPLITTING = 1
+# A draw, and a build of cells, that a pause may interrupt.
+GridDraw = record_dtype(num_proposals=int)
+Build = record_dtype(next_cell=int)  # first one of the first cells that has no tangent
+# Rows of a chain's scratch memory.
+Z, PROPOSAL = range(2)
+# Limits of estimated curvatures, in units of the fit.
+MIN_CURVATURE = 0.3
+MAX_CURVATURE = 1e4
+# For a smaller product of slope and width the density is treated as constant. The
+# relative error of the mass is about its square.
+MIN_DROP = 1e-8
+# Smallest outward slope of a tangent on an unbounded cell, in units of the fit.
+MIN_OUTWARD_SLOPE = 0.3
 MAX_DOUBLINGS = 60
-# Share of the way to the center from a projection: no slope is infinite there.
+# Projected points are moved inside by this share of the way to the center, because a
+# gradient may be infinite on the boundary.
 RETREAT = 0.01
 
 
-def turned(target: Gibbs, shape: GaussianFit) -> GaussianFit:
-    """Fit with its first axis along the gradient at the mode.
+def rotate_to_gradient(target: Gibbs, shape: GaussianFit) -> GaussianFit:
+    """Return the fit with its first axis along the gradient at the mode.
 
-    At a mode on the boundary this is the normal, along which the density is steep: the
-    faces of the cells are then parallel to the boundary.
+    At a mode on the boundary this is the normal, along which the density falls fast.
+    Then facets of the cells are parallel to the boundary.
     """
     slope = target.gradient(gaussian_fit.minimize(target)[0])
     if not np.isfinite(slope).all():
         slope = target.gradient(shape.center)
     slope = shape.factor.T @ slope
     rank = len(slope)
-    turn = np.linalg.qr(np.column_stack([slope, np.eye(rank)]))[0]
+    rotation = np.linalg.qr(np.column_stack([slope, np.eye(rank)]))[0]
     return replace(
         shape,
-        factor=np.ascontiguousarray(shape.factor @ turn),
-        whiten=np.ascontiguousarray(turn.T @ shape.whiten),
+        factor=np.ascontiguousarray(shape.factor @ rotation),
+        whiten=np.ascontiguousarray(rotation.T @ shape.whiten),
     )
 
 
-def separate(target: Gibbs, shape: GaussianFit) -> GaussianFit:
-    """Fit whose axes are those of the parameters, where these are free.
+def align_with_parameters(target: Gibbs, shape: GaussianFit) -> GaussianFit:
+    """Return a fit whose axes are those of the parameters, if the domain has interior.
 
-    Faces are then parallel to those of a box, and to the kinks of l_p norms.
+    Then facets of the cells are parallel to the facets of a box, and to the hyperplanes
+    on which an l_p norm is not differentiable.
     """
     if shape.factor.shape[0] > shape.factor.shape[1]:
-        return turned(target, shape)
+        return rotate_to_gradient(target, shape)
     deviations = np.sqrt(np.einsum("ij,ij->i", shape.factor, shape.factor))
     return replace(shape, factor=np.diag(deviations), whiten=np.diag(1.0 / deviations))
 
 
 def first_cells(target: Gibbs, shape: GaussianFit) -> tuple[Array, Array]:
-    """Outer box of the domain, possibly infinite, cut at the center on every axis."""
+    """Return the outer box of the domain, possibly infinite, cut at the center."""
     domain = target.problem.domain
     shift = shape.whiten @ shape.center
     upper = domain.support(shape.whiten) - shift
@@ -106,21 +128,21 @@ def first_cells(target: Gibbs, shape: GaussianFit) -> tuple[Array, Array]:
 
 
 class Cells(NamedTuple):
-    """Boxes in z, the tangent on each, and their cumulative share of the mass."""
+    """Boxes in z, their tangents, and their cumulative share of the mass."""
 
-    center: Array  # (dim,)
-    factor: Array  # (dim, m)
+    center: Array  # (dim,): c
+    factor: Array  # (dim, m): L
     lower: Array  # (cells, m)
     upper: Array  # (cells, m)
-    touch: Array  # (cells, m): the tangent's point in z, not always in the cell
-    slopes: Array  # (cells, m)
-    base: Array  # (cells,): the energy at the tangent's point
+    touch: Array  # (cells, m): t, not always in the cell
+    slopes: Array  # (cells, m): g
+    base: Array  # (cells,): V(t)
     cumulative: Array  # (cells,): the last one is 1
 
 
 @kernel(counts_references=False)
 def tangent(plan, j, z):
-    """Tangent of cell j at z, and the size of its terms."""
+    """Return the tangent of cell j at z, and the sum of its absolute terms."""
     value, size = plan.base[j], abs(plan.base[j])
     for i in range(z.shape[0]):
         term = plan.slopes[j, i] * (z[i] - plan.touch[j, i])
@@ -131,7 +153,7 @@ def tangent(plan, j, z):
 
 @kernel(counts_references=False)
 def propose(plan, rng, z):
-    """Fill z with one draw of the envelope; return its cell."""
+    """Fill z with one draw of the envelope, and return its cell."""
     j = np.searchsorted(plan.cumulative, rng.random(), side="right")
     for i in range(z.shape[0]):
         low, high = plan.lower[j, i], plan.upper[j, i]
@@ -140,14 +162,14 @@ def propose(plan, rng, z):
 
 
 def step(target, pieces, plan, state, rng):
-    """One independent draw; a pause comes between two tries."""
-    z, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    control = state.work.control[0]
+    """Draw independently. A pause comes between two proposals."""
+    z, proposal = state.scratch[Z][: plan.factor.shape[1]], state.scratch[PROPOSAL]
+    control, progress = state.work.control[0], state.own.draw[0]
     if control.stage == 0:
-        control.saved[NUM_TRIES] = 0.0
+        progress.num_proposals = 0
     control.stage = 0
-    while control.saved[NUM_TRIES] < MAX_TRIES:
-        control.saved[NUM_TRIES] += 1.0
+    while progress.num_proposals < MAX_PROPOSALS:
+        progress.num_proposals += 1
         cell = propose(plan, rng, z)
         displace(plan, plan.center, z, 1.0, proposal)
         energy = evaluate_proposal(target, pieces, state, proposal)
@@ -170,9 +192,25 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
+@by_address
+class GridWork(NamedTuple):
+    """Memory of a chain in addition to its state."""
+
+    draw: RecordArray  # one record of `GridDraw`
+
+
+def init(target: Gibbs, plan: Cells, position: Array) -> ChainState:
+    """Return a new state at a position of the domain."""
+    work = GridWork(np.zeros(1, GridDraw))
+    return chain.init(target, plan, position)._replace(own=work)
+
+
 @kernel(counts_references=False)
 def share_outside(target, pieces, frame, pile, j, z):
-    """Share of the cell's proposals outside the domain, from 2^m points."""
+    """Estimate the share of the cell's proposals outside the domain from 2^m points.
+
+    They are one standard deviation from the mean on each axis.
+    """
     rank, count = z.shape[0], 0
     for corner in range(2**rank):
         for i in range(rank):
@@ -180,7 +218,7 @@ def share_outside(target, pieces, frame, pile, j, z):
             mean, variance = moments(pile.slopes[j, i], low, high)
             sign = 1.0 if (corner >> i) % 2 == 1 else -1.0
             z[i] = min(max(mean + sign * math.sqrt(variance), low), high)
-        place(frame, z, frame.theta)
+        to_theta(frame, z, frame.theta)
         if gibbs.inside(target, pieces, frame.theta, frame.work) != 1.0:
             count += 1
     return count / 2.0**rank
@@ -188,70 +226,82 @@ def share_outside(target, pieces, frame, pile, j, z):
 
 @kernel(counts_references=False)
 def is_apart(target, pieces, frame, low, high, z):
-    """Whether a halfspace that holds the domain is seen to miss the cell.
+    """Return whether a halfspace that contains the domain does not meet the cell.
 
-    It is that of the projection of a point of the cell, its middle where it has one.
+    The halfspace is normal to the projection of the cell's middle, or of a point of an
+    unbounded cell.
     """
     for i in range(z.shape[0]):
         z[i] = 0.5 * low[i] + 0.5 * high[i]
         if not abs(z[i]) < np.inf:
             z[i] = low[i] + 1.0 if low[i] > -np.inf else high[i] - 1.0
-    place(frame, z, frame.theta)
+    to_theta(frame, z, frame.theta)
+    # ``other`` becomes the normal, whose squared length is <normal, z - projection>.
     gibbs.project(target, pieces, frame.theta, frame.other)
-    room = 0.0
+    square = 0.0
     for k in range(frame.theta.shape[0]):
         frame.other[k] = frame.theta[k] - frame.other[k]
-        room += frame.other[k] * frame.other[k]
-    reach = SLACK * math.sqrt(room)
+        square += frame.other[k] * frame.other[k]
+    # No point of the cell is closer to the halfspace by more than this.
+    reach = SLACK * math.sqrt(square)
     for i in range(z.shape[0]):
         along = 0.0
         for k in range(frame.theta.shape[0]):
             along += frame.other[k] * frame.factor[k, i]
         if along != 0.0:
-            nearest = z[i] - low[i] if along > 0.0 else high[i] - z[i]
-            reach += abs(along) * nearest
-    return room > reach * (1.0 + SLACK)
+            width = z[i] - low[i] if along > 0.0 else high[i] - z[i]
+            reach += abs(along) * width
+    return square > reach * (1.0 + SLACK)
 
 
 @kernel(counts_references=False)
 def rate_cell(target, pieces, frame, pile, j, z):
-    """Write the expected loss of cell j; drop it if it does not meet the domain."""
+    """Set the score of cell j, the log of the mass that its rejections lose.
+
+    A cell that does not meet the domain gets the mass 0.
+    """
+    # V minus tangent is about curvature / 2 |z - t|^2.
     spread = 0.0
     for i in range(z.shape[0]):
         low, high = pile.lower[j, i], pile.upper[j, i]
         mean, variance = moments(pile.slopes[j, i], low, high)
         spread += 0.5 * (variance + (mean - pile.touch[j, i]) ** 2)
-    kept = math.exp(-pile.curvature[j] * spread)
+    accepted = math.exp(-pile.curvature[j] * spread)
     outside = share_outside(target, pieces, frame, pile, j, z)
     if outside > 0.0 and is_apart(
         target, pieces, frame, pile.lower[j], pile.upper[j], z
     ):
         pile.log_mass[j] = -np.inf
-    loss = max(1.0 - kept * (1.0 - outside), 1e-300)
+    loss = max(1.0 - accepted * (1.0 - outside), 1e-300)
     pile.log_score[j] = pile.log_mass[j] + math.log(loss)
 
 
 @kernel
 def split(target, pieces, frame, pile, j, new, z, tilt):
-    """Split cell j in two, of which ``new`` is the upper one."""
+    """Split cell j in two, of which ``new`` is the upper one. Return a code.
+
+    The axis is the one with the largest mean square of z - t.
+    """
     axis, widest, cut = -1, 0.0, np.nan
     for i in range(z.shape[0]):
         low, high = pile.lower[j, i], pile.upper[j, i]
         z[i], tilt[i] = pile.touch[j, i], pile.slopes[j, i]
         mean, variance = moments(tilt[i], low, high)
         spread = variance + (mean - z[i]) ** 2
-        # Mass far from the tangent's point is an artifact: cut between the two.
+        # Much mass far from the tangent's point is an error of the tangent, so the cut
+        # is between the point and the mean.
         middle = 0.5 * mean + 0.5 * min(max(z[i], low), high)
         if spread > widest and low < middle < high:
             axis, widest, cut = i, spread, middle
+    # A cell whose bounds are neighboring floats is never split.
     if axis < 0:
-        pile.log_score[j] = -np.inf  # as narrow as numbers allow
+        pile.log_score[j] = -np.inf
         return OK
     base = pile.base[j]
     pile.lower[new], pile.upper[new] = pile.lower[j], pile.upper[j]
     pile.lower[new, axis], pile.upper[j, axis] = cut, cut
     for cell in (j, new):
-        code = touch_cell(target, pieces, frame, pile, cell, tilt)
+        code = set_tangent(target, pieces, frame, pile, cell, tilt)
         if code != OK:
             return code
         gap, square = pile.base[cell] - base, 1e-300
@@ -259,30 +309,36 @@ def split(target, pieces, frame, pile, j, new, z, tilt):
             move = pile.touch[cell, i] - z[i]
             gap -= tilt[i] * move
             square += move * move
-        seen = 2.0 * gap / square
-        pile.curvature[cell] = min(max(seen, MIN_CURVATURE), MAX_CURVATURE)
+        # The gap of the old tangent at the new point estimates the curvature.
+        curvature = 2.0 * gap / square
+        pile.curvature[cell] = min(max(curvature, MIN_CURVATURE), MAX_CURVATURE)
     return OK
 
 
 @kernel
-def grow(target, pieces, frame, pile, count, tolerance):
-    """Split until the expected loss is small; return a code, the cells and the loss.
+def split_cells(target, pieces, frame, pile, count, tolerance):
+    """Split until the expected loss is small. Return a code, the count and the loss.
 
-    Paused, it goes on when it is called again with the cells that there are.
+    After a pause it goes on when it is called again with the present count of cells.
     """
     rank = frame.factor.shape[1]
     z, tilt = np.empty(rank), np.empty(rank)
-    control = frame.work.control[0]
-    first = count if control.stage == SPLITTING else int(control.saved[NEXT_CELL])
+    control, build = frame.work.control[0], frame.build[0]
+    first = count if control.stage == SPLITTING else build.next_cell
     for j in range(first, count):
         if j > first and is_due(control):
-            control.saved[NEXT_CELL] = j
+            build.next_cell = j
             return PAUSED, count, np.inf
         for i in range(rank):
             is_low, is_high = pile.lower[j, i] == -np.inf, pile.upper[j, i] == np.inf
-            tilt[i] = -1.0 if is_low else (1.0 if is_high else 0.0)
+            # On a half line the first guess of the slope rises outwards.
+            tilt[i] = 0.0
+            if is_low:
+                tilt[i] = -1.0
+            elif is_high:
+                tilt[i] = 1.0
         pile.curvature[j] = 1.0
-        code = touch_cell(target, pieces, frame, pile, j, tilt)
+        code = set_tangent(target, pieces, frame, pile, j, tilt)
         if code != OK:
             return code, count, np.inf
         rate_cell(target, pieces, frame, pile, j, z)
@@ -292,7 +348,7 @@ def grow(target, pieces, frame, pile, count, tolerance):
             return PAUSED, count, np.inf
         j = int(np.argmax(pile.log_score[:count]))
         is_full = count == pile.base.shape[0] or pile.log_score[j] == -np.inf
-        if count % CHECK_EVERY == 0 or is_full:
+        if count % CHECK_INTERVAL == 0 or is_full:
             top = pile.log_mass[:count].max()
             loss = np.exp(pile.log_score[:count] - top).sum()
             loss /= np.exp(pile.log_mass[:count] - top).sum()
@@ -310,26 +366,30 @@ def grow(target, pieces, frame, pile, count, tolerance):
 
 
 def build(target: Gibbs, shape: GaussianFit) -> Cells:
-    """Cells for a target on a domain whose affine hull has dimension 1, 2 or 3."""
-    cells, loss = envelope(target, turned(target, shape))
-    if loss > ENOUGH * TOLERANCE[shape.factor.shape[1]]:
-        other, other_loss = envelope(target, separate(target, shape))
+    """Return the cells for a domain whose affine hull has dimension 1, 2 or 3."""
+    cells, loss = build_in_axes(target, rotate_to_gradient(target, shape))
+    if loss > MAX_TOLERANCES * TOLERANCE[shape.factor.shape[1]]:
+        aligned = align_with_parameters(target, shape)
+        other, other_loss = build_in_axes(target, aligned)
         if other_loss < loss:
             cells = other
     raise_unless_ok(errors.UNCOVERED if cells is None else OK)
     result = cast(Cells, cells)
     heaviest = int(np.argmax(np.diff(result.cumulative, prepend=0.0)))
-    is_rough = bool(EPSILON * abs(result.base[heaviest]) > MAX_ERROR)
+    is_rough = bool(2.0**-52 * abs(result.base[heaviest]) > MAX_ERROR)
     raise_unless_ok(errors.ROUGH if is_rough else OK)
     return result
 
 
-def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
-    """Cells in these coordinates and the expected share of rejections."""
+def build_in_axes(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
+    """Return the cells in a fit's axes, and the expected share of rejections.
+
+    There are no cells if a tangent on an unbounded cell does not rise outwards.
+    """
     rank = shape.factor.shape[1]
     lower, upper = first_cells(target, shape)
-    room = MAX_CELLS[rank]
-    pile = Pile(*(np.zeros((room, rank)) for _ in range(4)), *np.zeros((4, room)))
+    size = MAX_CELLS[rank]
+    pile = Pile(*(np.zeros((size, rank)) for _ in range(4)), *np.zeros((4, size)))
     pile.lower[: len(lower)], pile.upper[: len(upper)] = lower, upper
     frame = Frame(
         center=shape.center,
@@ -337,6 +397,7 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
         whiten=shape.whiten,
         is_bounded=bool(target.problem.domain.is_bounded),
         work=target.new_work(),
+        build=np.zeros(1, Build),
         theta=np.empty(target.dim),
         gradient=np.empty(target.dim),
         other=np.empty(target.dim),
@@ -345,27 +406,28 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
     code, count, loss = PAUSED, len(lower), math.inf
     while code == PAUSED:
         code, count, loss = pauses.call(
-            control, grow, numbers, pieces, frame, pile, count, TOLERANCE[rank]
+            control, split_cells, numbers, pieces, frame, pile, count, TOLERANCE[rank]
         )
         pauses.notify_listeners()
     if code == errors.UNCOVERED:
         return None, math.inf
     raise_unless_ok(code)
-    kept = np.flatnonzero(pile.log_mass[:count] > -np.inf)
+    used = np.flatnonzero(pile.log_mass[:count] > -np.inf)
     with np.errstate(under="ignore"):
-        mass = np.exp(pile.log_mass[kept] - pile.log_mass[kept].max())
+        mass = np.exp(pile.log_mass[used] - pile.log_mass[used].max())
     cumulative = np.cumsum(mass) / mass.sum()
     cumulative[-1] = 1.0
-    lower, upper, touch, slopes, base = (part[kept] for part in pile[:5])
-    where = shape.center, shape.factor, lower, upper
-    return Cells(*where, touch, slopes, base, cumulative), loss
+    lower, upper, touch, slopes, base = (array[used] for array in pile[:5])
+    return Cells(
+        shape.center, shape.factor, lower, upper, touch, slopes, base, cumulative
+    ), loss
 
 
 @kernel(counts_references=False)
 def log_mass(slope, low, high):
-    """Log of the integral of e^{-slope x} over [low, high]; infinite if it diverges."""
+    """Return the log integral of e^{-slope x} over [low, high], possibly infinite."""
     size, width = abs(slope), high - low
-    if width < np.inf and size * width < FLAT:
+    if width < np.inf and size * width < MIN_DROP:
         return math.log(width) - slope * (0.5 * low + 0.5 * high)
     nearest = slope * low if slope > 0.0 else slope * high
     if not abs(nearest) < np.inf:
@@ -375,7 +437,7 @@ def log_mass(slope, low, high):
 
 @kernel(counts_references=False)
 def moments(slope, low, high):
-    """Mean and variance, roughly; they only place tangents."""
+    """Return mean and variance, approximately. They only choose tangents and cuts."""
     size, width = abs(slope), high - low
     if size * width < 0.05:
         mean, variance = width * (0.5 - size * width / 12.0), width * width / 12.0
@@ -400,20 +462,21 @@ def draw_along(rng, slope, low, high):
 
 
 class Frame(NamedTuple):
-    """Coordinates and outer box of the cells, with scratch memory."""
+    """Coordinates of the cells, with scratch memory."""
 
-    center: Array
-    factor: Array
-    whiten: Array
-    is_bounded: bool
+    center: Array  # (dim,): c
+    factor: Array  # (dim, m): L
+    whiten: Array  # (m, dim): left inverse of L
+    is_bounded: bool  # the domain
     work: Work
-    theta: Array
-    gradient: Array
-    other: Array
+    build: RecordArray  # one record of `Build`
+    theta: Array  # (dim,): scratch
+    gradient: Array  # (dim,): scratch
+    other: Array  # (dim,): scratch
 
 
 class Pile(NamedTuple):
-    """Cells while they are being made; fields of `Cells`, and what to split next."""
+    """Cells while they are split, with fields of `Cells` and estimates."""
 
     lower: Array
     upper: Array
@@ -426,7 +489,7 @@ class Pile(NamedTuple):
 
 
 @kernel(counts_references=False)
-def place(frame, z, out):
+def to_theta(frame, z, out):
     """Fill out with c + L z."""
     for k in range(out.shape[0]):
         out[k] = frame.center[k]
@@ -437,7 +500,7 @@ def place(frame, z, out):
 @kernel(counts_references=False)
 def pull_inside(target, pieces, frame, z):
     """Move z to a point of the domain off its boundary, if it is outside."""
-    place(frame, z, frame.theta)
+    to_theta(frame, z, frame.theta)
     if gibbs.inside(target, pieces, frame.theta, frame.work) == 1.0:
         return
     gibbs.project(target, pieces, frame.theta, frame.other)
@@ -449,9 +512,9 @@ def pull_inside(target, pieces, frame, z):
 
 
 @kernel(counts_references=False)
-def touch_at(target, pieces, frame, z, slopes):
-    """Energy at z, its gradient into slopes."""
-    place(frame, z, frame.theta)
+def energy_gradient(target, pieces, frame, z, slopes):
+    """Return the energy at z, and fill slopes with its gradient in z."""
+    to_theta(frame, z, frame.theta)
     value = gibbs.energy_gradient(
         target, pieces, frame.theta, frame.work, frame.gradient
     )
@@ -464,8 +527,12 @@ def touch_at(target, pieces, frame, z, slopes):
 
 
 @kernel(counts_references=False)
-def touch_cell(target, pieces, frame, pile, j, tilt):
-    """Tangent of cell j near the mean of the density of slope ``tilt``; its mass."""
+def set_tangent(target, pieces, frame, pile, j, tilt):
+    """Set tangent and mass of cell j. Return a code.
+
+    The tangent's point is near the mean of the exponential density of slope ``tilt``.
+    On an unbounded cell it moves outwards until the tangent rises outwards.
+    """
     low, high = pile.lower[j], pile.upper[j]
     z, slopes = pile.touch[j], pile.slopes[j]
     for i in range(z.shape[0]):
@@ -474,14 +541,14 @@ def touch_cell(target, pieces, frame, pile, j, tilt):
         pull_inside(target, pieces, frame, z)
     reach = 1.0
     for _ in range(MAX_DOUBLINGS):
-        pile.base[j] = touch_at(target, pieces, frame, z, slopes)
+        pile.base[j] = energy_gradient(target, pieces, frame, z, slopes)
         if not abs(pile.base[j]) < np.inf:
             return FUNCTION_FAILED
         is_outward = True
         for i in range(z.shape[0]):
-            if low[i] == -np.inf and not slopes[i] < -OUTWARD:
+            if low[i] == -np.inf and not slopes[i] < -MIN_OUTWARD_SLOPE:
                 z[i], is_outward = min(z[i], high[i]) - reach, False
-            if high[i] == np.inf and not slopes[i] > OUTWARD:
+            if high[i] == np.inf and not slopes[i] > MIN_OUTWARD_SLOPE:
                 z[i], is_outward = max(z[i], low[i]) + reach, False
         if is_outward:
             total = -pile.base[j]

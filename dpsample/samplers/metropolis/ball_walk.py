@@ -3,8 +3,9 @@ r"""Ball walk with a Metropolis filter.
 
     x' = x + s L u,    u uniform in the unit ball,
 
-accepted with probability min(1, e^{V(x) - V(x')}). Every proposal counts as a step,
-outside the domain or refused: the walk that counts successes only has another law.
+accepted with probability min(1, e^{V(x) - V(x')}). L L^T is a covariance fitted to the
+target. A proposal that is rejected or outside the domain is a step that stays. If only
+moves were counted as steps, the draws would have another distribution.
 """
 
 import math
@@ -17,10 +18,15 @@ from dpsample.samplers.chain import compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
+NOISE = 0  # Row of the scratch memory. `walk` writes the proposal to row 1.
+
 
 @kernel(counts_references=False)
 def uniform_in_ball(rng, out):
-    """Uniform direction with radius U^{1/m}."""
+    """Fill out with a uniform point of the unit ball in m dimensions.
+
+    The direction is uniform, and the radius is U^{1/m} with U uniform on [0, 1].
+    """
     fill_with_normals(rng, out)
     size = math.sqrt(np.dot(out, out))
     radius = rng.random() ** (1.0 / out.shape[0])
@@ -29,8 +35,8 @@ def uniform_in_ball(rng, out):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its accept test."""
-    noise = state.scratch[0][: plan.factor.shape[1]]
+    """Make one proposal and its accept test."""
+    noise = state.scratch[NOISE][: plan.factor.shape[1]]
     uniform_in_ball(rng, noise)
     return walk(target, pieces, plan, state, rng, noise)
 
@@ -45,8 +51,8 @@ class BallWalk(TunedSampler):
     Parameters
     ----------
     step_size : float, optional
-        Radius s of the ball in those coordinates; by default a pilot run finds the one
-        with acceptance 0.3, boundary included.
+        Radius s of the ball in those coordinates. By default a pilot run finds the one
+        with acceptance rate 0.3, where proposals outside the domain are rejections.
     num_steps : int
         Steps per draw.
 
@@ -63,4 +69,5 @@ class BallWalk(TunedSampler):
     """
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
+        """Tune the radius from the length of the random walk's optimal steps."""
         return TuningRecipe(run=run, rate=0.3, first_step=2.4)

@@ -3,12 +3,17 @@
 
     x' ~ q = N(c, C) or t_nu(c, C),    accepted with min(1, w(x') / w(x)),  w = pi / q.
 
-Proposals do not depend on the state, so a batch of them is drawn ahead and weighed in
-one pass over the records, whose memory traffic is paid once for all. Dense features
-meet the points in one matrix product per block of records; a sparse record adds its few
-rows of the transposed points, so that the innermost loop runs over points and not over
-columns. Proposals outside the domain have weight 0: they are steps that stay, and only
-counted.
+Here q is a Gaussian fit of the target pi, or a multivariate t distribution with the
+same center c and scale matrix C. The ratio w is the weight of a point.
+
+Proposals do not depend on the position, so a batch of them is drawn ahead, and their
+energies are evaluated in one pass over the records, which reads each record from memory
+once. With dense features, a block of records is one matrix product with the points. A
+sparse record adds its few rows of the transposed points, so that the innermost loop
+runs over points and not over columns.
+
+A proposal outside the domain has weight 0, and the chain stays where it is. The batch
+has no energy for it, only the number of such steps before each proposal inside.
 """
 
 import math
@@ -18,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array, RecordArray
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, is_due
@@ -43,43 +48,55 @@ from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-BLOCK_NUMBERS = 32768  # 256 kB of margins: they stay in a second-level cache
-# Entries of the header: log weight of the position, proposals used and held, and
-# proposals outside the domain after the last one held.
-LOG_WEIGHT, CURSOR, HELD, TRAILING = range(4)
-MAX_TRIES = 20  # per proposal that a batch is worth
-# What a paused refill keeps: proposals made, held and outside after the last one held,
-# or, while they are weighed, the next record. Its stages.
-NUM_MADE, NUM_HELD, NUM_OUTSIDE, NEXT_RECORD = range(4)
-PROPOSING, WEIGHING = 1, 2
-MIN_SHARE = 0.01
-REFUSAL = (
+# Margins of a block of records, at all points: 256 kB, which fit in a level-2 cache.
+MAX_BLOCK_MARGINS = 32768
+# A batch of n entries is filled from at most this many times n proposals.
+MAX_PROPOSALS_PER_ENTRY = 20
+# Share of the Gaussian fit that must be inside the domain.
+MIN_SHARE_INSIDE = 0.01
+UNSUPPORTED = (
     "Hardly any proposal of the Gaussian fit lies in the domain. "
     "Use HitAndRun, RandomWalk or Proximal."
 )
-NUM_PILOT = 8  # batches that compare two fits
+
+# Start of a chain's memory, which a checkpoint stores as floats.
+BatchHeader = record_dtype(
+    log_weight=float,  # log w at the position
+    num_used=float,  # proposals inside the domain that the chain has tested
+    num_inside=float,  # proposals inside the domain
+    num_outside_after=float,  # proposals outside after the last one inside
+)
+HEADER_SIZE = BatchHeader.itemsize // 8  # floats
+# A refill under way, which goes on after a pause.
+Refill = record_dtype(
+    num_proposed=int,
+    num_inside=int,
+    num_outside=int,  # since the last proposal inside
+    is_evaluating=bool,  # whether the batch is complete, but without energies
+    next_record=int,  # first one that the energies do not include yet
+)
 
 
 @by_address
 class BatchWork(NamedTuple):
-    """Scratch memory of a pass for up to ``same.size`` points."""
+    """Scratch memory of a pass over the records for a limited number of points."""
 
-    margins: Array  # (BLOCK_NUMBERS or one record for all points,)
+    margins: Array  # (MAX_BLOCK_MARGINS,), or more if one record has more points
     transposed: Array  # (dim, num_points), or empty for dense features
-    same: Array  # (num_points,): one response for all points
-    work: Work  # of the records' own passes
-    control: RecordArray  # that of ``work``
+    responses: Array  # (num_points,): the same response for all points
+    work: Work  # scratch memory of the records' own passes
+    control: RecordArray  # the control of ``work``
 
 
 def make_batch_work(target: Gibbs, num_points: int) -> BatchWork:
-    """Scratch memory for passes with up to ``num_points`` points."""
+    """Return scratch memory for passes with up to ``num_points`` points."""
     data = target.data
     is_sparse = data.dense.shape[0] == 0
     work = target.new_work()
     return BatchWork(
-        margins=np.empty(max(BLOCK_NUMBERS, num_points)),
+        margins=np.empty(max(MAX_BLOCK_MARGINS, num_points)),
         transposed=np.empty((data.dim if is_sparse else 0, num_points)),
-        same=np.full(num_points, np.nan),
+        responses=np.full(num_points, np.nan),
         work=work,
         control=work.control,
     )
@@ -87,9 +104,10 @@ def make_batch_work(target: Gibbs, num_points: int) -> BatchWork:
 
 @kernel
 def add_dense(data, loss_value, points, work, totals, begin):
-    """Add the losses of records from ``begin`` to totals; return the next one.
+    """Add the losses of records from ``begin`` on, at each point, to its total.
 
-    That is behind the last one, or where a pause comes.
+    Return the first record that is not added: the number of records, or an earlier one
+    if a pause is due.
     """
     count = points.shape[0]
     width = max(1, work.margins.shape[0] // count)
@@ -112,14 +130,14 @@ def add_dense(data, loss_value, points, work, totals, begin):
 
 @kernel(counts_references=False)
 def add_row(value, row, out):
-    """Add value times row to out."""
+    """Add a multiple of a row to out."""
     for b in range(out.shape[0]):
         out[b] += value * row[b]
 
 
 @kernel(counts_references=False)
 def add_four_rows(values, rows, columns, first, out):
-    """Add four scaled rows to out in one walk: it is bound by loads and stores."""
+    """Add multiples of four rows to out in one loop, which is bound by its loads."""
     v0, v1 = values[first], values[first + 1]
     v2, v3 = values[first + 2], values[first + 3]
     r0, r1 = rows[columns[first]], rows[columns[first + 1]]
@@ -130,9 +148,10 @@ def add_four_rows(values, rows, columns, first, out):
 
 @kernel(counts_references=False)
 def add_sparse(data, loss_value, points, work, totals, begin):
-    """Add the losses of records from ``begin`` to totals; return the next one."""
+    """Do as `add_dense` for sparse features."""
     count = points.shape[0]
-    margins, same = work.margins[:count], work.same[:count]
+    margins, responses = work.margins[:count], work.responses[:count]
+    # The first entries of the memory, so that rows of few points are contiguous, too.
     rows = work.transposed.reshape(-1)[: data.dim * count].reshape(data.dim, count)
     for j in range(data.dim):
         for b in range(count):
@@ -149,21 +168,22 @@ def add_sparse(data, loss_value, points, work, totals, begin):
             add_row(data.values[j], rows[data.columns[j]], margins)
             j += 1
         if i == 0 or data.response[i] != data.response[i - 1]:
-            same[:] = data.response[i]
+            responses[:] = data.response[i]
         work.work.out[0] = np.nan
-        loss_value(data.loss_params, margins, same, work.work.out)
-        # A piece that stops halfway leaves its sum NaN, and with it the energy.
+        loss_value(data.loss_params, margins, responses, work.work.out)
+        # The loss replaces margins by values. If it fails halfway, its sum is still
+        # NaN, which the product with 0 passes on to the energy.
         for b in range(count):
             totals[b] += margins[b] + 0.0 * work.work.out[0]
     return data.num_records
 
 
 @kernel(counts_references=False)
-def energies(target, pieces, points, work, out, begin):
-    """Fill out with V = k (F + mu r) at each row of points; NaN if a piece failed.
+def evaluate_energies(target, pieces, points, work, out, begin):
+    """Fill out with V = k (F + mu r) at each row of points, NaN if a function failed.
 
-    Returns the record before which a pause comes, and which ``begin`` is then in the
-    next call; the number of records if ``out`` is complete.
+    Return the number of records if ``out`` is complete. If a pause is due, return the
+    record with which the next call should ``begin``.
     """
     data = target.data
     if begin == 0:
@@ -184,28 +204,29 @@ def energies(target, pieces, points, work, out, begin):
 class IndependencePlan(NamedTuple):
     """Gaussian fit, degrees of freedom, and size of a batch."""
 
-    center: Array
-    factor: Array
-    whiten: Array
-    tail: float
-    batch: int
+    center: Array  # (dim,): c
+    factor: Array  # (dim, m): L, with L L^T = C
+    whiten: Array  # (m, dim): left inverse of the factor
+    tail: float  # degrees of freedom
+    batch: int  # proposals inside the domain
 
 
 @by_address
 class Batch(NamedTuple):
     """Proposals drawn ahead: views of a chain's memory, and scratch memory."""
 
-    header: Array  # (4,)
-    waits: Array  # (batch,): proposals outside the domain before each one held
+    header: RecordArray  # one record of `BatchHeader`
+    num_outside: Array  # (batch,): proposals outside before each one inside
     energies: Array  # (batch,)
     log_weights: Array  # (batch,)
     proposals: Array  # (batch, dim)
-    noise: Array
+    noise: Array  # (m,)
+    refill: RecordArray  # one record of `Refill`
 
 
 @kernel(counts_references=False)
 def log_proposal(plan, square):
-    """Log density of a proposal at a whitened squared distance, up to a constant."""
+    """Return log q, up to a constant, at a whitened squared distance from c."""
     if plan.tail == np.inf:
         return -0.5 * square
     rank = plan.factor.shape[1]
@@ -214,9 +235,11 @@ def log_proposal(plan, square):
 
 @kernel(counts_references=False)
 def propose(plan, rng, noise, out):
-    """Fill out with a proposal and return its whitened squared distance."""
+    """Fill out with a proposal and return its whitened squared distance from c."""
     fill_with_normals(rng, noise)
     scale = 1.0
+    # A t vector is a normal one divided by sqrt(chi^2 / tail). Half of a chi^2 variable
+    # with tail degrees of freedom is a gamma variable of shape tail / 2.
     if plan.tail != np.inf:
         scale = math.sqrt(0.5 * plan.tail / rng.standard_gamma(0.5 * plan.tail))
     displace(plan, plan.center, noise, scale, out)
@@ -225,36 +248,40 @@ def propose(plan, rng, noise, out):
 
 @kernel(counts_references=False)
 def refill(target, pieces, plan, state, rng):
-    """Draw proposals until a batch lies in the domain, and weigh them.
+    """Draw proposals until a batch lies in the domain, and evaluate their weights.
 
-    Paused, it goes on with the next proposal or records when it is called again.
+    After a pause it goes on with the next proposal or record when it is called again.
     """
-    control, header = state.work.control[0], state.own.header
+    control, header, progress = (
+        state.work.control[0],
+        state.own.header[0],
+        state.own.refill[0],
+    )
     if control.stage == 0:
-        control.saved[NUM_MADE] = control.saved[NUM_HELD] = control.saved[
-            NUM_OUTSIDE
-        ] = 0.0
-        control.saved[NEXT_RECORD] = 0.0
-    if control.stage != WEIGHING:
+        progress.num_proposed = progress.num_inside = progress.num_outside = 0
+        progress.is_evaluating, progress.next_record = False, 0
+    if not progress.is_evaluating:
         code = fill_batch(target, pieces, plan, state, rng)
         if code != OK:
             return code
-        held = int(control.saved[NUM_HELD])
-        header[CURSOR], header[HELD] = 0.0, held
-        header[TRAILING] = control.saved[NUM_OUTSIDE]
-        if held == 0:
+        header.num_used, header.num_inside = 0.0, progress.num_inside
+        header.num_outside_after = progress.num_outside
+        if progress.num_inside == 0:
             return OK
-    held = int(header[HELD])
+        progress.is_evaluating = True
+    num_inside = progress.num_inside
     control.stage = 0
-    points, out = state.own.proposals[:held], state.own.energies[:held]
-    begin = int(control.saved[NEXT_RECORD])
-    start = energies(target, pieces, points, state.work, out, begin)
-    if start < target.data.num_records:
-        control.stage, control.saved[NEXT_RECORD] = WEIGHING, start
+    points, out = state.own.proposals[:num_inside], state.own.energies[:num_inside]
+    progress.next_record = evaluate_energies(
+        target, pieces, points, state.work, out, progress.next_record
+    )
+    if progress.next_record < target.data.num_records:
+        control.stage = 1
         return PAUSED
-    state.counts[chain.VALUES] += held
-    state.counts[chain.RECORDS] += held * target.data.num_records
-    for i in range(held):
+    state.counts[chain.VALUES] += num_inside
+    state.counts[chain.RECORDS] += num_inside * target.data.num_records
+    for i in range(num_inside):
+        # The log weights were minus log q until now.
         state.own.log_weights[i] -= state.own.energies[i]
         if np.isnan(state.own.log_weights[i]):
             return FUNCTION_FAILED
@@ -263,54 +290,57 @@ def refill(target, pieces, plan, state, rng):
 
 @kernel(counts_references=False)
 def fill_batch(target, pieces, plan, state, rng):
-    """Draw proposals until a batch lies in the domain; a code."""
-    control = state.work.control[0]
-    held, wait = int(control.saved[NUM_HELD]), int(control.saved[NUM_OUTSIDE])
+    """Draw proposals until a batch lies in the domain, and return a code.
+
+    Log weights are set to minus the log density of the proposals.
+    """
+    control, progress = state.work.control[0], state.own.refill[0]
     control.stage, is_over = 0, False
-    for made in range(int(control.saved[NUM_MADE]), MAX_TRIES * plan.batch):
+    while progress.num_proposed < MAX_PROPOSALS_PER_ENTRY * plan.batch:
         if is_over:
-            control.saved[NUM_MADE], control.saved[NUM_HELD] = made, held
-            control.saved[NUM_OUTSIDE], control.stage = wait, PROPOSING
+            control.stage = 1
             return PAUSED
         is_over = is_due(control)
-        proposal = state.own.proposals[held]
+        progress.num_proposed += 1
+        i = progress.num_inside
+        proposal = state.own.proposals[i]
         square = propose(plan, rng, state.own.noise, proposal)
         status = gibbs.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED
         if status == 0.0:
-            wait += 1
+            progress.num_outside += 1
             continue
-        state.own.waits[held] = wait
-        state.own.log_weights[held] = -log_proposal(plan, square)
-        held, wait = held + 1, 0
-        if held == plan.batch:
+        state.own.num_outside[i] = progress.num_outside
+        state.own.log_weights[i] = -log_proposal(plan, square)
+        progress.num_inside, progress.num_outside = i + 1, 0
+        if progress.num_inside == plan.batch:
             break
-    control.saved[NUM_HELD], control.saved[NUM_OUTSIDE] = held, wait
     return OK
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its accept test."""
-    header, stage = state.own.header, state.work.control[0].stage
-    is_empty = header[CURSOR] == header[HELD] and header[TRAILING] == 0.0
-    if is_empty or stage != 0:
+    """Take the next proposal of the batch, and make its accept test."""
+    header = state.own.header[0]
+    is_empty = header.num_used == header.num_inside and header.num_outside_after == 0.0
+    if is_empty or state.work.control[0].stage != 0:
         code = refill(target, pieces, plan, state, rng)
         if code != OK:
             return code
     state.counts[chain.PROPOSALS] += 1
-    i = int(header[CURSOR])
-    if i == int(header[HELD]):
-        header[TRAILING] -= 1.0
+    i = int(header.num_used)
+    # Proposals outside the domain were drawn before the i-th one inside, or at the end.
+    if i == int(header.num_inside):
+        header.num_outside_after -= 1.0
         return OK
-    if state.own.waits[i] > 0.0:
-        state.own.waits[i] -= 1.0
+    if state.own.num_outside[i] > 0.0:
+        state.own.num_outside[i] -= 1.0
         return OK
-    header[CURSOR] += 1.0
-    if -rng.standard_exponential() <= state.own.log_weights[i] - header[LOG_WEIGHT]:
+    header.num_used += 1.0
+    if -rng.standard_exponential() <= state.own.log_weights[i] - header.log_weight:
         copy_into(state.own.proposals[i], state.position)
         state.energy[0] = state.own.energies[i]
-        header[LOG_WEIGHT] = state.own.log_weights[i]
+        header.log_weight = state.own.log_weights[i]
         state.counts[chain.ACCEPTED] += 1
     return OK
 
@@ -319,19 +349,25 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: IndependencePlan, position: Array) -> ChainState:
-    """Fresh state at a position of the domain, with an empty batch."""
+    """Return a new state at a position of the domain, with an empty batch."""
     size, dim = plan.batch, position.size
-    state = new_state(target, position, memory=np.zeros(4 + size * (3 + dim)), rows=0)
-    memory, white = state.memory, plan.whiten @ (state.position - plan.center)
-    memory[LOG_WEIGHT] = -state.energy[0] - log_proposal(plan, float(white @ white))
-    waits, energies, log_weights = memory[4 : 4 + 3 * size].reshape(3, size)
+    memory = np.zeros(HEADER_SIZE + size * (3 + dim))
+    state = new_state(target, position, memory=memory, rows=0)
+    # The parts of the batch are views of the memory, which checkpoints store.
+    header = state.memory[:HEADER_SIZE].view(BatchHeader)
+    rows, points = np.split(state.memory[HEADER_SIZE:], [3 * size])
+    num_outside, energies, log_weights = rows.reshape(3, size)
+    white = plan.whiten @ (state.position - plan.center)
+    density = log_proposal(plan, float(white @ white))
+    header["log_weight"] = -state.energy[0] - density
     batch = Batch(
-        header=memory[:4],
-        waits=waits,
+        header=header,
+        num_outside=num_outside,
         energies=energies,
         log_weights=log_weights,
-        proposals=memory[4 + 3 * size :].reshape(size, dim),
+        proposals=points.reshape(size, dim),
         noise=np.empty(plan.factor.shape[1]),
+        refill=np.zeros(1, Refill),
     )
     return state._replace(own=batch, work=make_batch_work(target, size))
 
@@ -343,18 +379,19 @@ class LaplaceIndependence(Sampler):
     Parameters
     ----------
     batch : int
-        Proposals weighed in one pass over the records.
+        Number of proposals whose energies are evaluated in one pass over the records.
     tail : float
-        Degrees of freedom of the proposals' t law, at least 1; infinity, the default,
-        is the Gaussian. Few keep a chain from sticking in a heavy tail of the target.
+        Degrees of freedom of the proposals' t distribution, at least 1. The default,
+        infinity, is the Gaussian. With few degrees of freedom, a chain does not get
+        stuck in a heavy tail of the target.
 
     Notes
     -----
     **Guarantee.** The target is exactly invariant and the kernel reversible for any
-    fit. A bad one costs acceptance, and where the target has heavier tails than the
-    proposals, a chain is hardly ever there and then stays for long. `prepare` looks for
-    such tails and sets ``reaches_tails`` of the settings to 0, of which `sample` warns.
-    It may miss some.
+    fit. A bad fit has a low acceptance rate. If the target has heavier tails than the
+    proposals, a chain is rarely in them, and then stays there for long. `prepare` looks
+    for such tails, although it may miss some. It sets ``reaches_tails`` of the settings
+    to 0, and `sample` warns.
 
     Examples
     --------
@@ -372,12 +409,12 @@ class LaplaceIndependence(Sampler):
         check.at_least(1.0, tail=self.tail)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether enough of the Gaussian fit lies in the domain."""
-        is_supported = gaussian_fit.fit(target).share_inside >= MIN_SHARE
-        return is_supported, "" if is_supported else REFUSAL
+        """Return whether enough of the Gaussian fit is inside, and if not, why."""
+        is_supported = gaussian_fit.fit(target).share_inside >= MIN_SHARE_INSIDE
+        return is_supported, "" if is_supported else UNSUPPORTED
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Fit the Gaussian, or learn one; look for tails that it does not reach."""
+        """Fit the Gaussian or tune one, and check whether it reaches the tails."""
         prepared = self.tune_proposal(target, rng)
         drop = -log_proposal(prepared.plan, gaussian_fit.FAR**2)
         needed = gaussian_fit.LEAST_RISE * drop
@@ -386,26 +423,28 @@ class LaplaceIndependence(Sampler):
         return replace(prepared, settings=settings)
 
     def tune_proposal(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
+        """Fit the Gaussian. If the domain cuts it, tune another one in a pilot run."""
         gaussian = gaussian_fit.fit(target)
-        if gaussian.share_inside < MIN_SHARE:
-            check.fail("sampler", "one that supports the target", repr(self), REFUSAL)
+        if gaussian.share_inside < MIN_SHARE_INSIDE:
+            check.fail(
+                "sampler", "one that supports the target", repr(self), UNSUPPORTED
+            )
         prepared = self._build(target, gaussian)
         if gaussian.share_inside >= sampler.TRUSTED_SHARE:
             return prepared
-        learned = PreconditionedCrankNicolson().prepare(target, rng).plan
-        other = self._build(target, learned)
-        # Proposals outside the domain are counted, too.
-        rates = [
-            sampler.acceptance(each, each.init(), rng, NUM_PILOT * 128)
-            for each in (prepared, other)
-        ]
-        return other if rates[1] > rates[0] else prepared
+        tuned_plan = PreconditionedCrankNicolson().prepare(target, rng).plan
+        tuned = self._build(target, tuned_plan)
+        # The acceptance rates of eight batches include proposals outside the domain.
+        first_rate, tuned_rate = (
+            sampler.acceptance(candidate, candidate.init(), rng, 8 * 128)
+            for candidate in (prepared, tuned)
+        )
+        return tuned if tuned_rate > first_rate else prepared
 
     def _build(
         self, target: Gibbs, gaussian: GaussianFit | MetropolisPlan
     ) -> PreparedChain:
-        """Chain with the center, factor and whiten of a fit or plan."""
+        """Return a chain with the center, factor and whiten of a fit or plan."""
         plan = IndependencePlan(
             center=gaussian.center,
             factor=gaussian.factor,

@@ -3,8 +3,9 @@ r"""Metropolis-adjusted Langevin algorithm, preconditioned.
 
     x' = x - tau C grad V(x) + sqrt(2 tau) L z,    C = L L^T,  z ~ N(0, I).
 
-Any choice of subgradient keeps the target invariant. A proposal outside the domain is
-a rejected step.
+C is a covariance fitted to the target pi, proportional to e^{-V}, and tau the step. The
+Metropolis-Hastings test makes pi invariant, whatever subgradient stands for grad V. A
+proposal outside the domain is rejected.
 """
 
 import math
@@ -31,14 +32,16 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-NUM_ROWS = 6
+# Rows of the scratch memory.
+NOISE, PROPOSAL, NEW_GRADIENT, DRIFT, WHITE, NUM_ROWS = range(6)
 
 
 @kernel(counts_references=False)
-def log_proposal(plan, origin, slope_there, theta, white, drift):
-    """Log density, up to a constant, of proposing theta from origin.
+def log_proposal(plan, origin, origin_gradient, theta, white, drift):
+    """Return the log density, up to a constant, of a proposal theta from an origin.
 
-    In whitened coordinates the proposal is N(z - tau L^T grad V, 2 tau I).
+    In the coordinates z = L^{-1} x the proposal is N(z - tau L^T grad V, 2 tau I).
+    ``white`` and ``drift`` are scratch memory.
     """
     for j in range(theta.shape[0]):
         drift[j] = theta[j] - origin[j]
@@ -47,23 +50,23 @@ def log_proposal(plan, origin, slope_there, theta, white, drift):
     for i in range(white.shape[0]):
         along = 0.0
         for j in range(theta.shape[0]):
-            along += plan.factor[j, i] * slope_there[j]
+            along += plan.factor[j, i] * origin_gradient[j]
         square += (white[i] + plan.step * along) ** 2
     return -square / (4.0 * plan.step)
 
 
 @kernel(counts_references=False)
 def log_acceptance(plan, state, proposal, energy, new_gradient, white, drift):
-    """Log of the acceptance ratio of a proposal inside the domain."""
-    here, gradient = state.position, state.memory
+    """Return the log acceptance ratio of a proposal inside the domain."""
+    position, gradient = state.position, state.memory
     log_ratio = state.energy[0] - energy
-    log_ratio += log_proposal(plan, proposal, new_gradient, here, white, drift)
-    return log_ratio - log_proposal(plan, here, gradient, proposal, white, drift)
+    log_ratio += log_proposal(plan, proposal, new_gradient, position, white, drift)
+    return log_ratio - log_proposal(plan, position, gradient, proposal, white, drift)
 
 
 @kernel(counts_references=False)
-def pull(plan, gradient, scale, noise):
-    """Subtract scale L^T gradient from the noise."""
+def subtract_gradient(plan, gradient, scale, noise):
+    """Subtract scale L^T gradient from the noise, whose coordinates are whitened."""
     for i in range(noise.shape[0]):
         along = 0.0
         for j in range(gradient.shape[0]):
@@ -72,16 +75,19 @@ def pull(plan, gradient, scale, noise):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its accept test; the state's memory is the gradient."""
+    """Make one proposal and its accept test. The state's memory is the gradient."""
     rank = plan.factor.shape[1]
-    noise, proposal = state.scratch[0][:rank], state.scratch[1]
-    new_gradient, drift = state.scratch[2], state.scratch[3]
-    white = state.scratch[4][:rank]
+    noise, proposal = state.scratch[NOISE][:rank], state.scratch[PROPOSAL]
+    new_gradient, drift = state.scratch[NEW_GRADIENT], state.scratch[DRIFT]
+    white = state.scratch[WHITE][:rank]
     fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
-    pull(plan, state.memory, plan.step / scale, noise)
+    # x - tau C grad V + sqrt(2 tau) L z = x + scale L (z - tau / scale L^T grad V)
+    subtract_gradient(plan, state.memory, plan.step / scale, noise)
     displace(plan, state.position, noise, scale, proposal)
     state.counts[PROPOSALS] += 1
+    # The threshold is drawn for each proposal, so that the number of random numbers of
+    # a step does not depend on the domain.
     threshold = -rng.standard_exponential()
     status = gibbs.inside(target, pieces, proposal, state.work)
     if status != 1.0:
@@ -99,9 +105,10 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:
-    """Fresh state at a position of the domain, with its gradient."""
+    """Return a new state at a position of the domain, with its gradient."""
     del plan  # the gradient is the target's
     gradient = target.gradient(position)
+    # A regularizer such as the entropy has an infinite gradient on the boundary.
     if not np.isfinite(gradient).all():
         position = retreat_from_boundary(target, position)
         gradient = target.gradient(position)
@@ -115,8 +122,8 @@ class MALA(TunedSampler):
     Parameters
     ----------
     step_size : float, optional
-        Step tau in units of the fitted covariance; by default a pilot run finds the one
-        with acceptance 0.57.
+        Step tau in units of the fitted covariance. By default a pilot run finds the one
+        with acceptance rate 0.57, the optimal rate of MALA in many dimensions.
     num_steps : int
         Steps per draw.
 
@@ -133,6 +140,7 @@ class MALA(TunedSampler):
     """
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
+        """Tune the step from dim^(-1/3), the optimal order for a Gaussian target."""
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run, init_fn=init, rate=0.57, first_step=dim ** (-1.0 / 3.0)

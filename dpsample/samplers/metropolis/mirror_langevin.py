@@ -7,9 +7,10 @@ with H the Hessian of phi and z ~ N(0, I), accepted by the Metropolis-Hastings r
 
     q(x, x') = N(grad phi(x'); grad phi(x) - tau grad V(x), 2 tau H(x)) det H(x').
 
-A barrier as phi keeps every proposal inside the domain. Any choice of subgradient
-leaves the target invariant. Without the adjustment the law would be biased. The
-gradient of the strictly convex phi maps the interior of a body to all of R^m:
+The *dual* of a point x is grad phi(x). Because phi is strictly convex, each point has
+another dual. If phi is a barrier, all vectors are duals of points inside the domain, so
+that no proposal is outside. The target is invariant for any choice of subgradient.
+Without the accept test the distribution would be biased. The mirror maps phi are:
 
 ==========  ==================================================  =====================
 geometry    phi                                                 coordinates
@@ -20,7 +21,9 @@ SIMPLEX     w sum x_i log x_i                                   all but the last
 POWER       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i) / s_i
 ==========  ==================================================  =====================
 
-Vectors have the length of x; on the simplex the last entry of a dual vector is 0.
+The domain of BOX is a_i <= x_i <= b_i, and that of BALL a ball of radius R about c. All
+vectors have the length of x. The coordinates of the simplex are one fewer, so there the
+last entry of a dual vector is 0.
 """
 
 import math
@@ -51,18 +54,20 @@ from dpsample.targets.gibbs import Gibbs
 
 BOX, BALL, SIMPLEX, POWER = range(4)
 GEOMETRIES = ("auto", "barrier", "entropy", "power")
-# Exponents nearer to 1 would leave almost no curvature in the tails.
+# With an exponent closer to 1, there would be almost no curvature in the tails.
 MIN_EXPONENT = 1.1
-MAX_NEWTON = 60
-# Points nearer to the boundary than this count as outside: squares stay finite.
-TINY = 1e-140
+# Points that are closer to the boundary are treated as outside, so that squares of
+# reciprocal distances are finite.
+MIN_SLACK = 1e-140
+# Rows of the scratch memory.
+PROPOSAL, NEW_GRADIENT, DUAL, NEW_DUAL, NUM_ROWS = range(5)
 
 
 class Map(NamedTuple):
-    """A mirror map; unused fields hold harmless values."""
+    """A mirror map. Fields that its geometry does not use hold harmless values."""
 
-    geometry: int
-    weight: Array  # (dim,): w_i, or the scales s_i
+    geometry: int  # BOX, BALL, SIMPLEX or POWER
+    weight: Array  # (dim,): w_i, or the scales s_i of POWER
     center: Array  # (dim,)
     lower: Array  # (dim,)
     upper: Array  # (dim,)
@@ -71,23 +76,23 @@ class Map(NamedTuple):
 
 
 @kernel(counts_references=False)
-def slope(mirror, x, out):
-    """Fill out with the gradient of phi; False if x is not strictly inside."""
+def map_to_dual(mirror, x, out):
+    """Fill out with the gradient of phi, and return whether x is strictly inside."""
     dim = x.shape[0]
     if mirror.geometry == BALL:
         r = distance(x, mirror.center, 2.0)
-        room = (mirror.radius - r) * (mirror.radius + r)
+        squared_slack = (mirror.radius - r) * (mirror.radius + r)
         for j in range(dim):
-            out[j] = 2.0 * mirror.weight[0] * (x[j] - mirror.center[j]) / room
-        return room > TINY
+            out[j] = 2.0 * mirror.weight[0] * (x[j] - mirror.center[j]) / squared_slack
+        return squared_slack > MIN_SLACK
     is_inside = True
     for j in range(dim):
         if mirror.geometry == BOX:
             left, right = x[j] - mirror.lower[j], mirror.upper[j] - x[j]
-            is_inside = is_inside and left > TINY and right > TINY
+            is_inside = is_inside and left > MIN_SLACK and right > MIN_SLACK
             out[j] = mirror.weight[j] * (1.0 / right - 1.0 / left)
         elif mirror.geometry == SIMPLEX:
-            is_inside = is_inside and x[j] > TINY and x[dim - 1] > TINY
+            is_inside = is_inside and x[j] > MIN_SLACK and x[dim - 1] > MIN_SLACK
             if is_inside:
                 out[j] = mirror.weight[0] * (math.log(x[j]) - math.log(x[dim - 1]))
         else:
@@ -98,33 +103,35 @@ def slope(mirror, x, out):
 
 
 @kernel(counts_references=False)
-def root(size, p):
-    """Solve u (u^2 + 1)^(p/2 - 1) = size > 0, by Newton's method in log u.
+def solve_power(size, p):
+    """Solve u (u^2 + 1)^(p/2 - 1) = size > 0, by Newton's method for t = log u.
 
-    The logarithm of the left side is concave in log u and below log u, so the
-    iteration increases from log(size) to the root.
+    The logarithm of the left side is concave in t and at most t, so the iteration
+    increases from log(size) to the root.
     """
-    goal = math.log(size)
-    t = goal
-    for _ in range(MAX_NEWTON):
+    log_size = math.log(size)
+    t = log_size
+    for _ in range(60):
+        # log(u^2 + 1) = 2 max(t, 0) + log(1 + e^(-2 |t|)) cannot overflow.
         tail = math.exp(-2.0 * abs(t))
         value = t + (0.5 * p - 1.0) * (2.0 * max(t, 0.0) + math.log1p(tail))
         rate = 1.0 + (p - 2.0) * (1.0 if t > 0.0 else tail) / (1.0 + tail)
-        move = (goal - value) / rate
-        t += move
-        if not abs(move) > 1e-15 * (1.0 + abs(t)):
+        change = (log_size - value) / rate
+        t += change
+        if not abs(change) > 1e-15 * (1.0 + abs(t)):
             break
     return math.exp(t)
 
 
 @kernel(counts_references=False)
-def inverse(mirror, y, out):
-    """Fill out with the point whose gradient is y; entries of y may be infinite."""
+def map_from_dual(mirror, y, out):
+    """Fill out with the point of a dual vector y, whose entries may be infinite."""
     dim = y.shape[0]
     if mirror.geometry == SIMPLEX:
         largest, total = -np.inf, 0.0
         for j in range(dim):
             largest = max(largest, y[j])
+        # Subtracting the largest entry changes no quotient, and nothing overflows.
         for j in range(dim):
             out[j] = math.exp((y[j] - largest) / mirror.weight[0])
             total += out[j]
@@ -138,21 +145,25 @@ def inverse(mirror, y, out):
         v = y[j] / mirror.weight[j]
         if mirror.geometry == POWER:
             v = (mirror.p - 1.0) * y[j] * mirror.weight[j]
-            u = math.copysign(root(abs(v), mirror.p), v) if v != 0.0 else 0.0
+            u = math.copysign(solve_power(abs(v), mirror.p), v) if v != 0.0 else 0.0
             out[j] = mirror.center[j] + mirror.weight[j] * u
         elif mirror.geometry == BALL:
             scaled = mirror.radius * mirror.radius
             scaled /= 1.0 + math.sqrt(1.0 + size * mirror.radius * mirror.radius)
             out[j] = mirror.center[j] + v * scaled
         else:
+            # The root of v = 2 s / (half^2 - s^2) in the box, for s = x - middle.
             half = 0.5 * (mirror.upper[j] - mirror.lower[j])
             middle = 0.5 * (mirror.upper[j] + mirror.lower[j])
             out[j] = middle + v * half * half / (1.0 + math.hypot(1.0, v * half))
 
 
 @kernel(counts_references=False)
-def curvature(mirror, x, j):
-    """Entry j of the Hessian's diagonal part."""
+def hessian_entry(mirror, x, j):
+    """Return entry j of the Hessian's diagonal, except for the ball.
+
+    The Hessian of the simplex has the entry of the last coordinate added everywhere.
+    """
     if mirror.geometry == BOX:
         left, right = x[j] - mirror.lower[j], mirror.upper[j] - x[j]
         return mirror.weight[j] * (1.0 / (left * left) + 1.0 / (right * right))
@@ -165,14 +176,18 @@ def curvature(mirror, x, j):
 
 
 @kernel(counts_references=False)
-def dual_noise(mirror, x, z, out):
-    """Fill out with B z, B B^T the Hessian at x, for a vector z of dim normals."""
+def multiply_hessian_root(mirror, x, z, out):
+    """Fill out with B z, where B B^T is the Hessian at x, for dim numbers z."""
     dim = x.shape[0]
     if mirror.geometry == BALL:
+        # B multiplies the radial part of z by more than the rest.
         r = distance(x, mirror.center, 2.0)
-        room = (mirror.radius - r) * (mirror.radius + r)
-        across = math.sqrt(2.0 * mirror.weight[0] / room)
-        along, rise = 0.0, across * math.sqrt(1.0 + 2.0 * r * r / room) - across
+        squared_slack = (mirror.radius - r) * (mirror.radius + r)
+        across = math.sqrt(2.0 * mirror.weight[0] / squared_slack)
+        along, rise = (
+            0.0,
+            across * math.sqrt(1.0 + 2.0 * r * r / squared_slack) - across,
+        )
         for j in range(dim):
             along += (x[j] - mirror.center[j]) * z[j]
         for j in range(dim):
@@ -181,7 +196,7 @@ def dual_noise(mirror, x, z, out):
                 out[j] += rise * (along / r) * ((x[j] - mirror.center[j]) / r)
         return
     for j in range(dim):
-        out[j] = math.sqrt(curvature(mirror, x, j)) * z[j]
+        out[j] = math.sqrt(hessian_entry(mirror, x, j)) * z[j]
     if mirror.geometry == SIMPLEX:
         shared = out[dim - 1]
         for j in range(dim):
@@ -190,31 +205,31 @@ def dual_noise(mirror, x, z, out):
 
 @kernel(counts_references=False)
 def log_det(mirror, x):
-    """Log determinant of the Hessian, without constants of the simplex."""
+    """Return the log determinant of the Hessian, up to a constant on the simplex."""
     dim, total = x.shape[0], 0.0
     if mirror.geometry == BALL:
         r = distance(x, mirror.center, 2.0)
         square = mirror.radius * mirror.radius
-        room = (mirror.radius - r) * (mirror.radius + r)
-        total = dim * math.log(2.0 * mirror.weight[0] / room)
-        return total + math.log((square + r * r) / room)
+        squared_slack = (mirror.radius - r) * (mirror.radius + r)
+        total = dim * math.log(2.0 * mirror.weight[0] / squared_slack)
+        return total + math.log((square + r * r) / squared_slack)
     for j in range(dim):
-        total += math.log(curvature(mirror, x, j))
+        total += math.log(hessian_entry(mirror, x, j))
     return total
 
 
 @kernel(counts_references=False)
-def inverse_form(mirror, x, v):
-    """v^T H^{-1} v."""
+def squared_dual_norm(mirror, x, v):
+    """Return v^T H^{-1} v."""
     dim, total, along = x.shape[0], 0.0, 0.0
     if mirror.geometry == BALL:
         r = distance(x, mirror.center, 2.0)
-        room = (mirror.radius - r) * (mirror.radius + r)
+        squared_slack = (mirror.radius - r) * (mirror.radius + r)
         for j in range(dim):
             total += v[j] * v[j]
             along += (x[j] - mirror.center[j]) * v[j]
         total -= 2.0 * along * along / (mirror.radius * mirror.radius + r * r)
-        return 0.5 * room / mirror.weight[0] * total
+        return 0.5 * squared_slack / mirror.weight[0] * total
     if mirror.geometry == SIMPLEX:
         for j in range(dim):
             along += x[j] * v[j]
@@ -222,7 +237,7 @@ def inverse_form(mirror, x, v):
             total += x[j] * (v[j] - along) ** 2
         return total / mirror.weight[0]
     for j in range(dim):
-        total += v[j] * v[j] / curvature(mirror, x, j)
+        total += v[j] * v[j] / hessian_entry(mirror, x, j)
     return total
 
 
@@ -230,13 +245,16 @@ def inverse_form(mirror, x, v):
 class MirrorPlan(NamedTuple):
     """Step and mirror map."""
 
-    step: float
+    step: float  # tau
     mirror: Map
 
 
 @kernel(counts_references=False)
-def reduce(mirror, gradient):
-    """Replace a gradient by the derivatives along the coordinates of the map."""
+def drop_last_coordinate(mirror, gradient):
+    """Replace a gradient by the derivatives in the coordinates of the map.
+
+    On the simplex the last entry of x is 1 minus the others.
+    """
     if mirror.geometry == SIMPLEX:
         last = gradient[gradient.shape[0] - 1]
         for j in range(gradient.shape[0]):
@@ -244,36 +262,43 @@ def reduce(mirror, gradient):
 
 
 @kernel(counts_references=False)
-def log_proposal(plan, origin, slope_there, theta, here, there):
-    """Log density, up to a constant, of proposing theta from origin."""
-    slope(plan.mirror, origin, here)
-    slope(plan.mirror, theta, there)
+def log_proposal(plan, origin, origin_gradient, theta, dual, new_dual):
+    """Return the log density, up to a constant, of a proposal theta from an origin.
+
+    The last two arguments are scratch memory.
+    """
+    map_to_dual(plan.mirror, origin, dual)
+    map_to_dual(plan.mirror, theta, new_dual)
     for j in range(theta.shape[0]):
-        there[j] += plan.step * slope_there[j] - here[j]
-    square = inverse_form(plan.mirror, origin, there) / (4.0 * plan.step)
+        new_dual[j] += plan.step * origin_gradient[j] - dual[j]
+    square = squared_dual_norm(plan.mirror, origin, new_dual) / (4.0 * plan.step)
     spread = 0.5 * log_det(plan.mirror, origin)
     return log_det(plan.mirror, theta) - spread - square
 
 
 @kernel(counts_references=False)
-def propose(plan, origin, slope_there, rng, noise, dual, out):
-    """Fill out with a proposal from origin; False if it is numerically outside."""
+def propose(plan, origin, origin_gradient, rng, noise, dual, out):
+    """Fill out with a proposal, and return whether it is inside up to rounding.
+
+    ``noise`` and ``dual`` are scratch memory.
+    """
     chain.fill_with_normals(rng, out)
-    dual_noise(plan.mirror, origin, out, noise)
-    slope(plan.mirror, origin, dual)
+    multiply_hessian_root(plan.mirror, origin, out, noise)
+    map_to_dual(plan.mirror, origin, dual)
     scale = math.sqrt(2.0 * plan.step)
     for j in range(out.shape[0]):
-        dual[j] += scale * noise[j] - plan.step * slope_there[j]
-    inverse(plan.mirror, dual, out)
-    return slope(plan.mirror, out, dual)
+        dual[j] += scale * noise[j] - plan.step * origin_gradient[j]
+    map_from_dual(plan.mirror, dual, out)
+    return map_to_dual(plan.mirror, out, dual)
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its accept test; the state's memory is the gradient."""
-    gradient, proposal, new_gradient = state.memory, state.scratch[0], state.scratch[1]
-    here, there = state.scratch[2], state.scratch[3]
+    """Make one proposal and its accept test. The state's memory is the gradient."""
+    gradient, proposal = state.memory, state.scratch[PROPOSAL]
+    new_gradient, position = state.scratch[NEW_GRADIENT], state.position
+    dual, new_dual = state.scratch[DUAL], state.scratch[NEW_DUAL]
     state.counts[PROPOSALS] += 1
-    is_inside = propose(plan, state.position, gradient, rng, here, there, proposal)
+    is_inside = propose(plan, position, gradient, rng, dual, new_dual, proposal)
     threshold = -rng.standard_exponential()
     status = gibbs.inside(target, pieces, proposal, state.work)
     if status == 0.0 or not is_inside:
@@ -281,10 +306,10 @@ def step(target, pieces, plan, state, rng):
     if np.isnan(status):
         return FUNCTION_FAILED
     energy = chain.evaluate_gradient(target, pieces, state, proposal, new_gradient)
-    reduce(plan.mirror, new_gradient)
+    drop_last_coordinate(plan.mirror, new_gradient)
     log_ratio = state.energy[0] - energy
-    log_ratio += log_proposal(plan, proposal, new_gradient, state.position, here, there)
-    log_ratio -= log_proposal(plan, state.position, gradient, proposal, here, there)
+    log_ratio += log_proposal(plan, proposal, new_gradient, position, dual, new_dual)
+    log_ratio -= log_proposal(plan, position, gradient, proposal, dual, new_dual)
     return chain.decide_with_gradient(
         state, proposal, energy, new_gradient, log_ratio, threshold
     )
@@ -294,32 +319,32 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
-    """Fresh state at a position, moved off the boundary if it is there."""
+    """Return a new state at a position, which is moved off the boundary."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
-    if not slope(plan.mirror, point, scratch):
+    if not map_to_dual(plan.mirror, point, scratch):
         point = retreat_from_boundary(target, point)
     gradient = target.gradient(point)
-    reduce(plan.mirror, gradient)
-    return new_state(target, point, memory=gradient, rows=4)
+    drop_last_coordinate(plan.mirror, gradient)
+    return new_state(target, point, memory=gradient, rows=NUM_ROWS)
 
 
-def geometry_of(target: Gibbs, wanted: str) -> int | None:
-    """Map for the domain, or None if there is none of the wanted kind."""
+def choose_geometry(target: Gibbs, kind: str) -> int | None:
+    """Return the code of the domain's map, or None if it has none of this kind."""
     domain = target.problem.domain
     if isinstance(domain, Simplex):
-        return SIMPLEX if wanted in ("auto", "entropy") else None
-    if wanted == "entropy":
+        return SIMPLEX if kind in ("auto", "entropy") else None
+    if kind == "entropy":
         return None
-    if wanted != "power":
+    if kind != "power":
         if isinstance(domain, Box) or (isinstance(domain, Ball) and domain.p == np.inf):
             return BOX
         if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
             return BALL
-    return None if wanted == "barrier" else POWER
+    return None if kind == "barrier" else POWER
 
 
-def mirror_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
-    """Map whose Hessian at the fit's center has about the fit's scales."""
+def fit_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
+    """Return the map whose Hessian at the fit's center has about the fit's scales."""
     body, center = target.numbers.body, gaussian.center
     deviations = np.sqrt(np.einsum("ij,ij->i", gaussian.factor, gaussian.factor))
     exponent = float(np.clip(target.numbers.regularizer.exponent, MIN_EXPONENT, 2.0))
@@ -334,17 +359,20 @@ def mirror_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
     )
     if geometry == POWER:
         return unit._replace(weight=deviations, center=center)
+    # The weights solve H_jj = 1 / deviation_j^2 at the center. A map with one weight
+    # takes their mean.
     if geometry == BALL:
-        room = body.radius**2 - np.sum((center - body.center) ** 2)
-        ratios = np.full(target.dim, 0.5 * room) / deviations**2
+        squared_slack = body.radius**2 - np.sum((center - body.center) ** 2)
+        weights = np.full(target.dim, 0.5 * squared_slack) / deviations**2
     elif geometry == SIMPLEX:
-        ratios = center / deviations**2
+        weights = center / deviations**2
     else:
-        # A face nearer than the spread says where the pilot was, not where draws are.
+        # If a facet is closer than a standard deviation, the distance says more about
+        # the center of the fit than about the draws.
         left = np.maximum(center - body.lower, deviations)
         right = np.maximum(body.upper - center, deviations)
         return unit._replace(weight=1.0 / (deviations**2 * (left**-2 + right**-2)))
-    return unit._replace(weight=np.full(target.dim, np.mean(ratios)))
+    return unit._replace(weight=np.full(target.dim, np.mean(weights)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,8 +382,8 @@ class MirrorLangevin(TunedSampler):
     Parameters
     ----------
     step_size : float, optional
-        Step tau in units of the fitted scales; by default a pilot run finds the one
-        with acceptance 0.57.
+        Step tau in units of the fitted scales. By default a pilot run finds the one
+        with acceptance rate 0.57.
     num_steps : int
         Steps per draw.
     geometry : {"auto", "barrier", "entropy", "power"}
@@ -383,23 +411,24 @@ class MirrorLangevin(TunedSampler):
         check.one_of(GEOMETRIES, geometry=self.geometry)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether the domain has a map of the geometry."""
-        if geometry_of(target, self.geometry) is not None:
+        """Return whether the domain has a map of the geometry, and if not, why."""
+        if choose_geometry(target, self.geometry) is not None:
             return True, ""
-        kind = target.problem.domain.name
+        name = target.problem.domain.name
         return False, (
-            f'The domain "{kind}" has no mirror map "{self.geometry}": '
+            f'The domain "{name}" has no mirror map "{self.geometry}": '
             'use geometry="auto".'
         )
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
-        geometry = cast(int, geometry_of(target, self.geometry))
+        """Tune the step from dim^(-1/3), the optimal order of Langevin steps."""
+        geometry = cast(int, choose_geometry(target, self.geometry))
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,
             init_fn=init,
             plan_fn=lambda gaussian, step: MirrorPlan(
-                float(step), mirror_map(target, geometry, gaussian)
+                float(step), fit_map(target, geometry, gaussian)
             ),
             rate=0.57,
             first_step=dim ** (-1.0 / 3.0),

@@ -4,7 +4,9 @@ r"""Preconditioned Crank-Nicolson: proposals that keep a fitted Gaussian invaria
     x' = c + sqrt(1 - b^2) (x - c) + b L z,    z ~ N(0, I),
 
 accepted with probability min(1, e^{phi(x) - phi(x')}), where phi = V - ||x - c||^2 / 2
-in the norm of the fit's precision. b = 1 proposes independently of x.
+in the norm of the fit's precision (L L^T)^{-1}. So phi is the energy that the Gaussian
+fit N(c, L L^T) leaves out. The share b of new noise is the step of the plan. If it is
+1, proposals are independent of x.
 """
 
 import math
@@ -25,10 +27,16 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
+# Rows of the scratch memory.
+NOISE, PROPOSAL, ORIGIN, WHITE = range(4)
+
 
 @kernel(counts_references=False)
 def half_square(plan, theta, difference, white):
-    """Half the squared distance of theta from the center, in the fit's norm."""
+    """Return half the squared distance of theta from the center, in the fit's norm.
+
+    ``difference`` and ``white`` are filled with theta - c and its whitened coordinates.
+    """
     for j in range(theta.shape[0]):
         difference[j] = theta[j] - plan.center[j]
     multiply(plan.whiten, difference, white)
@@ -36,15 +44,16 @@ def half_square(plan, theta, difference, white):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its accept test."""
+    """Make one proposal and its accept test."""
     rank = plan.factor.shape[1]
-    noise, proposal = state.scratch[0][:rank], state.scratch[1]
-    origin, white = state.scratch[2], state.scratch[3][:rank]
+    noise, proposal = state.scratch[NOISE][:rank], state.scratch[PROPOSAL]
+    origin, white = state.scratch[ORIGIN], state.scratch[WHITE][:rank]
     fill_with_normals(rng, noise)
-    kept = math.sqrt(1.0 - plan.step * plan.step)
+    shrink_factor = math.sqrt(1.0 - plan.step * plan.step)
+    # The first call leaves x - c in the origin, which becomes the proposal's mean.
     log_ratio = state.energy[0] - half_square(plan, state.position, origin, white)
     for j in range(origin.shape[0]):
-        origin[j] = plan.center[j] + kept * origin[j]
+        origin[j] = plan.center[j] + shrink_factor * origin[j]
     displace(plan, origin, noise, plan.step, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     log_ratio -= energy - half_square(plan, proposal, origin, white)
@@ -61,8 +70,8 @@ class PreconditionedCrankNicolson(TunedSampler):
     Parameters
     ----------
     step_size : float, optional
-        Share b of fresh noise, in (0, 1]; by default a pilot run finds the one with
-        acceptance 0.6, or 1 if that is accepted more often.
+        Share b of new noise, in (0, 1]. By default a pilot run finds the one with
+        acceptance rate 0.6, or takes 1 if that is accepted more often.
     num_steps : int
         Steps per draw.
 
@@ -82,6 +91,7 @@ class PreconditionedCrankNicolson(TunedSampler):
     longest_step: ClassVar[float] = 1.0
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
+        """Tune the share of new noise, which is at most 1."""
         return TuningRecipe(
             run=run, rate=0.6, first_step=0.5, longest=self.longest_step
         )

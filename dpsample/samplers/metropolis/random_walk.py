@@ -3,8 +3,12 @@ r"""Random-walk Metropolis with Gaussian or generalized Gaussian proposals.
 
     x' = x + s L z,    z with density proportional to exp(-||z||_p^2 / 2),
 
-accepted with probability min(1, e^{V(x) - V(x')}); L L^T is a covariance fitted to the
-target. A proposal outside the domain is a rejected step.
+accepted with probability min(1, e^{V(x) - V(x')}). L L^T is a covariance fitted to the
+target. A proposal outside the domain is rejected.
+
+In m dimensions z is a radius times a point of the unit sphere of the l_p norm. The
+radius has a chi distribution with m degrees of freedom, as for p = 2. The point has the
+cone measure: a set of points is as probable as the volume of the cone over it.
 """
 
 import math
@@ -21,50 +25,55 @@ from dpsample.samplers.chain import compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
+NOISE = 0  # Row of the scratch memory. `walk` writes the proposal to row 1.
+
 
 @by_address
 class RandomWalkPlan(NamedTuple):
     """Step, norm of the noise, and factor of the fitted covariance."""
 
-    step: float
+    step: float  # s
     p: float
-    factor: Array
+    factor: Array  # (dim, m): L
 
 
 @kernel(counts_references=False)
 def fill_noise(p, rng, noise):
-    """Density proportional to exp(-||z||_p^2 / 2): radius chi_m, cone direction."""
+    """Fill the noise with a draw from the density proportional to exp(-||z||_p^2 / 2).
+
+    For finite p the signed powers G^(1/p) of gamma variables of shape 1/p, divided by
+    their norm, have the cone measure.
+    """
     if p == 2.0:
         fill_with_normals(rng, noise)
         return
-    square, size, largest = 0.0, 0.0, 0.0
+    squared_radius, power_sum, norm = 0.0, 0.0, 1.0
     for j in range(noise.shape[0]):
-        radial = rng.standard_normal()
-        square += radial * radial
+        normal = rng.standard_normal()
+        squared_radius += normal * normal
         if p == np.inf:
             noise[j] = 2.0 * rng.random() - 1.0
-            largest = max(largest, abs(noise[j]))
         else:
             power = rng.standard_gamma(1.0 / p)
-            size += power
+            power_sum += power
             noise[j] = power ** (1.0 / p)
             if rng.random() < 0.5:
                 noise[j] = -noise[j]
     if p != np.inf:
-        largest = size ** (1.0 / p)
+        norm = power_sum ** (1.0 / p)
     elif noise.shape[0] > 0:
-        # The cone measure of the cube is uniform on its surface: one face at random.
-        face = min(int(rng.random() * noise.shape[0]), noise.shape[0] - 1)
-        noise[face] = math.copysign(1.0, noise[face])
-        largest = 1.0
-    scale = math.sqrt(square) / largest
+        # The cone measure of the cube is uniform on its surface. A uniform point of the
+        # cube is moved to a random facet.
+        facet = min(int(rng.random() * noise.shape[0]), noise.shape[0] - 1)
+        noise[facet] = math.copysign(1.0, noise[facet])
+    scale = math.sqrt(squared_radius) / norm
     for j in range(noise.shape[0]):
         noise[j] *= scale
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its accept test."""
-    noise = state.scratch[0][: plan.factor.shape[1]]
+    """Make one proposal and its accept test."""
+    noise = state.scratch[NOISE][: plan.factor.shape[1]]
     fill_noise(plan.p, rng, noise)
     return walk(target, pieces, plan, state, rng, noise)
 
@@ -81,8 +90,9 @@ class RandomWalk(TunedSampler):
     p : float
         Norm of the proposal's density exp(-||z||_p^2 / 2), in [1, inf]: 2 is Gaussian.
     step_size : float, optional
-        Scale s of the proposals in units of the fitted covariance; by default a pilot
-        run finds the one with acceptance 0.234 (0.44 in one dimension).
+        Scale s of the proposals in units of the fitted covariance. By default a pilot
+        run finds the one with acceptance rate 0.234 (0.44 in one dimension). This is
+        the optimal rate for Gaussian targets.
     num_steps : int
         Steps per draw.
 
@@ -106,6 +116,7 @@ class RandomWalk(TunedSampler):
         check.at_least(1.0, p=self.p)
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
+        """Tune the scale from 2.38 / sqrt(dim), optimal for Gaussian targets."""
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,

@@ -3,9 +3,14 @@ r"""Tilted Gibbs: the proximal sampler with one Metropolis proposal per step.
 
     y ~ N(x, h C),    x' ~ N(y - h/(1 + h) C s, h/(1 + h) C),    s = grad V(w(y)),
 
-accepted with the ratio of pi(x | y), proportional to exp(-V(x) - ||x - y||^2 / 2h) in
-the norm of C^{-1}, to the proposal. The proposal is exact where V is the tangent at w
-plus half the squared norm: it makes one gradient and one value do for large steps.
+Here h is the step, C = L L^T a covariance fitted to the target, and w(y) the projection
+of y to the domain. The conditional density of x given y is proportional to
+
+    pi(x | y) ~ exp(-V(x) - ||x - y||^2 / (2 h)),    norm of C^{-1},
+
+and x' has a Metropolis test for it. The proposal would be exact if V(x) were the
+surrogate <s, x - w> + ||x - w||^2 / 2, the tangent at w plus half the squared norm. So
+large steps need only one gradient and one value of V.
 """
 
 import math
@@ -27,14 +32,17 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Share of the way to the center for a point on the boundary, where a regularizer such
-# as the entropy may have no slope.
+# Share of the way to the center by which w is moved off the boundary, where the
+# gradient of a regularizer such as the entropy may be infinite.
 RETREAT = 0.01
+# Rows of the scratch memory. Y holds y, TANGENT_POINT w(y) and GRADIENT s. MEAN holds
+# the proposal's mean, and later a difference of points.
+NOISE, PROPOSAL, Y, TANGENT_POINT, GRADIENT, WHITE, MEAN = range(7)
 
 
 @kernel(counts_references=False)
 def surrogate(plan, theta, w, s, difference, white):
-    """Tangent at w plus half the squared norm: the part of V that proposals know."""
+    """Return <s, theta - w> + ||theta - w||^2 / 2. The last arguments are scratch."""
     for j in range(theta.shape[0]):
         difference[j] = theta[j] - w[j]
     multiply(plan.whiten, difference, white)
@@ -42,11 +50,13 @@ def surrogate(plan, theta, w, s, difference, white):
 
 
 @kernel(counts_references=False)
-def tilt(target, pieces, plan, state):
-    """From y in scratch[2] fill w, the slope there and the proposal's mean."""
-    y, w, s = state.scratch[2], state.scratch[3], state.scratch[4]
-    white, mean = state.scratch[5][: plan.factor.shape[1]], state.scratch[6]
-    # w depends on y only, so the proposal is independent of x given y.
+def set_proposal_mean(target, pieces, plan, state):
+    """Fill the scratch rows of w, s and the proposal's mean from the row of y."""
+    y, w = state.scratch[Y], state.scratch[TANGENT_POINT]
+    s, mean = state.scratch[GRADIENT], state.scratch[MEAN]
+    white = state.scratch[WHITE][: plan.factor.shape[1]]
+    # w is a function of y, so that given y the proposal is independent of x. Then its
+    # density at x and x' is the same function, and the ratio needs no reverse move.
     gibbs.project(target, pieces, y, w)
     is_outside = False
     for j in range(y.shape[0]):
@@ -55,6 +65,7 @@ def tilt(target, pieces, plan, state):
         for j in range(y.shape[0]):
             w[j] += RETREAT * (plan.center[j] - w[j])
     evaluate_gradient(target, pieces, state, w, s)
+    # exp(-surrogate(x) - ||x - y||^2 / (2 h)) has the mean (y + h (w - C s)) / (1 + h).
     weight = plan.step / (1.0 + plan.step)
     multiply_rows(s, plan.factor, white)
     displace(plan, w, white, -1.0, mean)
@@ -64,23 +75,29 @@ def tilt(target, pieces, plan, state):
 
 @kernel(counts_references=False)
 def log_acceptance(plan, state, energy):
-    """Log of the acceptance ratio of the proposal in scratch[1], given y."""
-    w, s, difference = state.scratch[3], state.scratch[4], state.scratch[6]
-    white = state.scratch[5][: plan.factor.shape[1]]
-    here, proposal = state.position, state.scratch[1]
-    log_ratio = state.energy[0] - surrogate(plan, here, w, s, difference, white)
+    """Return the log acceptance ratio, given y, of a proposal of this energy.
+
+    The quadratics of pi(x | y) and of the proposal's density cancel, and leave the
+    differences of V and the surrogate.
+    """
+    w, s = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
+    difference, white = state.scratch[MEAN], state.scratch[WHITE]
+    white = white[: plan.factor.shape[1]]
+    position, proposal = state.position, state.scratch[PROPOSAL]
+    log_ratio = state.energy[0] - surrogate(plan, position, w, s, difference, white)
     return log_ratio - (energy - surrogate(plan, proposal, w, s, difference, white))
 
 
 def step(target, pieces, plan, state, rng):
-    """Draw y, propose x' given y, accept or refuse it."""
-    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    """Draw y, propose x' given y, and accept or reject it."""
+    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise = noise[: plan.factor.shape[1]]
     fill_with_normals(rng, noise)
-    displace(plan, state.position, noise, math.sqrt(plan.step), state.scratch[2])
-    tilt(target, pieces, plan, state)
+    displace(plan, state.position, noise, math.sqrt(plan.step), state.scratch[Y])
+    set_proposal_mean(target, pieces, plan, state)
     fill_with_normals(rng, noise)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
-    displace(plan, state.scratch[6], noise, scale, proposal)
+    displace(plan, state.scratch[MEAN], noise, scale, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(
         state, proposal, energy, log_acceptance(plan, state, energy), rng
@@ -97,8 +114,8 @@ class TiltedGibbs(TunedSampler):
     Parameters
     ----------
     step_size : float, optional
-        Step h in units of the fitted covariance; by default a pilot run finds the one
-        with acceptance 0.7.
+        Step h in units of the fitted covariance. By default a pilot run finds the one
+        with acceptance rate 0.7.
     num_steps : int
         Steps per draw.
 
@@ -115,4 +132,5 @@ class TiltedGibbs(TunedSampler):
     """
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
+        """Tune the step."""
         return TuningRecipe(run=run, rate=0.7, first_step=1.0)

@@ -1,22 +1,28 @@
 # mypy: allow-untyped-defs
 r"""Alternating chain of the proximal sampler, with the tangent oracle, and its proof.
 
-Block Gibbs on the joint density :math:`e^{-V(x) - \|x - y\|_P^2 / (2h)}`:
+The chain is block Gibbs on the joint density :math:`e^{-V(x) - \|x - y\|_P^2 / (2h)}`.
+P is a matrix, the metric, and h the step. Each step draws
 
     y ~ N(x, h P^{-1}),    x ~ exp(-V(x) - ||x - y||_P^2 / (2h)) on the domain.
 
-The second draw is exact: a tangent of U at a point w(y) of the domain, with the
-quadratic ``tangent / 2 ||x - w||_P^2`` that U exceeds there, gives an envelope whose
-acceptance ratio ``exp(-gap)`` is at most 1 by convexity. U is V, or only its risk part
-when the draw keeps the regularizer exactly. Where the envelope's mean is outside the
-domain, hardly any unrestricted proposal would fall inside: proposals are then made in a
-halfspace that contains the domain but not the mean, or in a polytope's corner: see
-`metric`.
+The second draw is exact, by rejection. U is V, or its risk part alone if proposals have
+the factor of the regularizer exactly. Let w(y) be the projection of y to the domain.
+U is at least its tangent at w plus the quadratic ``tangent / 2 ||x - w||_P^2``, with a
+constant ``tangent`` >= 0. The difference is the *gap*. The *envelope* is the Gaussian
+with the sum of tangent, quadratic and ||x - y||_P^2 / (2h) as its energy. A proposal
+from the envelope is accepted with probability ``exp(-gap)``, which is at most 1.
+
+If the envelope's mean is far outside the domain, hardly any proposal would be inside.
+Then proposals are made in a halfspace that contains the domain but not the mean, or in
+a corner of a polytope (see `metric`). An *oracle* evaluates U and its tangent at w, and
+tests proposals: here on all records, in `thinned` and `screened` on few of them.
 
 **Proof of the error.** In the metric of P the energy is 1-strongly convex on the
 domain. An exact conditional draw contracts the Kullback-Leibler divergence by
-:math:`(1+h)^{-2}` per step; from a point, :math:`KL(x_1 \| \pi) \le W_0^2 / (2h)`;
-Pinsker gives the total variation.
+:math:`(1+h)^{-2}` per step. After the first step from a point it is at most
+:math:`W_0^2 / (2h)`, where W_0 bounds the root mean squared distance of the point from
+the target. Pinsker's inequality gives the total variation.
 """
 
 import math
@@ -24,9 +30,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import typeof
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints, RecordArray, record_dtype
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
 from dpsample.core.pauses import PAUSED, is_due
@@ -50,56 +57,86 @@ from dpsample.samplers.errors import (
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of the chain's scratch memory that the exact draws use, and of all of them.
-NOISE, DIRECTION, NUM_SCRATCH = 8, 9, 10
-# Rounding of a Euclidean projection, relative to the domain's size.
+# Rows of a chain's scratch memory. TANGENT_POINT is w, GRADIENT that of U at w, MEAN
+# the envelope's mean, DIFFERENCE x - w, and PRODUCT a matrix times the difference. The
+# exact draws of `metric` use NOISE and DIRECTION.
+Y_NOISE, Y, TANGENT_POINT, GRADIENT, MEAN, PROPOSAL, DIFFERENCE, PRODUCT = range(8)
+NOISE, DIRECTION, NUM_ROWS = range(8, 11)
+# Rounding error of a Euclidean projection, relative to the domain's size.
 PROJECTION_ERROR = 1e-12
-# Sizes of the domain from which on a point's own digits are coarser than that.
-FAR = 2.0
-# Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
-ROUNDING = 1e-12
-# Counts beside the common ones: exact draws that fell inside the domain.
+# A point is projected twice if its distance from the domain, in sizes of the domain, is
+# larger. The digits of such a point are too coarse for the direction.
+MAX_DISTANCE = 2.0
+# Relative rounding error of the energies at both ends of a gap, see `gap_and_slack`.
+ENERGY_ERROR = 1e-12
+# If the rounding error of a gap is larger, the upper bound of the gap is used, too.
+MAX_GAP_ERROR = 1.0
+# Proposals inside the domain are counted in addition to the counts of all chains.
 INSIDE = chain.NUM_COUNTS
 COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
 NUM_COUNTS = len(COUNT_NAMES)
-# What a paused conditional draw keeps in its control: tries, and U at w.
-TRIES, U_AT_W = range(2)
-# Its stages: between two tries, and among the tests of a proposal.
-TRYING, TESTING = range(1, 3)
-NO_CAP = 2**62  # of the tries
-MOST_TRIES = 10**7  # of one step of a study: more say that the step is hopeless
-# Rounding of a gap, as `gap_and_slack` bounds it, from which its upper bound helps.
-COARSE = 1.0
-# Of a proposal that is not complete: see `metric.separable`.
+# Limits of the proposals of one step. A step of a study that needs more than the first
+# is hopeless. A step of a release has no limit.
+MAX_PROPOSALS = 10**7
+NO_LIMIT = 2**62
+# Results of `propose`, in addition to 1 (inside) and 0 (outside).
 UNFINISHED = 2.0
 NO_DRAW = 3.0
+# Stages of a conditional draw between two calls, if a pause interrupted it.
+PROPOSING, TESTING = range(1, 3)
+# Kinds of halfspaces, by how they are found.
+NO_HALFSPACE, PROJECTED_HALFSPACE, BALL_HALFSPACE = range(3)
+
+# A conditional draw under way.
+ConditionalDraw = record_dtype(
+    num_proposals=int,
+    tangent_value=float,  # U at w
+)
+# Halfspace <normal, x> <= offset, and corner of a polytope, of a conditional draw.
+SupportStatus = record_dtype(
+    has_halfspace=bool,
+    offset=float,
+    num_draws=int,  # proposals of this conditional draw
+    num_facets=int,  # facets that contain the P-projection of the mean
+)
+
+
+@by_address
+class Support(NamedTuple):
+    """Set that contains the domain but not the envelope's mean."""
+
+    normal: Array  # (dim,): outward unit normal of the halfspace
+    facets: Ints  # (dim + 1,): rows of the polytope's matrix
+    status: RecordArray  # one record of `SupportStatus`
+
+    @classmethod
+    def empty(cls, dim: int) -> "Support":
+        """Return memory for a support, without a halfspace."""
+        facets = np.zeros(dim + 1, dtype=np.int64)
+        return cls(np.zeros(dim), facets, np.zeros(1, SupportStatus))
+
+
+SUPPORT = typeof(Support.empty(1))
 
 
 @by_address
 class ProximalPlan(NamedTuple):
-    """One chain's metric and step: fixed before the chain starts.
+    """One chain's metric and step, which are fixed before the chain starts."""
 
-    ``precision`` is P, ``inverse`` P^{-1} = factor factor^T, ``excess`` bounds the
-    Hessian of U minus the tangent's quadratic (0 if nothing is known; it spares
-    energies if ``squeeze`` is 1), ``reach`` bounds distances from the domain's center,
-    and ``kept`` is k mu if the draw keeps the regularizer, which is then no part of U,
-    else 0.
-    """
-
-    step: float
-    tangent: float
-    spread: float
-    kappa: float
-    kept: float
-    reach: float
-    halfspace: int
-    squeeze: int
-    precision: Array
-    inverse: Array
+    step: float  # h
+    tangent: float  # curvature of the quadratic below U
+    spread: float  # the envelope is N(mean, spread^2 P^{-1})
+    kappa: float  # the draw has the factor e^{-kappa ||x - center||^2 / 2} exactly
+    kept_weight: float  # k mu if the regularizer is this factor, not part of U, or 0
+    max_distance: float  # from the domain's center to its points
+    halfspace: int  # kind
+    squeeze: int  # whether an upper bound of the gap may save an energy
+    precision: Array  # P
+    inverse: Array  # P^{-1} = factor factor^T
     factor: Array
-    basis: Array
+    basis: Array  # eigenvectors of P, as columns
     eigenvalues: Array
-    excess: Array
+    gap_curvature: Array  # bound of the Hessian of the gap, 0 if there is none
 
 
 PLAN = frame_type(
@@ -110,42 +147,46 @@ PLAN = frame_type(
 
 @by_address
 class TangentPlan(NamedTuple):
-    """All that a chain reads."""
+    """All numbers of a chain."""
 
     metric: ProximalPlan
-    draw: Pointer  # one of the pieces of `metric`
-    max_tries: int  # of one step
-    bounds: tuple[Any, ...] = ()  # what the thinned or screened oracle reads
+    draw: Pointer  # compiled draw of `metric`
+    max_proposals: int  # per step
+    bounds: tuple[Any, ...] = ()  # numbers of the thinned or screened oracle
 
 
 @by_address
 class ProximalWork(NamedTuple):
-    """What a chain needs beside the rest of its state."""
+    """Memory of a chain in addition to the rest of its state."""
 
-    normal: Array  # (2 dim + 5,): supporting halfspace and corner, see `metric`
+    support: Support
+    draw: RecordArray  # one record of `ConditionalDraw`
 
     @classmethod
-    def of(cls, dim: int) -> "ProximalWork":
-        """Without a halfspace."""
-        return cls(np.zeros(2 * dim + 5))
+    def new(cls, dim: int) -> "ProximalWork":
+        """Return memory for a chain in this dimension."""
+        return cls(Support.empty(dim), np.zeros(1, ConditionalDraw))
 
 
 def init(target: Gibbs, position: Array) -> ChainState:
-    """Fresh state at a position inside the domain: the next step needs it alone."""
-    own = ProximalWork.of(position.size)
-    state = new_state(target, position, is_weighed=False, rows=NUM_SCRATCH, own=own)
+    """Return a new state at a position inside the domain.
+
+    The next step depends on the position alone.
+    """
+    work = ProximalWork.new(position.size)
+    state = new_state(target, position, is_weighed=False, rows=NUM_ROWS, own=work)
     return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
 
 
 @kernel(counts_references=False)
-def support_ball(plan, body, mean, normal, a, b):
-    """Set the unit outward normal of a Euclidean ball at mean's P-projection.
+def set_ball_halfspace(plan, body, mean, support, a, b):
+    """Set the tangent halfspace of a Euclidean ball at mean's P-projection.
 
-    One secular equation: the projection is c + sum lambda_i a_i / (lambda_i + nu) q_i
-    with nu >= 0 such that it lies on the sphere. Any normal gives a valid halfspace,
-    so the root need not be exact.
+    With P = sum lambda_i q_i q_i^T and mean = c + sum a_i q_i, the projection is
+    c + sum lambda_i a_i / (lambda_i + nu) q_i, with nu >= 0 such that it is on the
+    sphere. Any normal gives a valid halfspace, so the root need not be exact.
     """
-    dim = mean.shape[0]
+    dim, normal = mean.shape[0], support.normal
     for j in range(dim):
         a[j] = mean[j] - body.center[j]
     multiply_rows(a, plan.basis, b)
@@ -158,7 +199,8 @@ def support_ball(plan, body, mean, normal, a, b):
             slope += ratio * ratio / (plan.eigenvalues[j] + nu)
         size = np.sqrt(size)
         change = (size - body.radius) / body.radius * size * size / slope
-        nu += change  # Newton on 1/size, which is concave in nu: monotone from below
+        # Newton's method for 1 / size, which is concave in nu, is monotone from below.
+        nu += change
         if abs(change) <= 1e-10 * nu:
             break
     for j in range(dim):
@@ -167,68 +209,69 @@ def support_ball(plan, body, mean, normal, a, b):
     size = np.sqrt(np.dot(b, b))
     for j in range(dim):
         normal[j] = b[j] / size
-    # <n, c> + R is the support of the ball in the direction n
-    normal[dim] = np.dot(normal[:dim], body.center) + body.radius
-    normal[dim + 1] = 1.0
+    # The maximum of <normal, x> on the ball is <normal, c> + R.
+    support.status[0].offset = np.dot(normal, body.center) + body.radius
+    support.status[0].has_halfspace = True
 
 
 @kernel(counts_references=False)
-def outward(target, pieces, point, normal, a):
-    """Set a to the projection of a point, and normal to the way back; its length."""
-    gibbs.project(target, pieces, point, a)
+def project_outside_point(target, pieces, point, normal, projection):
+    """Set normal to point minus its projection, and return its length."""
+    gibbs.project(target, pieces, point, projection)
     square = 0.0
-    for j in range(a.shape[0]):
-        normal[j] = point[j] - a[j]
+    for j in range(projection.shape[0]):
+        normal[j] = point[j] - projection[j]
         square += normal[j] * normal[j]
     return np.sqrt(square)
 
 
 @kernel(counts_references=False)
-def support_any(target, pieces, plan, mean, normal, a, b):
-    """Halfspace through the Euclidean projection of mean, normal to mean - projection.
+def set_projected_halfspace(target, pieces, plan, mean, support, projection, b):
+    """Set the halfspace through the Euclidean projection of mean, normal to the rest.
 
-    By the variational inequality of a projection it contains the domain. A polytope's
-    projection is rounded to the digits of a far mean: then a point of the way back that
-    is near the domain is projected anew.
+    By the variational inequality of a projection it contains the domain. The projection
+    on a polytope has the rounding errors of a distant mean. Then another point of the
+    same ray, which is near the domain, is projected again.
     """
-    dim = mean.shape[0]
-    size = outward(target, pieces, mean, normal, a)
-    scale = 2.0 * plan.reach
+    dim, normal, status = mean.shape[0], support.normal, support.status[0]
+    size = project_outside_point(target, pieces, mean, normal, projection)
+    scale = 2.0 * plan.max_distance
     for j in range(dim):
-        scale += abs(a[j])
-    if size > FAR * scale:
+        scale += abs(projection[j])
+    if size > MAX_DISTANCE * scale:
         for j in range(dim):
-            b[j] = a[j] + normal[j] * (scale / size)
-        size = outward(target, pieces, b, normal, a)
+            b[j] = projection[j] + normal[j] * (scale / size)
+        size = project_outside_point(target, pieces, b, normal, projection)
     if not size > 0.0:
-        normal[dim + 1] = 0.0
+        status.has_halfspace = False
         return
     for j in range(dim):
         normal[j] /= size
-    # The projection's rounding turns the normal by its ratio to the distance: outwards
-    # by what that can cut off, because the halfspace must contain the domain.
+    # The rounding error of the projection turns the normal by its ratio to the
+    # distance. The halfspace is moved outwards by the largest effect of that, because
+    # it must contain the domain.
     slack = PROJECTION_ERROR * scale * (1.0 + scale / size)
-    normal[dim] = np.dot(normal[:dim], a) + slack
-    normal[dim + 1] = 1.0
+    status.offset = np.dot(normal, projection) + slack
+    status.has_halfspace = True
 
 
 @kernel(counts_references=False)
 def set_halfspace(target, pieces, plan, state, mean):
-    """If mean is outside, store a halfspace that contains the domain but not mean."""
-    dim = mean.shape[0]
-    state.own.normal[dim + 1 : dim + 3] = 0.0
-    if plan.halfspace == 0:
+    """If mean is outside, set a halfspace that contains the domain but not mean."""
+    support, status = state.own.support, state.own.support.status[0]
+    status.has_halfspace, status.num_draws = False, 0
+    if plan.halfspace == NO_HALFSPACE:
         return OK
-    status = gibbs.inside(target, pieces, mean, state.work)
-    if np.isnan(status):
+    is_inside = gibbs.inside(target, pieces, mean, state.work)
+    if np.isnan(is_inside):
         return FUNCTION_FAILED
-    if status == 0.0:
+    if is_inside == 0.0:
         a, b = state.scratch[NOISE], state.scratch[DIRECTION]
-        if plan.halfspace == 2:
-            support_ball(plan, target.body, mean, state.own.normal, a, b)
+        if plan.halfspace == BALL_HALFSPACE:
+            set_ball_halfspace(plan, target.body, mean, support, a, b)
         else:
-            support_any(target, pieces, plan, mean, state.own.normal, a, b)
-        if np.isnan(state.own.normal[0]):
+            set_projected_halfspace(target, pieces, plan, mean, support, a, b)
+        if np.isnan(support.normal[0]):
             return FUNCTION_FAILED
     return OK
 
@@ -242,19 +285,23 @@ def quadratic(form, difference, scratch):
 
 @kernel(counts_references=False)
 def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):
-    """Gap U(x) - U(w) - <g, x - w> - tangent/2 ||x - w||_P^2, and its rounding error.
+    """Return the gap, and a bound of its rounding error.
 
-    The log acceptance ratio is minus the gap: >= 0 by the tangent's convexity.
+    The gap U(x) - U(w) - <g, x - w> - tangent / 2 ||x - w||_P^2 is minus the log
+    acceptance probability. By convexity it is at least 0, up to the rounding error.
     """
     linear = np.dot(gradient, difference)
     square = 0.5 * plan.tangent * quadratic(plan.precision, difference, scratch)
-    slack = ROUNDING * (1.0 + abs(u_x) + abs(u_w) + abs(linear) + square)
+    slack = ENERGY_ERROR * (1.0 + abs(u_x) + abs(u_w) + abs(linear) + square)
     return (u_x - u_w) - linear - square, slack
 
 
 @kernel(counts_references=False)
-def aim(plan, y, w, gradient, mean):
-    """Mean of the Gaussian envelope of exp(-U(x) - ||x - y||_P^2 / (2 h))."""
+def set_envelope_mean(plan, y, w, gradient, mean):
+    """Set the mean (y + h t w - h P^{-1} g) / (1 + h t) of the envelope.
+
+    Here t is the curvature ``tangent`` and g the gradient at w.
+    """
     multiply(plan.inverse, gradient, mean)
     weight = 1.0 / (1.0 + plan.tangent * plan.step)
     for j in range(mean.shape[0]):
@@ -265,14 +312,15 @@ def aim(plan, y, w, gradient, mean):
 
 @kernel(counts_references=False)
 def propose(target, pieces, plan, draw, mean, state, rng, out):
-    """Draw from the envelope: 1 inside the domain, 0 outside, NaN if a piece failed.
+    """Draw from the envelope, and return 1 inside the domain and 0 outside.
 
-    `UNFINISHED` if the draw needs more tries of its own: it goes on when called again.
-    `NO_DRAW` if it failed, though its mean is a number.
+    NaN says that a function failed, and `NO_DRAW` that the draw failed although its
+    mean is a number. `UNFINISHED` says that the draw uses rejection of its own and
+    needs more proposals. It goes on in the next call.
     """
     out[:] = np.nan
-    body, penalty = target.body, target.regularizer
-    draw(body, penalty, plan, mean, state.own.normal, state.scratch, rng, out)
+    body, penalty, support = target.body, target.regularizer, state.own.support
+    draw(body, penalty, plan, mean, support, state.scratch, rng, out)
     if np.isnan(out[0]):
         return NO_DRAW if np.isfinite(np.sum(mean)) else np.nan
     if out[0] == np.inf:
@@ -280,43 +328,41 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     return gibbs.inside(target, pieces, out, state.work)
 
 
-def compile_conditional(
-    touch: Callable[..., float], judge: Callable[..., int]
+def compile_draw_given_y(
+    evaluate_tangent: Callable[..., float], check_proposal: Callable[..., int]
 ) -> Kernel[..., int]:
-    """Exact draw of the position given y in scratch[1], compiled with an oracle.
+    """Return the compiled exact draw of the position given the scratch row of y.
 
-    ``touch(target, pieces, plan, state, w, gradient)`` returns U at w and fills its
-    gradient; a value that is not finite is a failure.
-    ``judge(target, pieces, plan, state, rng, is_resumed)`` accepts or refuses the
-    proposal in scratch[5]: 1, 0, minus a code of `errors`, or `PAUSED`. The draw
-    returns a code. Paused, it goes on with its next try or test when called again.
+    ``evaluate_tangent(target, pieces, plan, state, w, gradient)`` returns U at w and
+    fills its gradient. A value that is not finite is a failure.
+    ``check_proposal(target, pieces, plan, state, rng, is_resumed)`` returns 1 to accept
+    the proposal, 0 to reject it, minus a code of `errors`, or `PAUSED`. The draw
+    returns a code. After a pause it goes on with its next proposal or test when it is
+    called again.
     """
     uncounted = kernel(counts_references=False)
-    tangent_at, test = uncounted(touch), uncounted(judge)
+    tangent_at, test = uncounted(evaluate_tangent), uncounted(check_proposal)
 
-    def conditional(target, pieces, plan, state, rng):
-        control, mean, proposal = (
-            state.work.control[0],
-            state.scratch[4],
-            state.scratch[5],
-        )
+    def draw_given_y(target, pieces, plan, state, rng):
+        control, progress = state.work.control[0], state.own.draw[0]
+        mean, proposal = state.scratch[MEAN], state.scratch[PROPOSAL]
         is_over, stage = False, control.stage
         if stage == 0:
-            y, w, gradient = state.scratch[1], state.scratch[2], state.scratch[3]
-            gibbs.project(target, pieces, y, w)
-            control.saved[U_AT_W] = tangent_at(target, pieces, plan, state, w, gradient)
-            if not np.isfinite(control.saved[U_AT_W]):
+            w, gradient = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
+            gibbs.project(target, pieces, state.scratch[Y], w)
+            value = tangent_at(target, pieces, plan, state, w, gradient)
+            if not np.isfinite(value):
                 return FUNCTION_FAILED
-            aim(plan.metric, y, w, gradient, mean)
+            set_envelope_mean(plan.metric, state.scratch[Y], w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
                 return code
-            control.saved[TRIES] = 0.0
+            progress.num_proposals, progress.tangent_value = 0, value
             is_over = is_due(control)
         control.stage = 0
-        while control.saved[TRIES] < plan.max_tries or stage == TESTING:
+        while progress.num_proposals < plan.max_proposals or stage == TESTING:
             if is_over:
-                control.stage = TRYING
+                control.stage = PROPOSING
                 return PAUSED
             if stage != TESTING:
                 metric, draw = plan.metric, plan.draw
@@ -326,7 +372,7 @@ def compile_conditional(
                 is_over = is_due(control)
                 if status == UNFINISHED:
                     continue
-                control.saved[TRIES] += 1.0
+                progress.num_proposals += 1
                 state.counts[chain.PROPOSALS] += 1
                 if np.isnan(status):
                     return FUNCTION_FAILED
@@ -336,7 +382,7 @@ def compile_conditional(
                     continue
                 state.counts[INSIDE] += 1
             verdict = test(target, pieces, plan, state, rng, stage == TESTING)
-            stage = TRYING
+            stage = PROPOSING
             if verdict == PAUSED:
                 control.stage = TESTING
                 return PAUSED
@@ -348,89 +394,98 @@ def compile_conditional(
                 return OK
         return EXHAUSTED
 
-    return uncounted(conditional)
+    return uncounted(draw_given_y)
 
 
-def touch(target, pieces, plan, state, w, gradient):
-    """U at w, and its gradient."""
+def evaluate_tangent(target, pieces, plan, state, w, gradient):
+    """Return U at w, and fill its gradient."""
     return chain.evaluate_gradient(target, pieces, state, w, gradient)
 
 
 @kernel(counts_references=False)
-def weigh(target, pieces, metric, state, threshold, u_x):
-    """Compare the gap of the proposal in scratch[5], of energy U, with a threshold.
-
-    Returns 1, 0, or minus a failure code.
-    """
-    w, gradient = state.scratch[2], state.scratch[3]
-    proposal, difference = state.scratch[5], state.scratch[6]
+def set_difference(state):
+    """Set the scratch row of x - w, for the proposal x."""
+    w, proposal = state.scratch[TANGENT_POINT], state.scratch[PROPOSAL]
+    difference = state.scratch[DIFFERENCE]
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
-    u_w = state.work.control[0].saved[U_AT_W]
-    gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, state.scratch[7])
+
+
+@kernel(counts_references=False)
+def compare_gap(target, pieces, metric, state, threshold, u_x):
+    """Compare the gap of the proposal, which has the energy U(x), with a threshold.
+
+    Return 1, 0, or minus a failure code.
+    """
+    gradient, u_w = state.scratch[GRADIENT], state.own.draw[0].tangent_value
+    difference, product = state.scratch[DIFFERENCE], state.scratch[PRODUCT]
+    set_difference(state)
+    gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, product)
     if not np.isfinite(gap):
         return -FUNCTION_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
-        if not (slack > COARSE and metric.excess[0, 0] > 0.0):
+        if not (slack > MAX_GAP_ERROR and metric.gap_curvature[0, 0] > 0.0):
             return 0
-        # Energies have lost the gap: it is at most this quadratic.
-        if threshold < 0.5 * quadratic(metric.excess, difference, state.scratch[7]):
+        # The difference of such energies has no correct digits. The gap is at most this
+        # quadratic, so a threshold above it accepts.
+        if threshold < 0.5 * quadratic(metric.gap_curvature, difference, product):
             return 0
     state.energy[0] = u_x
-    if metric.kept > 0.0:
-        kept = gibbs.regularizer(target, pieces, proposal, state.work)
-        state.energy[0] += metric.kept * kept
+    if metric.kept_weight > 0.0:
+        proposal = state.scratch[PROPOSAL]
+        penalty = gibbs.regularizer(target, pieces, proposal, state.work)
+        state.energy[0] += metric.kept_weight * penalty
     return 1
 
 
-def judge(target, pieces, plan, state, rng, is_resumed):
-    """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
-    w, metric = state.scratch[2], plan.metric
-    proposal, difference = state.scratch[5], state.scratch[6]
+def check_proposal(target, pieces, plan, state, rng, is_resumed):
+    """Return 1 to accept the proposal, 0 to reject it, or minus a failure code."""
+    metric, proposal = plan.metric, state.scratch[PROPOSAL]
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
     if metric.squeeze == 1:
-        for j in range(w.shape[0]):
-            difference[j] = proposal[j] - w[j]
-        # The gap is at most this quadratic: often no pass over the records is needed.
-        ceiling = 0.5 * quadratic(metric.excess, difference, state.scratch[7])
+        difference, product = state.scratch[DIFFERENCE], state.scratch[PRODUCT]
+        set_difference(state)
+        # The gap is at most this quadratic. If the threshold is above it, no pass over
+        # the records is needed.
+        ceiling = 0.5 * quadratic(metric.gap_curvature, difference, product)
         if ceiling <= threshold:
             return 1
     u_x = gibbs.energy(target, pieces, proposal, state.work)
     state.counts[chain.VALUES] += 1
     state.counts[chain.RECORDS] += target.data.num_records
-    return weigh(target, pieces, metric, state, threshold, u_x)
+    return compare_gap(target, pieces, metric, state, threshold, u_x)
 
 
-conditional = compile_conditional(touch, judge)
+draw_given_y = compile_draw_given_y(evaluate_tangent, check_proposal)
 
 
 @kernel(counts_references=False)
-def displace_y(metric, state, rng):
-    """Draw y given x into scratch[1]."""
-    fill_with_normals(rng, state.scratch[0])
-    spread = np.sqrt(metric.step)
-    displace(metric, state.position, state.scratch[0], spread, state.scratch[1])
+def draw_y(metric, state, rng):
+    """Draw y given x into its scratch row."""
+    noise, deviation = state.scratch[Y_NOISE], np.sqrt(metric.step)
+    fill_with_normals(rng, noise)
+    displace(metric, state.position, noise, deviation, state.scratch[Y])
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
     if state.work.control[0].stage == 0:
-        displace_y(plan.metric, state, rng)
-    return conditional(target, pieces, plan, state, rng)
+        draw_y(plan.metric, state, rng)
+    return draw_given_y(target, pieces, plan, state, rng)
 
 
 run = compile_run(step)
 
 
 def tv_bound(num_steps: int, *, step: float, start_bound: float) -> float:
-    r"""Bound, at most 1, of the total variation after T = ``num_steps`` >= 1 steps.
+    r"""Return a bound of the total variation after T = ``num_steps`` >= 1 steps.
 
-    :math:`TV \le \frac{W_0}{2\sqrt h} (1+h)^{-(T-1)}`, h the ``step`` in the metric in
-    which the energy is 1-strongly convex; ``start_bound`` is W_0, a bound of the root
-    mean squared distance from the start, a point, to the target.
+    :math:`TV \le \frac{W_0}{2\sqrt h} (1+h)^{-(T-1)}`, where h is the ``step`` in the
+    metric in which the energy is 1-strongly convex. ``start_bound`` is W_0, a bound of
+    the root mean squared distance from the start, a point, to the target.
 
     Examples
     --------
@@ -438,7 +493,7 @@ def tv_bound(num_steps: int, *, step: float, start_bound: float) -> float:
     >>> tv_bound(50, step=1.0, start_bound=4.0) < 1e-14
     True
     """
-    check.integer(1, maximum=None, num_steps=num_steps)  # arithmetic, no loop
+    check.integer(1, maximum=None, num_steps=num_steps)
     check.positive(step=step, start_bound=start_bound)
     log_bound = (
         math.log(start_bound)
@@ -449,7 +504,7 @@ def tv_bound(num_steps: int, *, step: float, start_bound: float) -> float:
 
 
 def num_steps(gamma: float, *, step: float, start_bound: float) -> int:
-    r"""Smallest T with `tv_bound` at most gamma, a total-variation error in (0, 1).
+    r"""Return the smallest T with `tv_bound` at most gamma, an error in (0, 1).
 
     :math:`T(\gamma) = 1 + \lceil \log(W_0^2 / (4 h \gamma^2)) / (2 \log(1+h)) \rceil`.
 
@@ -468,24 +523,27 @@ def num_steps(gamma: float, *, step: float, start_bound: float) -> int:
 def distance_to_minimizer(
     domain: Domain, point: Array, gradient: Array, inverse: Array, precision: Array
 ) -> float:
-    r"""Bound of :math:`\|x_0 - x^\star\|_P` for a 1-strongly convex energy.
+    r"""Return a bound of :math:`\|x_0 - x^\star\|_P` for a 1-strongly convex energy.
 
     Strong convexity gives :math:`\frac12\|x_0-x^\star\|_P^2 \le c = \max_{v \in X}
     \langle g, x_0 - v\rangle - \frac12\|x_0-v\|_P^2`, and Fenchel's inequality :math:`c
     \le \frac12\|z\|_{P^{-1}}^2 + \langle g-z, x_0\rangle + h_X(z-g)` with the support
-    function h_X: valid for every z, sharp for the right one. ``point`` is x_0 in the
-    domain X, ``gradient`` a (sub)gradient g of the energy there; ``inverse`` and
-    ``precision`` are P^{-1} and P.
+    function h_X of the domain X. This is valid for every z, and the smallest of a few
+    bounds is returned. ``point`` is x_0 in X, ``gradient`` a (sub)gradient g of the
+    energy there. ``inverse`` and ``precision`` are P^{-1} and P.
     """
-    mapped = point - domain.project(point - gradient / np.trace(precision))
-    candidates = [gradient, mapped * np.trace(precision), precision @ mapped]
+    # The best z is P (x_0 - v) for the maximizing v. Candidates are the gradient, a
+    # projected gradient step in two metrics, and 0, which gives the size of the domain.
+    step = point - domain.project(point - gradient / np.trace(precision))
+    candidates = [gradient, step * np.trace(precision), precision @ step]
     if domain.is_bounded:
         candidates.append(np.zeros_like(gradient))
     bounds = []
     for z in candidates:
-        rest = z - gradient
-        reach = float(domain.support(rest)) if np.any(rest) else 0.0
-        if math.isfinite(reach):
-            slack = 1e-9 * (abs(reach) + abs(float(rest @ point)))
-            bounds.append(0.5 * z @ inverse @ z - rest @ point + reach + slack)
+        direction = z - gradient
+        support = float(domain.support(direction)) if np.any(direction) else 0.0
+        if math.isfinite(support):
+            # More than the rounding errors of the support function and the product.
+            slack = 1e-9 * (abs(support) + abs(float(direction @ point)))
+            bounds.append(0.5 * z @ inverse @ z - direction @ point + support + slack)
     return math.sqrt(2.0 * max(0.0, min(bounds)))

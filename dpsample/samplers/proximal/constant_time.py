@@ -1,56 +1,61 @@
 r"""Constant-time draw: a public number of passes over the records, theta or nothing.
 
-The proximal sampler in the metric P = k mu I, started at the center c. Write a = k mu
-(1 + h) / h, v = (h c + y) / (1 + h), g = k grad F, K for the domain: a ball about c, or
-everything. A step draws y = x + sqrt(h / (k mu)) z, then x from the density exp(-k F(x)
-- a/2 |x - v|^2) on K:
+The sampler is the proximal sampler in the metric P = k mu I, started at the center c.
+Let a = k mu (1 + h) / h, v = (h c + y) / (1 + h) and g = k grad F. The domain K is a
+ball about c, or the whole space. A step draws y = x + sqrt(h / (k mu)) z, and then x
+from the density exp(-k F(x) - a/2 |x - v|^2) on K:
 
 * **Tangent.** w from J passes of projected gradient steps, then m = v - g(w) / a.
-* **Tries.** x from N(m, I/a) on K, accepted with probability exp(-G), G = k F(x) - k
-  F(w) - <g(w), x - w> >= 0: exact for every w, however the tries before have ended.
+* **Proposals.** x from N(m, I/a) on K, accepted with probability exp(-G), where G =
+  k F(x) - k F(w) - <g(w), x - w> >= 0. This is exact for every w, whatever the results
+  of earlier proposals.
 
-A *pass* evaluates k F and g at one point. It is a step of w or a try; there are 1 + T J
-+ M of them, and all are made whatever comes of them: after T accepted tries x is kept,
-with fewer nothing is released ("bottom"). Words and branches of a pass are the same on
-all records: what is next is picked by masks. See `fixed_passes`.
+A *pass* evaluates k F and g at one point. It is a step of w or a proposal. There are
+1 + T J + M passes in every run. After T accepted proposals x stays the same. If fewer
+are accepted, nothing is released ("bottom"). Random words and branches of a pass are
+the same on all records, because masks select the next point. See `fixed_passes`.
 
-**Proof**, with lengths in units of 1/sqrt(a), in which K has the radius R. k Hess F <=
-Q = (k L / n) sum a_i a_i^T, so S = k L b^2 / a bounds the trace of Q, and a difference
-of g is a symmetric matrix between 0 and Q times that of the points.
+**Proof**, with lengths in units of 1/sqrt(a), in which K has the radius R. With the
+smoothness L and the bound b of rows, k Hess F <= Q = (k L / n) sum a_i a_i^T, so
+S = k L b^2 / a bounds the trace of Q. A difference of g is the difference of the points
+times a symmetric matrix between 0 and Q. G also denotes the Lipschitz constant of F.
 
-1. *w.* Steps of length 2 / (2 a + a S) bring w nearer to the fixed point w* by q = S /
-   (S + 2). The first one starts at c, where g is known, which leaves q R; or it goes to
-   v - g(c) / a, which leaves 2 k G / sqrt(a). The map from w to m has slope S. So w0 =
-   proj_K(m) is within e = (1 + S) q^(J-1) min(q R, 2 k G / sqrt(a)) of w.
+1. *w.* Steps of length 2 / (2 a + a S) multiply the distance of w from the fixed point
+   w* by at most q = S / (S + 2). The first one starts at c, where g is known, so that
+   the distance is at most q R. Or it goes to v - g(c) / a, and the distance is at most
+   2 k G / sqrt(a). The map from w to m has slope S. So w0 = proj_K(m) is within e =
+   (1 + S) q^(J-1) min(q R, 2 k G / sqrt(a)) of w.
 2. *Whole space.* G <= |x - w|_Q^2 / 2, x - w ~ N(f, I), |f| <= e: p >= E exp(-|x -
    w|_Q^2 / 2) = det(I + Q)^(-1/2) exp(-f' Q (I + Q)^-1 f / 2), which is at least
    (1 + S/d)^(-d/2) exp(-e^2 S / (2 + 2 S)).
-3. *Ball, |m - c| <= R - t, t = 0.4.* Tries outside of K are refused. By Jensen's
+3. *Ball, |m - c| <= R - t, t = 0.4.* Proposals outside of K are rejected. By Jensen's
    inequality on K, p >= P(K) exp(-S (s + e)^2 / 2), s^2 a bound of E <x - m, i>^2 on K
    for unit vectors i. P(K) is least for |m - c| = R - t. With u ~ N(0, 1) outwards and
-   r^2 ~ chi^2(d - 1) across, x is in K if t - R <= u <= t - r^2/(2R) - r^4/(2R^3), for
+   r^2 ~ chi^2(d - 1) across, x is in K if t - R <= u <= t - r^2/(2R) - r^4/(2R^3), by
    sqrt(1 - x) >= 1 - x/2 - x^2/2. Across, K favors small r. Outwards it cuts at B(r):
    E u^2 1{u <= B} = Phi(B) - B phi(B), and -B <= (r^2/R - t)_+ <= r^4 / (4 t R^2).
 4. *Ball, |m - c| = R + D, D > -t.* Let r be the distance from the axis through m. On K
    the depth below the tangent plane at the axis' end is r^2/(2R) + u with u >= 0, and
        (depth + D)^2 + r^2 = (u + D)^2 + r^2 (1 + D/R) + 2 X,
        X = r^2/(2R) (u + r^2/(4R)).
-   So u and the place across are drawn independently, X >= 0 is paid. u is N(-D, 1) on u
-   >= 0: exponential of rate l, l^2 - D l = 1, accepted with exp(-(u - 1/l)^2 / 2), in
-   all with probability l exp(-l^2/2 + D l) sqrt(2 pi) Phi(-D), least at D = -t: its
-   logarithm has slope l - H, H = E u + D, and the variance of u is 1 - H (H - D) > 0.
+   So u and the position across are drawn independently, and the log acceptance
+   includes X >= 0. u is N(-D, 1) on u >= 0: exponential of rate l, l^2 - D l = 1,
+   accepted with exp(-(u - 1/l)^2 / 2), in all with probability l exp(-l^2/2 + D l)
+   sqrt(2 pi) Phi(-D). This is least at D = -t, because its logarithm has slope l - H,
+   H = E u + D, and the variance of u is 1 - H (H - D) > 0.
    Given u, p >= exp(-E X - S (s + e)^2 / 2) - P(outside), by Jensen's inequality again.
    E u <= t + phi(t)/Phi(t), E r^2 <= (d-1) / (1 - t/R), E r^4 <= (d^2-1) / (1 - t/R)^2.
    x - w0 is r across and u + min(D, 0) + r^2/(2R) along, where u + min(D, 0) has mean
    at most 0.8 and second moment at most 1. Outside is r^2 > R^2/2, u > R/2 or u < r^4 /
-   (4 R^3); u has a density of at most 1 + max(D, 0), and D / (1 + D/R)^2 <= R/4.
-5. *Bottom.* Given the past a try is accepted with probability >= p, and at most T J
+   (4 R^3). The density of u is at most 1 + max(D, 0), and D / (1 + D/R)^2 <= R/4.
+5. *Bottom.* Given the past, a proposal is accepted with probability >= p. At most T J
    passes are steps of w: P(bottom) <= P(Bin(M, p) < T) <= exp(-M KL((T-1)/M || p)).
-6. *Error.* T steps are within `alternation.tv_bound` of the target, W0 being at most
+6. *Error.* T steps are within `alternation.tv_bound` of the target. W0 is at most
    sqrt(k mu) times the radius, and at most k G / sqrt(k mu) + sqrt(d).
 
-So output and passes are within TV(T) + P(bottom) of the target and a constant, on all
-data sets. In real arithmetic: rounding is not counted. A pass may take any time.
+So output and number of passes are within TV(T) + P(bottom) of the target and of a
+constant, on all data sets. This holds in real arithmetic. Rounding errors are not
+included, and a pass may take any time.
 """
 
 import math
@@ -67,34 +72,40 @@ from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.proximal import alternation
 
-SHARE = 0.1  # of gamma, for bottom
-EDGE = 0.4  # t: how far inside the sphere the tilted tries begin
-LEAST_RADIUS = 3.0  # P: smaller ones make longer chains, not better ones
-SLACK = 1.0 - 1e-9  # of inequalities that a checker proves with other roundings
-# p, lowered by more than it errs by, and kept off 1, where 1 - p has no digits.
-LOWERED, MOST_ACCEPTED = 1.0 - 1e-11, 1.0 - 1e-6
-# Rounding errors of energies, as multiples of u k times the largest loss, at most.
-ROUNDINGS, MOST_ROUNDING = 64.0, 1e-3
-STEPS = np.geomspace(1e-9, 1e6, 420).tolist()  # sizes h that a plan may have
-MOST_GRADIENTS, MOST_WORK = 80, 2**31 - 1
+# Share of gamma that is spent on bottom.
+BOTTOM_SHARE = 0.1
+# t, in units of 1/sqrt(a): if the mean is farther inside, proposals are as in part 3.
+EDGE = 0.4
+# Smallest R. A smaller one would make chains longer.
+MIN_RADIUS = 3.0
+# Inequalities hold with this factor, so that checkers with other rounding errors find
+# them true.
+SLACK = 1.0 - 1e-9
+# Largest rounding error of an energy, and so of a log acceptance probability.
+MAX_ROUNDING_ERROR = 1e-3
+# Steps h that a plan may have.
+STEPS = np.geomspace(1e-9, 1e6, 420).tolist()
+MAX_GRADIENTS = 80
+MAX_WORK = 2**31 - 1
+# Losses with a formula without branches.
 LOSSES = (Logistic, SmoothedHinge, Huber, Squared)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicSizes:
-    """Public numbers that a plan follows from: k mu, k L b^2, k G, R and d."""
+    """Public numbers that determine a plan."""
 
-    dim: int
-    ridge: float
-    trace: float
-    slope: float
-    radius: float
+    dim: int  # d
+    ridge: float  # k mu
+    trace: float  # k L b^2
+    slope: float  # k G
+    radius: float  # radius of the domain
 
     @classmethod
-    def of(cls, terms: MechanismTerms) -> "PublicSizes":
-        """Sizes of a mechanism; `NoCertificate` where there is no plan."""
+    def from_terms(cls, terms: MechanismTerms) -> "PublicSizes":
+        """Return the sizes of a mechanism, or raise `NoCertificate` without a plan."""
         facts = terms.facts
-        reason = refusal(terms)
+        reason = explain_unsupported(terms)
         if reason:
             raise NoCertificate(f"constant_time=True is not possible: {reason}")
         domain = facts.domain
@@ -115,24 +126,24 @@ class PublicSizes:
 
 
 def curvature(loss: Loss) -> float:
-    """Largest second derivative in the margin."""
+    """Return the largest second derivative in the margin."""
     if isinstance(loss, Logistic):
         return 0.25
     return 1.0 / loss.width if isinstance(loss, SmoothedHinge) else 1.0
 
 
-def refusal(terms: MechanismTerms) -> str:
-    """Why there is no plan, by public facts; or empty."""
+def explain_unsupported(terms: MechanismTerms) -> str:
+    """Return why public facts allow no plan, or "" if they do."""
     facts, domain = terms.facts, terms.facts.domain
     if type(facts.loss) not in LOSSES:
-        names = ", ".join(each.name for each in LOSSES)
+        names = ", ".join(loss.name for loss in LOSSES)
         return f"the {facts.loss.name} loss has no formula without branches: {names}"
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
     if not (is_ball or isinstance(domain, WholeSpace)):
         return f"no fixed number of random words draws on the {domain.name}: l2 balls"
     if not (isinstance(terms.regularizer, SquaredNorm) and terms.p == 2.0):
         return "the metric is that of a squared l2 norm: p = 2"
-    if not rounding(terms) <= MOST_ROUNDING:
+    if not energy_error(terms) <= MAX_ROUNDING_ERROR:
         return (
             "rounding errors of energies that the bounds allow would decide tries: "
             "declare a smaller response_bound or offset_bound"
@@ -142,11 +153,15 @@ def refusal(terms: MechanismTerms) -> str:
     return ""
 
 
-def rounding(terms: MechanismTerms) -> float:
-    """About the rounding error of an energy, by public facts, where the mass is."""
+def energy_error(terms: MechanismTerms) -> float:
+    """Return the approximate rounding error of an energy, by public facts.
+
+    On an unbounded domain it is for the points that have nearly all of the mass.
+    """
     facts, ridge = terms.facts, terms.k * terms.mu
     margin = facts.margin_bound
     if math.isinf(margin):
+        # The minimizer is within k G / (k mu), and draws within ten deviations of it.
         reach = terms.k * facts.lipschitz(2.0) / ridge + 10.0 * math.sqrt(
             facts.dim / ridge
         )
@@ -155,28 +170,29 @@ def rounding(terms: MechanismTerms) -> float:
     response = 1.0 if facts.loss.is_classification else facts.response_bound
     if response is None:
         return math.inf
-    largest = 1.0 + facts.slope_bound * (margin + response)
-    return ROUNDINGS * 2.0**-53 * terms.k * largest
+    max_loss = 1.0 + facts.slope_bound * (margin + response)
+    # The sum over blocks of records has about this many roundings.
+    return 64.0 * 2.0**-53 * terms.k * max_loss
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantTime:
-    """Plan of a constant-time draw, all public: what certificates name.
+    """Plan of a constant-time draw. All of it is public, and certificates contain it.
 
     Parameters
     ----------
     step_size : float
-        h.
+        Step h of the chain.
     num_steps : int
-        T, accepted tries.
+        Number T of steps, which is the number of accepted proposals.
     num_gradients : int
-        J, passes that move w, in each step.
+        Number J of passes per step that move w.
     work : int
-        B = 1 + T J + M, all passes over the records.
+        Number 1 + T J + M of passes over the records.
 
     Examples
     --------
-    >>> ConstantTime(step_size=0.1, num_steps=3, num_gradients=2, work=20).num_tries
+    >>> ConstantTime(step_size=0.1, num_steps=3, num_gradients=2, work=20).num_proposals
     13
     """
 
@@ -189,33 +205,37 @@ class ConstantTime:
         """Check the numbers."""
         check.scale(step_size=self.step_size)
         check.integer(1, num_steps=self.num_steps, num_gradients=self.num_gradients)
-        check.integer(1, maximum=MOST_WORK, work=self.work)
+        check.integer(1, maximum=MAX_WORK, work=self.work)
 
     @property
-    def num_tries(self) -> int:
-        """M."""
+    def num_proposals(self) -> int:
+        """Number M of proposals, if T steps are completed."""
         return self.work - 1 - self.num_steps * self.num_gradients
 
     def check(self, terms: MechanismTerms) -> list[tuple[str, float, float]]:
-        """Inequalities of the proof: name, left side and right side."""
-        sizes = PublicSizes.of(terms)
+        """Return the inequalities of the proof: name, left side and right side."""
+        sizes = PublicSizes.from_terms(terms)
         error = alternation.tv_bound(
             self.num_steps, step=self.step_size, start_bound=sizes.start_bound
         )
         p = acceptance(sizes, self.step_size, self.num_gradients)
-        bottom = math.exp(log_bottom(p, self.num_steps, self.num_tries))
+        bottom = math.exp(log_bottom(p, self.num_steps, self.num_proposals))
         return [
-            ("TV(num_steps)<=0.9*gamma", error, (1.0 - SHARE) * terms.gamma),
-            ("P(nothing released)<=0.1*gamma", bottom, SHARE * terms.gamma),
+            ("TV(num_steps)<=0.9*gamma", error, (1.0 - BOTTOM_SHARE) * terms.gamma),
+            ("P(nothing released)<=0.1*gamma", bottom, BOTTOM_SHARE * terms.gamma),
         ]
 
 
 def acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
-    """Lower bound p of every try's acceptance, on every data set."""
-    return min(MOST_ACCEPTED, LOWERED * _acceptance(sizes, step, num_gradients))
+    """Return a lower bound p of every proposal's acceptance, on every data set."""
+    # The bound is reduced by more than its rounding errors. It stays below 1, because
+    # near 1 the difference 1 - p would have few digits.
+    p = (1.0 - 1e-11) * _acceptance(sizes, step, num_gradients)
+    return min(1.0 - 1e-6, p)
 
 
 def _acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
+    """Return the bound of parts 2 to 4 of the proof, in rounded arithmetic."""
     a = sizes.ridge * (1.0 + step) / step
     s, reach = sizes.trace / a, math.sqrt(a) * sizes.radius
     q = s / (s + 2.0)
@@ -224,61 +244,71 @@ def _acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
     if math.isinf(reach):
         spread = 0.5 * sizes.dim * math.log1p(s / sizes.dim)
         return math.exp(-spread - 0.5 * error**2 * s / (1.0 + s))
-    if reach < LEAST_RADIUS:
+    if reach < MIN_RADIUS:
         return 0.0
-    return min(_inner(s, reach, error, sizes.dim), _edge(s, reach, error, sizes.dim))
+    inner = _inner_acceptance(s, reach, error, sizes.dim)
+    return min(inner, _edge_acceptance(s, reach, error, sizes.dim))
 
 
-def log_bottom(p: float, num_steps: int, num_tries: int) -> float:
-    """Upper bound of log P(fewer than T of M tries are accepted)."""
-    if num_tries < num_steps:
+def log_bottom(p: float, num_steps: int, num_proposals: int) -> float:
+    """Return an upper bound of log P(fewer than T of M proposals are accepted)."""
+    if num_proposals < num_steps:
         return 0.0
-    share = (num_steps - 1) / num_tries
+    share = (num_steps - 1) / num_proposals
     if not share < p:
         return 0.0
-    rest = (1.0 - share) * math.log((1.0 - share) / (1.0 - p))
-    return -num_tries * (rest + (share * math.log(share / p) if share > 0.0 else 0.0))
+    # KL(share || p), without its second term for share = 0.
+    divergence = (1.0 - share) * math.log((1.0 - share) / (1.0 - p))
+    if share > 0.0:
+        divergence += share * math.log(share / p)
+    return -num_proposals * divergence
 
 
+# Phi(t), phi(t), the rate l at D = -t, and the acceptance of u there divided by Phi(t).
 PHI = 0.5 * math.erfc(-EDGE / math.sqrt(2.0))
 DENSITY = math.exp(-0.5 * EDGE**2) / math.sqrt(2.0 * math.pi)
 RATE = 0.5 * (math.sqrt(EDGE**2 + 4.0) - EDGE)
 EXPONENTIAL = RATE * math.exp(-0.5 * RATE**2 - EDGE * RATE) * math.sqrt(2.0 * math.pi)
 
 
-def _inner(s: float, reach: float, error: float, dim: int) -> float:
-    """Part 3 of the proof."""
-    lost = (dim - 1) / (2.0 * reach) + (dim**2 - 1) / (2.0 * reach**3)
-    inside = PHI - 0.4 * lost - 0.5 * math.exp(-0.5 * (reach - EDGE) ** 2)
+def _inner_acceptance(s: float, reach: float, error: float, dim: int) -> float:
+    """Return the bound of part 3 of the proof, for the radius ``reach``."""
+    # E of the bound t - B(r), times the largest density 0.4 of u.
+    cut = (dim - 1) / (2.0 * reach) + (dim**2 - 1) / (2.0 * reach**3)
+    inside = PHI - 0.4 * cut - 0.5 * math.exp(-0.5 * (reach - EDGE) ** 2)
     if not inside > 0.0:
         return 0.0
     spread = 1.0 + 0.4 * (dim**2 - 1) / (4.0 * EDGE * reach**2) / inside
     return inside * math.exp(-0.5 * s * (math.sqrt(spread) + error) ** 2)
 
 
-def _edge(s: float, reach: float, error: float, dim: int) -> float:
-    """Part 4 of the proof."""
-    first = (dim - 1) / (2.0 * (reach - EDGE))  # E r^2 / (2 P)
-    second = (dim**2 - 1) / (4.0 * (reach - EDGE) ** 2)  # E r^4 / (4 P^2)
-    paid = (EDGE + DENSITY / PHI) * first + 0.5 * second
+def _edge_acceptance(s: float, reach: float, error: float, dim: int) -> float:
+    """Return the bound of part 4 of the proof, for the radius ``reach``."""
+    first = (dim - 1) / (2.0 * (reach - EDGE))  # E r^2 / (2 R)
+    second = (dim**2 - 1) / (4.0 * (reach - EDGE) ** 2)  # E r^4 / (4 R^2)
+    mean_x = (EDGE + DENSITY / PHI) * first + 0.5 * second
     spread = max(1.0 + 1.6 * first + second, reach / (reach - EDGE))
-    kept = math.exp(-paid - 0.5 * s * (math.sqrt(spread) + error) ** 2)
-    far = 0.5 * reach * (reach - EDGE) / max(dim - 1, 1)  # chi^2 over its mean
-    out = math.exp(-0.5 * (dim - 1) * max(0.0, far - 1.0 - math.log(far)))
-    out = (out if far > 1.0 else 1.0) if dim > 1 else 0.0
-    out += math.exp(-0.5 * (0.5 * reach - EDGE) ** 2)
+    accepted = math.exp(-mean_x - 0.5 * s * (math.sqrt(spread) + error) ** 2)
+    # P(r^2 > R^2 / 2) by Chernoff's bound for chi^2, at this multiple of its mean.
+    outside = 0.0
+    if dim > 1:
+        multiple = 0.5 * reach * (reach - EDGE) / (dim - 1)
+        exponent = max(0.0, multiple - 1.0 - math.log(multiple))
+        outside = math.exp(-0.5 * (dim - 1) * exponent) if multiple > 1.0 else 1.0
+    # P(u > R / 2), and P(u < r^4 / (4 R^3)).
+    outside += math.exp(-0.5 * (0.5 * reach - EDGE) ** 2)
     shallow = 0.25 * reach + (reach / (reach - EDGE)) ** 2
-    out += (dim**2 - 1) / (4.0 * reach**3) * shallow
-    return EXPONENTIAL * PHI * max(0.0, kept - out)
+    outside += (dim**2 - 1) / (4.0 * reach**3) * shallow
+    return EXPONENTIAL * PHI * max(0.0, accepted - outside)
 
 
-def plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
-    """Plan of fewest passes, or of ``work`` of them.
+def new_plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
+    """Return the plan of fewest passes, or of ``work`` passes.
 
-    ValueError names the passes that suffice if these do not, `NoCertificate` says why
-    there is no plan: both by public facts alone.
+    If these do not suffice, a ValueError names the number that does. `NoCertificate`
+    explains why there is no plan. Both depend on public facts alone.
     """
-    best = _fewest(PublicSizes.of(terms), terms.gamma)
+    best = _plan_with_fewest_passes(PublicSizes.from_terms(terms), terms.gamma)
     if best is None:
         raise NoCertificate(
             "constant_time=True is not possible: no number of passes below 2**31 is "
@@ -293,33 +323,41 @@ def plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
 
 
 @lru_cache(maxsize=64)
-def _fewest(sizes: PublicSizes, gamma: float) -> ConstantTime | None:
-    """Plan of fewest passes; None if there is none."""
-    best, most, log_gamma = None, MOST_WORK, math.log(SHARE * SLACK * gamma)
+def _plan_with_fewest_passes(sizes: PublicSizes, gamma: float) -> ConstantTime | None:
+    """Return the plan of fewest passes, or None if there is none."""
+    best, least_work = None, MAX_WORK
+    log_gamma = math.log(BOTTOM_SHARE * SLACK * gamma)
+    chain_gamma = (1.0 - BOTTOM_SHARE) * SLACK * gamma
     for step in STEPS:
         num_steps = alternation.num_steps(
-            (1.0 - SHARE) * SLACK * gamma, step=step, start_bound=sizes.start_bound
+            chain_gamma, step=step, start_bound=sizes.start_bound
         )
-        for num_gradients in range(1, MOST_GRADIENTS):
+        for num_gradients in range(1, MAX_GRADIENTS):
             fixed = 1 + num_steps * num_gradients
-            if fixed + num_steps >= most:
+            if fixed + num_steps >= least_work:
                 break
             p = acceptance(sizes, step, num_gradients)
-            num_tries = _enough(p, num_steps, most - fixed, log_gamma)
-            if num_tries is not None:
-                most = fixed + num_tries
+            max_proposals = least_work - fixed - 1
+            num_proposals = _min_proposals(p, num_steps, max_proposals, log_gamma)
+            if num_proposals is not None:
+                least_work = fixed + num_proposals
                 best = ConstantTime(
                     step_size=step,
                     num_steps=num_steps,
                     num_gradients=num_gradients,
-                    work=most,
+                    work=least_work,
                 )
     return best
 
 
-def _enough(p: float, num_steps: int, most: int, log_gamma: float) -> int | None:
-    """Fewest tries, of fewer than ``most``; None if they do not suffice."""
-    low, high = num_steps - 1, most - 1
+def _min_proposals(
+    p: float, num_steps: int, max_proposals: int, log_gamma: float
+) -> int | None:
+    """Return the least number of proposals with a small probability of bottom.
+
+    Return None if ``max_proposals`` do not suffice.
+    """
+    low, high = num_steps - 1, max_proposals
     if log_bottom(p, num_steps, high) > log_gamma:
         return None
     while high - low > 1:

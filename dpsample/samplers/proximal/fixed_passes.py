@@ -1,9 +1,12 @@
 # mypy: allow-untyped-defs
 """Fixed passes: kernel of the constant-time draw that `constant_time` plans and proves.
 
-Every pass adds up losses and slopes at one point, draws the same number of words, and
-computes all that may come next; what does is picked by the bits of masks. Conditions of
-branches are public: the loss, sizes and counts of loops.
+Every pass adds up losses and their gradients at one point, and uses the same number of
+random words. The point is w, which steps towards a fixed point, or a proposal. Then all
+possible next points are computed, and the bits of *masks* select one of them. A mask is
+an integer, -1 if its condition is true and 0 if it is false. Branches have public
+conditions alone: the kind of loss, and sizes. So the time of a pass does not depend on
+the values of the records, as far as arithmetic takes a constant time.
 """
 
 import math
@@ -12,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray, record_dtype
 from dpsample.core.jit import kernel
 from dpsample.losses import Huber, Logistic, SmoothedHinge
 from dpsample.losses.loss import total
@@ -22,60 +25,83 @@ from dpsample.problem.problem import Problem
 from dpsample.problem.records import writable
 from dpsample.samplers.proximal.constant_time import EDGE, ConstantTime, PublicSizes
 
-BLOCK = 256  # records
-CHUNK = 2_000_000  # multiply-adds of one compiled call: a few milliseconds
+# Maximum number of records in a block.
+BLOCK = 256
+# Multiply-adds of one compiled call, which takes a few milliseconds.
+CHUNK = 2_000_000
 
-# Rows of `vectors`, and places in `numbers` and in `counts`.
-POINT, TANGENT, SLOPE, MEAN, FIRST, GRADIENT, NOISE, ANSWER, AXIS, NUM_VECTORS = range(
-    10
+# Rows of the vectors of a draw. POINT and GRADIENT belong to the pass. TANGENT is w,
+# SLOPE the gradient there, MEAN is v, FIRST the gradient at the center, ANSWER the last
+# accepted proposal, and AXIS the unit vector from the center to m.
+POINT, TANGENT, SLOPE, MEAN, FIRST = range(5)
+GRADIENT, NOISE, ANSWER, AXIS, NUM_VECTORS = range(5, 10)
+
+# Numbers of the pass and of the tangent.
+Sums = record_dtype(
+    loss=float,  # sum over the records so far
+    tangent_energy=float,  # k F(w)
+    lost=float,  # log acceptance that the proposal itself loses, see `_propose`
 )
-SUM, AT_TANGENT, PAID, NUM_NUMBERS = range(4)
-ROW, LEFT, ACCEPTED, TRIES, PASSES, RECORDS, WORDS, NUM_COUNTS = range(8)
+Counts = record_dtype(
+    row=int,  # first record that the sums do not include yet
+    num_left=int,  # passes that still move w in this step
+    num_accepted=int,
+    num_proposals=int,
+    num_passes=int,
+    num_records=int,
+    num_words=int,  # random words
+)
 
 
 class Numbers(NamedTuple):
-    """Public numbers of a draw; ``lower`` to ``labels`` are of the loss."""
+    """Public numbers of a draw.
+
+    Losses other than the logistic are integrals of a clipped linear function of the
+    margin, which ``lower`` to ``labels`` describe.
+    """
 
     is_logistic: bool
     lower: float
     upper: float
     scale: float
-    labels: bool
+    labels: bool  # responses are labels, otherwise they are subtracted
     weight: float  # k / n
     precision: float  # a
     step: float  # h
     noise: float  # deviation of y
-    descent: float  # steps of w, and the first one of them
-    first: float
+    descent: float  # length of the steps of w
+    first: float  # length of the first one
     radius: float
-    num_steps: int
-    num_gradients: int
+    num_steps: int  # T
+    num_gradients: int  # J
     center: Array
 
 
 class DrawState(NamedTuple):
-    """All that a draw remembers."""
+    """State of a draw."""
 
-    vectors: Array
-    numbers: Array
-    counts: Ints
-    masks: Ints  # of conditions that are false, and true
-    margins: Array
-    slopes: Array
+    vectors: Array  # (NUM_VECTORS, dim)
+    sums: RecordArray  # one record of `Sums`
+    counts: RecordArray  # one record of `Counts`
+    masks: Ints  # masks of false and of true
+    margins: Array  # (block,)
+    slopes: Array  # (block,): derivatives of the losses
 
 
 @kernel(counts_references=False)
-def pick(mask, a, b):
-    """Return a where the mask is -1 and b where it is 0, by their bits.
+def select(mask, a, b):
+    """Return a if the mask is -1 and b if it is 0, by their bits.
 
-    Masks are loaded: of one that it knew to be a condition, a compiler makes branches.
+    Masks are loaded from an array by their condition. If the compiler knew that a mask
+    is a condition, it would compile a branch.
     """
     first, second = np.float64(a).view(np.int64), np.float64(b).view(np.int64)
     return np.int64((first & mask) | (second & ~mask)).view(np.float64)
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"})
-def _margins(rows, start, stop, theta, out):
+def _fill_margins(rows, start, stop, theta, out):
+    """Fill out with the products of rows and theta."""
     for i in range(start, stop):
         s = 0.0
         for j in range(theta.shape[0]):
@@ -85,6 +111,7 @@ def _margins(rows, start, stop, theta, out):
 
 @kernel(fastmath={"reassoc", "contract", "nsz"})
 def _add_rows(rows, start, stop, slopes, out):
+    """Add slopes times rows to out."""
     for i in range(start, stop):
         s = slopes[i - start]
         for j in range(out.shape[0]):
@@ -92,44 +119,49 @@ def _add_rows(rows, start, stop, slopes, out):
 
 
 @kernel(counts_references=False)
-def _losses(plan, response, start, stop, margins, slopes):
-    """Turn margins into losses, and fill slopes; without branches on the records."""
+def _fill_losses(plan, response, start, stop, margins, slopes):
+    """Replace margins by losses, and fill slopes, without branches on the records."""
     if plan.is_logistic:
         for i in range(stop - start):
             y = response[start + i]
             value, share = softplus_sigmoid(-y * margins[i])
             margins[i], slopes[i] = value, -y * share
     else:
-        # The integral of t cut off at both ends: t = 1 - y u, or the residual u - y.
+        # The integral of z, which is t = 1 - y u or the residual t = u - y, clipped at
+        # both ends. The comparisons compile to minimum and maximum instructions.
         for i in range(stop - start):
             y = response[start + i]
-            turn = -y if plan.labels else 1.0
-            t = (1.0 if plan.labels else -y) + turn * margins[i]
+            sign = -y if plan.labels else 1.0
+            t = (1.0 if plan.labels else -y) + sign * margins[i]
             z = plan.lower if t < plan.lower else t
             z = plan.upper if z > plan.upper else z
             margins[i] = plan.scale * z * (t - 0.5 * z)
-            slopes[i] = plan.scale * turn * z
+            slopes[i] = plan.scale * sign * z
 
 
 @kernel(counts_references=False)
 def _pass_over(plan, rows, response, offset, state, stop):
-    """Add the losses and slopes at the point of the next records to the sums."""
-    start = state.counts[ROW]
+    """Add losses and gradients of the next records at the point to the sums."""
+    counts = state.counts[0]
+    start = counts.row
     margins, slopes = state.margins[: stop - start], state.slopes[: stop - start]
-    _margins(rows, start, stop, state.vectors[POINT], margins)
+    _fill_margins(rows, start, stop, state.vectors[POINT], margins)
     if offset.shape[0] > 0:
         for i in range(stop - start):
             margins[i] += offset[start + i]
-    _losses(plan, response, start, stop, margins, slopes)
-    state.numbers[SUM] += total(margins)
+    _fill_losses(plan, response, start, stop, margins, slopes)
+    state.sums[0].loss += total(margins)
     _add_rows(rows, start, stop, slopes, state.vectors[GRADIENT])
-    state.counts[RECORDS] += stop - start
-    state.counts[ROW] = stop
+    counts.num_records += stop - start
+    counts.row = stop
 
 
 @kernel(counts_references=False)
-def _normals(rng, out, counts):
-    """Fill with normals, two words a pair (Box and Muller 1958)."""
+def _fill_normals(rng, out, counts):
+    """Fill with normals, two random words for a pair (Box and Muller 1958).
+
+    Unlike rejection, this uses a constant number of words.
+    """
     dim = out.shape[0]
     for j in range(0, dim, 2):
         size = np.sqrt(-2.0 * np.log1p(-rng.random()))
@@ -137,11 +169,12 @@ def _normals(rng, out, counts):
         out[j] = size * np.cos(angle)
         if j + 1 < dim:
             out[j + 1] = size * np.sin(angle)
-        counts[WORDS] += 2
+        counts[0].num_words += 2
 
 
 @kernel(counts_references=False)
 def _distance(point, center):
+    """Return the Euclidean distance of two points."""
     square = 0.0
     for j in range(center.shape[0]):
         square += (point[j] - center[j]) ** 2
@@ -149,21 +182,26 @@ def _distance(point, center):
 
 
 @kernel(counts_references=False)
-def _shrink(plan, masks, point):
-    """Factor of point - center in the projection on the ball."""
+def _projection_factor(plan, masks, point):
+    """Return the factor of point - center in the projection on the ball."""
     size = _distance(point, plan.center)
-    return pick(masks[np.int64(size > plan.radius)], plan.radius / size, 1.0)
+    return select(masks[np.int64(size > plan.radius)], plan.radius / size, 1.0)
 
 
 @kernel(counts_references=False)
 def _propose(plan, masks, vectors, spare, out):
-    """Draw a try into out, parts 3 and 4 of the proof; return what it has to pay."""
+    """Fill out with a proposal, by parts 3 and 4 of the proof.
+
+    Return minus the log of the acceptance probability that part 4 has in addition.
+    ``spare`` is a standard exponential variable.
+    """
     center, noise, axis = plan.center, vectors[NOISE], vectors[AXIS]
     dim, unit = center.shape[0], 1.0 / np.sqrt(plan.precision)
     for j in range(dim):
         out[j] = vectors[MEAN, j] - vectors[SLOPE, j] / plan.precision
     size = _distance(out, center)
-    inverse = 1.0 / pick(masks[np.int64(size > 1e-300)], size, 1.0)
+    # At the center the axis is 0 and not NaN.
+    inverse = 1.0 / select(masks[np.int64(size > 1e-300)], size, 1.0)
     along = 0.0
     for j in range(dim):
         axis[j] = (out[j] - center[j]) * inverse
@@ -176,66 +214,69 @@ def _propose(plan, masks, vectors, spare, out):
     rate = 0.5 * (beyond + np.sqrt(beyond * beyond + 4.0))
     depth, bend = spare / rate, 0.5 * across / (size / unit)
     is_edge = masks[np.int64(beyond > -EDGE)]
-    paid = 0.5 * (depth - 1.0 / rate) ** 2 + bend * (depth + 0.5 * bend)
-    height = pick(is_edge, plan.radius - unit * (depth + bend), size + unit * along)
-    width = pick(is_edge, unit * np.sqrt(plan.radius / size), unit)
-    # At the center the axis is 0: the noise is whole, and its height is 0.
+    lost = 0.5 * (depth - 1.0 / rate) ** 2 + bend * (depth + 0.5 * bend)
+    height = select(is_edge, plan.radius - unit * (depth + bend), size + unit * along)
+    width = select(is_edge, unit * np.sqrt(plan.radius / size), unit)
+    # At the center the axis is 0, and no component of the noise was removed.
     for j in range(dim):
         out[j] = center[j] + height * axis[j] + width * noise[j]
-    return pick(is_edge, paid, 0.0)
+    return select(is_edge, lost, 0.0)
 
 
 @kernel(counts_references=False)
 def _advance(plan, state, rng):
-    """Use what a pass has found: judge a try, or move w; then choose the next point."""
-    vectors, numbers, counts = state.vectors, state.numbers, state.counts
+    """End a pass: test a proposal or move w, and select the next point."""
+    vectors, sums, counts = state.vectors, state.sums[0], state.counts[0]
     point, gradient, noise = vectors[POINT], vectors[GRADIENT], vectors[NOISE]
     masks, center, dim = state.masks, plan.center, plan.center.shape[0]
-    energy = plan.weight * numbers[SUM]
-    _normals(rng, noise, counts)
+    energy = plan.weight * sums.loss
+    _fill_normals(rng, noise, state.counts)
+    # Exponential variables by inversion, with one random word each.
     threshold, spare = -np.log1p(-rng.random()), -np.log1p(-rng.random())
-    counts[WORDS] += 2
-    gap = energy - numbers[AT_TANGENT] + numbers[PAID]
+    counts.num_words += 2
+    gap = energy - sums.tangent_energy + sums.lost
     for j in range(dim):
         gradient[j] *= plan.weight
         gap -= vectors[SLOPE, j] * (point[j] - vectors[TANGENT, j])
-    # `left` passes are steps of w, the last one its tangent; then come tries.
-    left, is_open = counts[LEFT], np.int64(counts[ACCEPTED] < plan.num_steps)
-    is_try = is_open & np.int64(left == 0)
+    # The point of `num_left` passes is w, in the last of them the final one. The points
+    # of later passes are proposals.
+    left, is_open = counts.num_left, np.int64(counts.num_accepted < plan.num_steps)
+    is_proposal = is_open & np.int64(left == 0)
     is_inside = np.int64(_distance(point, center) <= plan.radius)
-    is_accepted = is_try & is_inside & np.int64(gap <= threshold)
+    is_accepted = is_proposal & is_inside & np.int64(gap <= threshold)
     accepted, last = masks[is_accepted], masks[np.int64(left == 1)]
-    first, moves = masks[np.int64(counts[ACCEPTED] < 0)], masks[np.int64(left >= 2)]
+    first, moves = masks[np.int64(counts.num_accepted < 0)], masks[np.int64(left >= 2)]
     moves |= accepted
-    counts[TRIES] += is_try
-    numbers[AT_TANGENT] = pick(last, energy, numbers[AT_TANGENT])
+    counts.num_proposals += is_proposal
+    sums.tangent_energy = select(last, energy, sums.tangent_energy)
     for j in range(dim):
-        vectors[FIRST, j] = pick(first, gradient[j], vectors[FIRST, j])
-        vectors[ANSWER, j] = pick(accepted, point[j], vectors[ANSWER, j])
-        vectors[TANGENT, j] = pick(last, point[j], vectors[TANGENT, j])
-        vectors[SLOPE, j] = pick(last, gradient[j], vectors[SLOPE, j])
+        vectors[FIRST, j] = select(first, gradient[j], vectors[FIRST, j])
+        vectors[ANSWER, j] = select(accepted, point[j], vectors[ANSWER, j])
+        vectors[TANGENT, j] = select(last, point[j], vectors[TANGENT, j])
+        vectors[SLOPE, j] = select(last, gradient[j], vectors[SLOPE, j])
         y = point[j] + plan.noise * noise[j]
         mean = (plan.step * center[j] + y) / (1.0 + plan.step)
-        vectors[MEAN, j] = pick(accepted, mean, vectors[MEAN, j])
-    # The next point of w, from the center in a new step.
-    length = pick(accepted, plan.first, plan.descent)
+        vectors[MEAN, j] = select(accepted, mean, vectors[MEAN, j])
+    # The next w. After an accepted proposal a new step begins, and w starts at the
+    # center, where the gradient is known.
+    length = select(accepted, plan.first, plan.descent)
     for j in range(dim):
-        here = pick(accepted, center[j], point[j])
-        slope = pick(accepted, vectors[FIRST, j], gradient[j])
-        slope += plan.precision * (here - vectors[MEAN, j])
-        gradient[j] = here - length * slope
-    shrink = _shrink(plan, masks, gradient)
-    numbers[PAID] = _propose(plan, masks, vectors, spare, point)
+        w = select(accepted, center[j], point[j])
+        slope = select(accepted, vectors[FIRST, j], gradient[j])
+        slope += plan.precision * (w - vectors[MEAN, j])
+        gradient[j] = w - length * slope
+    factor = _projection_factor(plan, masks, gradient)
+    sums.lost = _propose(plan, masks, vectors, spare, point)
     for j in range(dim):
-        moved = center[j] + shrink * (gradient[j] - center[j])
-        point[j] = pick(moves, moved, point[j])
+        next_w = center[j] + factor * (gradient[j] - center[j])
+        point[j] = select(moves, next_w, point[j])
         gradient[j] = 0.0
-    numbers[SUM] = 0.0
-    counts[ACCEPTED] += is_accepted
-    rest = left - np.int64(left > 0)
-    counts[LEFT] = (accepted & plan.num_gradients) | (~accepted & rest)
-    counts[ROW] = 0
-    counts[PASSES] += 1
+    sums.loss = 0.0
+    counts.num_accepted += is_accepted
+    num_left = left - np.int64(left > 0)
+    counts.num_left = (accepted & plan.num_gradients) | (~accepted & num_left)
+    counts.row = 0
+    counts.num_passes += 1
 
 
 @kernel(counts_references=False)
@@ -243,7 +284,7 @@ def advance(plan, rows, response, offset, state, rng, num_blocks):
     """Make the next ``num_blocks`` blocks of passes."""
     num_records = rows.shape[0]
     for _ in range(num_blocks):
-        start = state.counts[ROW]
+        start = state.counts[0].row
         stop = min(start + state.margins.shape[0], num_records)
         _pass_over(plan, rows, response, offset, state, stop)
         if stop == num_records:
@@ -253,34 +294,34 @@ def advance(plan, rows, response, offset, state, rng, num_blocks):
 def draw(
     problem: Problem,
     terms: MechanismTerms,
-    chosen: ConstantTime,
+    plan: ConstantTime,
     rng: np.random.Generator,
 ) -> tuple[Array | None, DrawState]:
-    """Make all passes of a plan; theta or None, and the state with its counts."""
-    sizes, facts = PublicSizes.of(terms), problem.facts
-    numbers = _numbers(chosen, sizes, terms)
+    """Make all passes of a plan, and return theta or None, and the state."""
+    sizes, facts = PublicSizes.from_terms(terms), problem.facts
+    numbers = _numbers(plan, sizes, terms)
     data = writable(problem.data)
-    # Far responses near, as for every target: by arithmetic without branches.
-    near = facts.loss.near_response(data.response, facts.margin_bound)
-    response = np.ascontiguousarray(near, dtype=np.float64)
+    # As for every target, responses are moved towards the possible margins where that
+    # changes losses by a constant. The arithmetic has no branches.
+    response = facts.loss.near_response(data.response, facts.margin_bound)
+    response = np.ascontiguousarray(response, dtype=np.float64)
     state = _state(numbers, data.num_records)
     per_pass = -(-data.num_records // len(state.margins))
     chunk = max(1, CHUNK // (len(state.margins) * (data.dim + 16)))
-    left = chosen.work * per_pass
+    left = plan.work * per_pass
     while left > 0:
         advance(
             numbers, data.dense, response, data.offset, state, rng, min(chunk, left)
         )
         left -= chunk
         pauses.notify_listeners()
-    is_done = state.counts[ACCEPTED] == chosen.num_steps
+    is_done = state.counts["num_accepted"][0] == plan.num_steps
     return (state.vectors[ANSWER].copy() if is_done else None), state
 
 
-def _numbers(
-    chosen: ConstantTime, sizes: PublicSizes, terms: MechanismTerms
-) -> Numbers:
-    loss, h = terms.facts.loss, chosen.step_size
+def _numbers(plan: ConstantTime, sizes: PublicSizes, terms: MechanismTerms) -> Numbers:
+    """Return the numbers of a plan, of parts 1 and 2 of the proof."""
+    loss, h = terms.facts.loss, plan.step_size
     a = sizes.ridge * (1.0 + h) / h
     s = sizes.trace / a
     descent = 2.0 / (a * (2.0 + s))
@@ -301,24 +342,28 @@ def _numbers(
         descent=descent,
         first=descent if is_near else 1.0 / a,
         radius=sizes.radius,
-        num_steps=chosen.num_steps,
-        num_gradients=chosen.num_gradients,
+        num_steps=plan.num_steps,
+        num_gradients=plan.num_gradients,
         center=np.array(terms.facts.center),
     )
 
 
 def _state(plan: Numbers, num_records: int) -> DrawState:
-    """State before the pass at the center, which counts as an accepted try."""
+    """Return the state before the pass at the center.
+
+    This pass is treated as a proposal that is always accepted, so its gap is -inf and
+    the number of accepted proposals begins at -1.
+    """
     block = max(1, min(BLOCK, num_records, CHUNK // len(plan.center)))
     state = DrawState(
         np.zeros((NUM_VECTORS, len(plan.center))),
-        np.zeros(NUM_NUMBERS),
-        np.zeros(NUM_COUNTS, dtype=np.int64),
+        np.zeros(1, Sums),
+        np.zeros(1, Counts),
         np.array([0, -1]),
         np.empty(block),
         np.empty(block),
     )
     state.vectors[POINT] = plan.center
-    state.numbers[AT_TANGENT] = math.inf
-    state.counts[ACCEPTED] = -1
+    state.sums["tangent_energy"] = math.inf
+    state.counts["num_accepted"] = -1
     return state

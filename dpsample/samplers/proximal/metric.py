@@ -2,28 +2,32 @@
 r"""Metrics in which the energy is 1-strongly convex, and the exact draw of each.
 
 With P such that :math:`V - \frac12 x^\top P x` is convex on the domain, the strong
-convexity in the norm of P is 1. A full P needs fewest steps; P proportional to I on a
-ball, or diagonal on a box, allows a draw that never leaves the domain.
+convexity in the norm of P is 1. A full matrix P needs fewest steps of the chain of
+`alternation`. If P is proportional to I on a ball, or diagonal on a box, there are
+draws that are always inside the domain.
 
-A draw is a piece: its density is proportional to the Gaussian N(mean, spread^2 P^{-1}),
-times e^{-psi} where the regularizer is kept, on the domain or a set that contains it.
-``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
-flag that is 1 when the halfspace is in use. On a polytope follow how often a point was
-drawn, the number of faces that hold the P-projection of the mean, and their rows.
+A draw is a compiled function. Its density is the Gaussian N(mean, spread^2 P^{-1}),
+restricted to the domain or a set that contains it, and times e^{-psi} if the draw has
+the factor of the regularizer exactly. Such a set is a halfspace that contains the
+domain but not the mean, or on a polytope a corner: the intersection of the facets that
+contain the P-projection of the mean. `Support` holds both.
 
 **Corners.** In coordinates in which the Gaussian is standard let C have the unit
-normals of these faces as rows, G = C C^T = L L^T, l the distances of the mean behind
+normals of these facets as rows, G = C C^T = L L^T, l the distances of the mean behind
 them, and v the move from the point where all hold with equality. With the slacks
 s = -C v >= 0 and multipliers lambda = G^{-1} l > 0 the density is
 
 .. math:: e^{-\langle\lambda, s\rangle - s^\top G^{-1} s / 2} e^{-|w|^2 / 2},
 
-w the part of v that keeps all slacks, a free normal. G <= diag(1 / kappa) with 1 /
-kappa_i = sum_j |G_ij|: proposals of the density e^{-lambda_i s_i - kappa_i s_i^2 / 2},
-truncated normals, are kept with probability e^{-(s' G^{-1} s - sum kappa_i s_i^2) / 2},
-at most 1. The deeper the corner, the nearer to 1 it is. Nothing large is subtracted.
-A halfspace is best near the domain. Either gives proposals of the same Gaussian, which
-is all that the test of a proposal asks for: from a few tries on they take turns.
+where w is the part of v that changes no slack, a free normal. With 1 / kappa_i =
+sum_j |G_ij|, G <= diag(1 / kappa). Proposals have the density e^{-lambda_i s_i -
+kappa_i s_i^2 / 2}, a truncated normal for each slack. They are accepted with
+probability e^{-(s' G^{-1} s - sum kappa_i s_i^2) / 2}, which is at most 1, and close to
+1 if the mean is far from the corner. No large numbers are subtracted.
+
+If the mean is near the domain, the halfspace is better. Proposals from both have the
+density of the same Gaussian on the domain, so after a few proposals both are used in
+turn.
 """
 
 from dataclasses import dataclass, replace
@@ -47,183 +51,198 @@ from dpsample.numerics.vectors import (
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, ProximalPlan
-from dpsample.samplers.proximal.restricted import (
-    draw_lp,
-    gaussian_in_ball,
-    gaussian_in_box,
+from dpsample.samplers.proximal.alternation import (
+    BALL_HALFSPACE,
+    DIRECTION,
+    NO_HALFSPACE,
+    NOISE,
+    PLAN,
+    PROJECTED_HALFSPACE,
+    SUPPORT,
+    ProximalPlan,
 )
+from dpsample.samplers.proximal.ball_gaussian import gaussian_in_ball, gaussian_in_box
+from dpsample.samplers.proximal.lp_tilt import draw_lp
 from dpsample.samplers.univariate.log_concave import FAR, tail_excess, truncated_normal
 from dpsample.targets.gibbs import Gibbs, Target
 
-# (body, regularizer, plan, mean, normal, scratch, rng, out)
-DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
-# Coordinates that one call of a draw by rejection may propose: about 20 ms.
+# Arguments: body, regularizer, plan, mean, support, scratch, rng, out.
+DRAW = types.void(BODY, REGULARIZER, PLAN, vector, SUPPORT, matrix, generator, vector)
+# Coordinates that one call of a draw by rejection may propose, which takes about 20 ms.
 MAX_COORDINATES = 200_000
-# Draws behind a halfspace before a corner is looked for, and slacks of a corner that
-# one draw may refuse: to factor the faces anew takes longer.
-HALFSPACE_TRIES, CORNER_TRIES = 8, 16
-# Sine of the angle between a face and the others from which on it is one of its own.
-DEPENDENT = 1e-5
-# Share of the way to the center that may stand for rounding errors.
-EPSILON, MOST_PULL = 2.0**-52, 1e-12
-# Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
-# the rounding of the Gram matrix and of its eigenvectors.
+# Number of proposals in a halfspace before a corner is searched for.
+HALFSPACE_PROPOSALS = 8
+# Slacks of a corner that one draw may reject. The next draw factors the facets again.
+CORNER_PROPOSALS = 16
+# A facet is independent of others if the sine of its angle to them is larger.
+MIN_SINE = 1e-5
+# A point may be moved by this share of the way to the center to undo rounding errors.
+MAX_PULL = 1e-12
+# Lower bounds of eigenvalues are reduced by this share of the largest eigenvalue, for
+# the rounding errors of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
-TINY = 1e-300
 MAX_STEP = 1e4
-MAX_OVERSHOOT = 0.25  # see `ProximalMetric.steps`
+# Limit of `ProximalMetric.steps`.
+MAX_OVERSHOOT = 0.25
 
 
 @kernel(counts_references=False)
-def behind(plan, mean, normal, room, change, scratch, out):
-    """Finish a draw behind a halfspace far from the mean.
+def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
+    """Finish a draw in a halfspace that is far from the mean.
 
-    What is drawn is the distance from the halfspace (``change`` is what is taken from
-    the noise along the direction). It is added to the nearest point on it, in that
-    point's own digits: next to the mean's it would be lost.
+    The distance from the halfspace is what was drawn: ``change`` is subtracted from the
+    noise along the direction. The move is added to the nearest point of the halfspace.
+    Added to the mean, it would be lost in the mean's rounding errors.
     """
-    dim = mean.shape[0]
+    dim, normal = mean.shape[0], support.normal
     noise, direction = scratch[NOISE], scratch[DIRECTION]
     square = np.dot(direction, direction)
     for j in range(dim):
         noise[j] -= change * direction[j] / np.sqrt(square)
     multiply(plan.factor, noise, out)
     multiply(plan.factor, direction, noise)
-    above = -normal[dim]  # of the computed nearest point
+    # The computed nearest point is outside by this rounding error.
+    error = -support.status[0].offset
     for j in range(dim):
-        noise[j] = mean[j] + room / square * noise[j]
-        above += normal[j] * noise[j]
+        noise[j] = mean[j] + slack / square * noise[j]
+        error += normal[j] * noise[j]
     for j in range(dim):
-        out[j] = (noise[j] - above * normal[j]) + plan.spread * out[j]
+        out[j] = (noise[j] - error * normal[j]) + plan.spread * out[j]
 
 
 @kernel(counts_references=False)
-def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
-    """Gaussian, restricted to the supporting halfspace if there is one.
+def draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out):
+    """Draw from the Gaussian, in the supporting halfspace if there is one.
 
-    The coordinate of the noise along factor^T n is a truncated normal, the rest free.
+    The coordinate of the noise along factor^T n, with n the normal, is a truncated
+    normal. The others are free.
     """
     dim = mean.shape[0]
     noise, direction = scratch[NOISE], scratch[DIRECTION]
     for j in range(dim):
         noise[j] = rng.standard_normal()
-    if normal[dim + 1] == 1.0:
-        multiply_rows(normal[:dim], plan.factor, direction)
+    if support.status[0].has_halfspace:
+        multiply_rows(support.normal, plan.factor, direction)
         size = np.sqrt(np.dot(direction, direction))
-        room = normal[dim] - np.dot(normal[:dim], mean)
+        slack = support.status[0].offset - np.dot(support.normal, mean)
         along = np.dot(direction, noise) / size
-        limit = room / (plan.spread * size)
+        limit = slack / (plan.spread * size)
         if limit < -FAR:
-            excess = tail_excess(rng, -limit, np.inf)
-            behind(plan, mean, normal, room, along + excess, scratch, out)
+            change = along + tail_excess(rng, -limit, np.inf)
+            add_to_nearest_point(plan, mean, support, slack, change, scratch, out)
             return
-        drawn = truncated_normal(rng, -np.inf, limit)
+        coordinate = truncated_normal(rng, -np.inf, limit)
         for j in range(dim):
-            noise[j] += (drawn - along) * direction[j] / size
+            noise[j] += (coordinate - along) * direction[j] / size
     multiply(plan.factor, noise, out)
     for j in range(dim):
         out[j] = mean[j] + plan.spread * out[j]
 
 
 @kernel(counts_references=False)
-def add_face(row, plan, count, basis, root):
-    """Append a face to root basis, unit normals in standard normal coordinates.
+def add_facet(row, plan, count, basis, root):
+    """Append a facet to C = root basis, unit normals in standard normal coordinates.
 
-    Gram-Schmidt, twice: root is lower triangular, basis has orthonormal rows. Returns
-    the length of the normal, or 0 if it depends on those before.
+    Root is lower triangular, and basis has orthonormal rows. Return the length of the
+    normal, or 0 if it depends on the others.
     """
-    rest = basis[count]
-    multiply_rows(row, plan.factor, rest)
-    size = np.sqrt(np.dot(rest, rest))
-    for j in range(rest.shape[0]):
-        rest[j] /= size
+    residual = basis[count]
+    multiply_rows(row, plan.factor, residual)
+    size = np.sqrt(np.dot(residual, residual))
+    for j in range(residual.shape[0]):
+        residual[j] /= size
     for m in range(count):
         root[count, m] = 0.0
+    # Gram-Schmidt is repeated, because rounding errors of the first time would leave
+    # nearly dependent rows that are not orthogonal.
     for _ in range(2):
         for m in range(count):
-            part = np.dot(basis[m], rest)
+            part = np.dot(basis[m], residual)
             root[count, m] += part
-            for j in range(rest.shape[0]):
-                rest[j] -= part * basis[m, j]
-    left = np.sqrt(np.dot(rest, rest))
-    root[count, count] = left
-    if not left > DEPENDENT:
+            for j in range(residual.shape[0]):
+                residual[j] -= part * basis[m, j]
+    sine = np.sqrt(np.dot(residual, residual))
+    root[count, count] = sine
+    if not sine > MIN_SINE:
         return 0.0
-    for j in range(rest.shape[0]):
-        rest[j] /= left
+    for j in range(residual.shape[0]):
+        residual[j] /= sine
     return size
 
 
 @kernel(counts_references=False)
-def factor_faces(body, plan, mean, faces, basis, root, sizes, rates):
-    """Factor faces, and fill in their multipliers; how many are independent."""
+def factor_facets(body, plan, mean, facets, basis, root, sizes, multipliers):
+    """Factor C, fill in the multipliers, and return how many facets are independent."""
     count = sizes.shape[0]
     for k in range(count):
-        row = int(faces[k])
-        sizes[k] = add_face(body.matrix[row], plan, k, basis, root)
+        row = facets[k]
+        sizes[k] = add_facet(body.matrix[row], plan, k, basis, root)
         if sizes[k] == 0.0:
             return k
-        rates[k] = (np.dot(body.matrix[row], mean) - body.bounds[row]) / sizes[k]
-    solve_lower(root, rates)
-    solve_upper(root, rates)
+        distance = np.dot(body.matrix[row], mean) - body.bounds[row]
+        multipliers[k] = distance / sizes[k]
+    # lambda = G^{-1} l = L^{-T} L^{-1} l
+    solve_lower(root, multipliers)
+    solve_upper(root, multipliers)
     return count
 
 
 @kernel
-def find_corner(body, plan, mean, faces):
-    """Fill in the faces that hold the P-projection of mean; how many they are.
+def find_corner(body, plan, mean, facets):
+    """Fill in the facets that contain the P-projection of mean. Return their number.
 
-    The draw is exact for any independent faces with positive multipliers: those that
-    rounding has made others are left out.
+    The draw is exact for any independent facets with positive multipliers. If rounding
+    errors made a facet dependent or its multiplier negative, the facet is left out.
     """
     num_rows, dim = body.matrix.shape
-    room = min(num_rows, dim) + 1
-    active, rates = np.zeros(room, dtype=np.int64), np.zeros(room)
+    size = min(num_rows, dim) + 1
+    active, multipliers = np.zeros(size, dtype=np.int64), np.zeros(size)
     rows, limits = np.empty((num_rows, dim)), np.empty(num_rows)
     for i in range(num_rows):
         multiply_rows(body.matrix[i], plan.factor, rows[i])
         limits[i] = body.bounds[i] - np.dot(body.matrix[i], mean)
-    origin, basis, root = np.zeros(dim), np.empty((room, dim)), np.empty((room, room))
+    origin, basis, root = np.zeros(dim), np.empty((size, dim)), np.empty((size, size))
     point = np.empty(dim)
-    # In standard normal coordinates the projection is Euclidean.
-    sides, others = (body.center, body.lower, body.upper), (body.radius, body.p)
-    turned = Body(*sides, rows, limits, *others, 0, 0, 0.0)
-    count = find_active(turned, origin, point, active, rates)[1]
+    # In standard normal coordinates about the mean the projection is Euclidean.
+    bounds, shape = (body.center, body.lower, body.upper), (body.radius, body.p)
+    transformed = Body(*bounds, rows, limits, *shape, 0, 0, 0.0)
+    count = find_active(transformed, origin, point, active, multipliers)[1]
     for k in range(count):
-        faces[k] = active[k]
+        facets[k] = active[k]
     while count > 0:
-        sizes = limits[:count]  # no longer needed
-        worst = factor_faces(body, plan, mean, faces, basis, root, sizes, rates[:count])
+        # The limits are not needed any more, so their memory holds the sizes.
+        sizes, rates = limits[:count], multipliers[:count]
+        worst = factor_facets(body, plan, mean, facets, basis, root, sizes, rates)
         if worst == count:
-            worst = np.argmin(rates[:count])
+            worst = np.argmin(rates)
             if rates[worst] > 0.0:
                 break
         count -= 1
         for k in range(worst, count):
-            faces[k] = faces[k + 1]
+            facets[k] = facets[k + 1]
     return count
 
 
 @kernel(counts_references=False)
-def draw_slacks(rng, rates, shares, root, slacks, parts):
-    """Draw slacks of a corner, and parts = L^{-1} slacks; whether they are kept."""
-    cost = 0.0
+def draw_slacks(rng, rates, kappa, root, slacks, parts):
+    """Propose slacks and parts = L^{-1} slacks. Return whether they are accepted."""
+    lost = 0.0
     for k in range(rates.shape[0]):
-        width = np.sqrt(shares[k])
+        # In units of 1 / sqrt(kappa) a slack is the tail of a standard normal.
+        width = np.sqrt(kappa[k])
         slacks[k] = tail_excess(rng, rates[k] / width, np.inf) / width
         parts[k] = slacks[k]
         for m in range(k):
             parts[k] -= root[k, m] * parts[m]
         parts[k] /= root[k, k]
-        cost += 0.5 * (parts[k] * parts[k] - shares[k] * slacks[k] * slacks[k])
-    return rng.standard_exponential() >= cost
+        lost += 0.5 * (parts[k] * parts[k] - kappa[k] * slacks[k] * slacks[k])
+    return rng.standard_exponential() >= lost
 
 
 @kernel(counts_references=False)
-def fill_shares(root, shares):
-    """Fill in kappa, of which G = root root^T is at most diag(1 / kappa)."""
-    count = shares.shape[0]
+def fill_kappa(root, kappa):
+    """Fill in kappa, the reciprocal sums of absolute values of the rows of G."""
+    count = kappa.shape[0]
     for k in range(count):
         total = 0.0
         for m in range(count):
@@ -231,17 +250,20 @@ def fill_shares(root, shares):
             for j in range(min(k, m) + 1):
                 term += root[k, j] * root[m, j]
             total += abs(term)
-        shares[k] = 1.0 / total
+        kappa[k] = 1.0 / total
 
 
 @kernel(counts_references=False)
-def move_to_corner(body, plan, faces, basis, root, sizes, lengths, noise, out):
-    """Move a point to the P-nearest one on all faces, twice for its own digits."""
+def move_to_corner(body, plan, facets, basis, root, sizes, lengths, noise, out):
+    """Move a point to the P-nearest point on all facets.
+
+    The second move corrects the rounding errors of the first one, which may be long.
+    """
     for _ in range(2):
         for k in range(sizes.shape[0]):
-            row = int(faces[k])
-            rest = body.bounds[row] - np.dot(body.matrix[row], out)
-            lengths[k] = rest / sizes[k]
+            row = facets[k]
+            residual = body.bounds[row] - np.dot(body.matrix[row], out)
+            lengths[k] = residual / sizes[k]
         solve_lower(root, lengths)
         for j in range(noise.shape[0]):
             noise[j] = 0.0
@@ -252,7 +274,7 @@ def move_to_corner(body, plan, faces, basis, root, sizes, lengths, noise, out):
 
 @kernel(counts_references=False)
 def add_scaled(plan, move, scale, out):
-    """Add a move in standard normal coordinates to a point; the move is lost."""
+    """Add scale times a move in standard normal coordinates to a point."""
     dim = out.shape[0]
     for i in range(dim):
         total = 0.0
@@ -262,11 +284,11 @@ def add_scaled(plan, move, scale, out):
 
 
 @kernel(counts_references=False)
-def settle_behind(body, faces, count, out):
-    """Pull a point to the center over what rounding has left it before its faces."""
-    k, pull = 0, EPSILON
-    while k < count and pull < MOST_PULL:
-        row = int(faces[k])
+def pull_inside(body, facets, count, out):
+    """Pull a point to the center until rounding errors no longer violate its facets."""
+    k, pull = 0, 2.0**-52
+    while k < count and pull < MAX_PULL:
+        row = facets[k]
         if inner(body.matrix[row], out) <= body.bounds[row]:
             k += 1
             continue
@@ -276,23 +298,27 @@ def settle_behind(body, faces, count, out):
 
 
 @kernel
-def gaussian_corner(body, plan, mean, faces, count, noise, rng, out):
-    """Gaussian behind faces; the mean, which is outside, if it was refused."""
+def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
+    """Draw from the Gaussian in a corner.
+
+    Return the mean, which is outside the domain, if too many slacks were rejected.
+    """
     dim = mean.shape[0]
     basis, root = np.empty((count, dim)), np.empty((count, count))
-    sizes, rates, shares = np.empty(count), np.empty(count), np.empty(count)
+    sizes, rates, kappa = np.empty(count), np.empty(count), np.empty(count)
     slacks, parts = np.empty(count), np.empty(count)
     copy_into(mean, out)
-    factor_faces(body, plan, mean, faces, basis, root, sizes, rates)
+    factor_facets(body, plan, mean, facets, basis, root, sizes, rates)
     for k in range(count):
         rates[k] /= plan.spread
-    fill_shares(root, shares)
-    for _ in range(CORNER_TRIES):
-        if draw_slacks(rng, rates, shares, root, slacks, parts):
+    fill_kappa(root, kappa)
+    for _ in range(CORNER_PROPOSALS):
+        if draw_slacks(rng, rates, kappa, root, slacks, parts):
             break
     else:
         return
-    move_to_corner(body, plan, faces, basis, root, sizes, slacks, noise, out)
+    move_to_corner(body, plan, facets, basis, root, sizes, slacks, noise, out)
+    # The component of the noise in the span of the normals is replaced by the slacks.
     for j in range(dim):
         noise[j] = rng.standard_normal()
     for k in range(count):
@@ -300,35 +326,35 @@ def gaussian_corner(body, plan, mean, faces, count, noise, rng, out):
         for j in range(dim):
             noise[j] -= parts[k] * basis[k, j]
     add_scaled(plan, noise, plan.spread, out)
-    settle_behind(body, faces, count, out)
+    pull_inside(body, facets, count, out)
 
 
 @kernel(counts_references=False)
-def gaussian_polytope(body, regularizer, plan, mean, normal, scratch, rng, out):
-    """Gaussian behind a halfspace, from a few tries on in turn with the corner."""
-    dim = mean.shape[0]
-    tries, faces = normal[dim + 2], normal[dim + 4 :]
-    normal[dim + 2] += 1.0
-    if normal[dim + 1] == 1.0 and tries >= HALFSPACE_TRIES:
-        if tries == HALFSPACE_TRIES:
-            normal[dim + 3] = find_corner(body, plan, mean, faces)
-        count = int(normal[dim + 3])
-        if count > 0 and tries % 2 == 0:
-            gaussian_corner(body, plan, mean, faces, count, scratch[NOISE], rng, out)
+def draw_in_polytope(body, regularizer, plan, mean, support, scratch, rng, out):
+    """Draw in the halfspace, and after a few proposals in turn in the corner."""
+    status, facets = support.status[0], support.facets
+    num_draws = status.num_draws
+    status.num_draws += 1
+    if status.has_halfspace and num_draws >= HALFSPACE_PROPOSALS:
+        if num_draws == HALFSPACE_PROPOSALS:
+            status.num_facets = find_corner(body, plan, mean, facets)
+        count = status.num_facets
+        if count > 0 and num_draws % 2 == 0:
+            draw_in_corner(body, plan, mean, facets, count, scratch[NOISE], rng, out)
             return
-    gaussian(body, regularizer, plan, mean, normal, scratch, rng, out)
+    draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
 
 
 @kernel(counts_references=False)
-def gaussian_ball(body, regularizer, plan, mean, normal, scratch, rng, out):
-    """Gaussian with P proportional to I, restricted to a Euclidean ball."""
+def draw_in_ball(body, regularizer, plan, mean, support, scratch, rng, out):
+    """Draw from the Gaussian in a Euclidean ball, with P proportional to I."""
     deviation = plan.spread * plan.factor[0, 0]
     gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
 
 
 @kernel(counts_references=False)
-def gaussian_box(body, regularizer, plan, mean, normal, scratch, rng, out):
-    """Gaussian with diagonal P, restricted to a box."""
+def draw_in_box(body, regularizer, plan, mean, support, scratch, rng, out):
+    """Draw from the Gaussian in a box, with diagonal P."""
     deviations = scratch[NOISE]
     for j in range(mean.shape[0]):
         deviations[j] = plan.spread * plan.factor[j, j]
@@ -336,19 +362,20 @@ def gaussian_box(body, regularizer, plan, mean, normal, scratch, rng, out):
 
 
 @kernel(counts_references=False)
-def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
-    """Gaussian with P proportional to I times e^{-psi}, psi a squared l_q norm.
+def draw_with_regularizer(body, regularizer, plan, mean, support, scratch, rng, out):
+    """Draw from the Gaussian times e^{-psi}, with P ~ I and psi a squared l_q norm.
 
-    A ball about the regularizer's center and a box are kept exactly; any other domain
-    is left to the caller's test. Infinity says that the allowed tries did not suffice:
-    they are independent, so the next call goes on with them.
+    The draw is in the domain if that is a box, or a ball about the regularizer's
+    center. The caller tests whether it is in any other domain. Infinity says that the
+    allowed number of proposals did not suffice. They are independent, so the next call
+    goes on with others.
     """
     dim = mean.shape[0]
     radius = body.radius if np.isfinite(body.p) else np.inf
     for j in range(dim):
         if body.center[j] != regularizer.center[j]:
             radius = np.inf
-    tries = draw_lp(
+    num_proposals = draw_lp(
         rng,
         mean,
         plan.spread * plan.spread * plan.inverse[0, 0],
@@ -362,45 +389,45 @@ def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
         max(1, MAX_COORDINATES // dim),
         out,
     )
-    if tries == -1:
+    if num_proposals == -1:
         out[:] = np.inf
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalMetric:
-    """One valid choice of P with its exact draw."""
+    """A valid choice of P with its exact draw. Fields not explained are a plan's."""
 
     name: str
-    precision: Array
-    upper: Array | None  # bound of the Hessian of the linearized part U
+    precision: Array  # P
+    upper: Array | None  # bound of the Hessian of U
     draw: Pointer
-    halfspace: int = 0
-    reach: float = 0.0
+    halfspace: int = NO_HALFSPACE
+    max_distance: float = 0.0
     tangent: float = 1.0
-    keeps_regularizer: bool = False
+    keeps_regularizer: bool = False  # the draw has its factor, which is not part of U
     kappa: float = 0.0
-    kept: float = 0.0
-    draw_cost: float = 0.0
-    has_corners: bool = False  # which `cornered` draws in, at once
+    kept_weight: float = 0.0
+    draw_cost: float = 0.0  # multiply-adds of a draw, roughly
+    has_corners: bool = False  # whether draws in corners are possible, but not used yet
 
     @property
     def dim(self) -> int:
         """Dimension of the domain."""
         return len(self.precision)
 
-    def cornered(self) -> "ProximalMetric":
-        """With draws in corners, which are compiled for those that need them."""
-        return replace(self, draw=pointer(gaussian_polytope, DRAW), has_corners=False)
+    def with_corners(self) -> "ProximalMetric":
+        """Return a copy that draws in corners, too. This compiles another function."""
+        return replace(self, draw=pointer(draw_in_polytope, DRAW), has_corners=False)
 
     def numbers(self, target: Gibbs) -> Target:
-        """Numbers of the linearized part U of the energy."""
+        """Return the numbers of U, the part of the energy that has tangents."""
         if self.keeps_regularizer:
             return target.numbers._replace(mu=0.0)
         return target.numbers
 
     @lazy_property
-    def parts(self) -> dict[str, Array]:
-        """Matrices of a plan, which no step changes: eigenvectors take seconds."""
+    def matrices(self) -> dict[str, Array]:
+        """Matrices of all plans, computed once, because that may take seconds."""
         diagonal = np.diag(self.precision).copy()
         if np.any(self.precision - np.diag(diagonal)):
             eigenvalues, basis = np.linalg.eigh(self.precision)
@@ -409,79 +436,82 @@ class ProximalMetric:
         else:
             eigenvalues, basis = diagonal, np.eye(self.dim)
             factor, inverse = np.diag(1.0 / np.sqrt(diagonal)), np.diag(1.0 / diagonal)
-        excess = np.zeros_like(self.precision)
+        gap_curvature = np.zeros_like(self.precision)
         if self.upper is not None:
-            excess = self.upper - self.tangent * self.precision
+            gap_curvature = self.upper - self.tangent * self.precision
         return {
             "inverse": inverse,
             "factor": factor,
             "basis": np.ascontiguousarray(basis),
             "eigenvalues": eigenvalues,
-            "excess": np.ascontiguousarray(excess),
+            "gap_curvature": np.ascontiguousarray(gap_curvature),
         }
 
     @lazy_property
-    def gaps(self) -> Array:
-        """Eigenvalues of ``excess`` in the metric, if there is an upper bound."""
+    def gap_eigenvalues(self) -> Array:
+        """Eigenvalues of the gap's curvature in the metric, given an upper bound."""
         assert self.upper is not None
-        excess = self.upper - self.tangent * self.precision
+        curvature = self.upper - self.tangent * self.precision
         return np.asarray(
-            np.linalg.eigvals(np.linalg.solve(self.precision, excess)).real
+            np.linalg.eigvals(np.linalg.solve(self.precision, curvature)).real
         )
 
     @property
     def first_gap(self) -> float:
-        """Mean gap at the pilot's first step, about."""
+        """Approximate mean gap at the pilot's first step."""
         if self.upper is None:
             return 0.5
-        return 0.5 * self.steps()[0] * float(self.gaps.sum())
+        return 0.5 * self.pilot_steps()[0] * float(self.gap_eigenvalues.sum())
 
     def plan(self, step: float, *, squeeze: bool = True) -> ProximalPlan:
-        """Numbers for the kernel at a given step."""
+        """Return the numbers of the kernel for a step."""
         return ProximalPlan(
             step=float(step),
             tangent=float(self.tangent),
             spread=float(np.sqrt(step / (1.0 + self.tangent * step))),
             kappa=float(self.kappa),
-            kept=float(self.kept),
-            reach=float(self.reach),
+            kept_weight=float(self.kept_weight),
+            max_distance=float(self.max_distance),
             halfspace=int(self.halfspace),
             squeeze=int(squeeze and self.upper is not None),
             precision=self.precision,
-            **self.parts,
+            **self.matrices,
         )
 
-    def steps(self) -> tuple[float, float]:
-        """Where the pilot starts, and the longest step it may try.
+    def pilot_steps(self) -> tuple[float, float]:
+        """Return the first step of the pilot run, and the longest possible one.
 
-        It starts where the mean gap is about a half. Far out, at y, the envelope's mean
-        overshoots by up to (h / (1 + t h)) Lambda ||y - x*||_P, Lambda the largest
-        curvature of U; while (h / (1 + t h))^2 (Lambda - t) Lambda (1 + h Lambda) is
-        well below 1 the expected number of tries, the mean of e^gap, is finite.
+        At the first step the mean gap is about a half. If y is at a large distance, the
+        envelope's mean overshoots by at most (h / (1 + t h)) Lambda ||y - x*||_P. Here
+        t is the curvature ``tangent``, Lambda the largest curvature of U and x* its
+        minimizer. If (h / (1 + t h))^2 (Lambda - t) Lambda (1 + h Lambda) is well below
+        1, the expected number of proposals, the mean of e^gap, is finite.
         """
         if self.upper is None:
             return 1.0 / self.dim, MAX_STEP
-        gap, tangent = max(float(self.gaps.max()), 1e-12), self.tangent
+        gap, tangent = max(float(self.gap_eigenvalues.max()), 1e-12), self.tangent
 
         def overshoot(step: float) -> float:
-            moved, curvature = step / (1.0 + tangent * step), gap + tangent
-            return moved**2 * gap * curvature * (1.0 + step * curvature)
+            weight, curvature = step / (1.0 + tangent * step), gap + tangent
+            return weight**2 * gap * curvature * (1.0 + step * curvature)
 
-        longest = MAX_STEP
-        while overshoot(longest) > MAX_OVERSHOOT:
-            longest *= 0.9
-        return min(1.0 / max(float(self.gaps.sum()), 1e-3), longest), longest
+        max_step = MAX_STEP
+        while overshoot(max_step) > MAX_OVERSHOOT:
+            max_step *= 0.9
+        first_step = 1.0 / max(float(self.gap_eigenvalues.sum()), 1e-3)
+        return min(first_step, max_step), max_step
 
 
-def _lowered(from_risk: Array, ridge: float) -> Array:
-    """P = risk + ridge I minus its rounding errors; symmetric and positive definite.
+def _lower_bound_matrix(risk_bound: Array, ridge: float) -> Array:
+    """Return P = risk + ridge I minus its rounding errors, symmetric and positive.
 
-    Any share of the risk's part is as valid as all of it: one that rounding errors
-    leave below the ridge, if all is too much. Only without a ridge P may be refused.
+    The risk's part may be replaced by any share of it. If it is so large that its
+    rounding errors exceed the ridge, a smaller share is taken. So this fails only
+    without a ridge.
     """
-    risk = 0.5 * (from_risk + from_risk.T)
+    risk = 0.5 * (risk_bound + risk_bound.T)
     eye, largest = np.eye(len(risk)), float(np.linalg.eigvalsh(risk)[-1])
-    share = min(1.0, 0.1 * ridge / max(EIGENVALUE_SLACK * largest, TINY))
+    share = min(1.0, 0.1 * ridge / max(EIGENVALUE_SLACK * largest, 1e-300))
     for symmetric in (risk + ridge * eye, share * risk + ridge * eye):
         eigenvalues = np.linalg.eigvalsh(symmetric)
         slack = EIGENVALUE_SLACK * eigenvalues[-1]
@@ -496,14 +526,18 @@ def _lowered(from_risk: Array, ridge: float) -> Array:
 
 
 def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]:
-    """Bounds of k times the Hessian of F on the domain (upper None if infinite)."""
+    """Return bounds of k times the Hessian of F on the domain.
+
+    The upper bound is None if it is infinite.
+    """
     problem, dim = target.problem, target.dim
     lower_margin, upper_margin = target.margin_intervals()
     low, high = problem.loss.curvature(lower_margin, upper_margin, target.data.response)
     lower = np.zeros((dim, dim))
     if use_data and np.any(low > 0.0):
         lower = target.k * curvature_matrix(target.data, low)
-        if not np.isfinite(lower).all():  # too large for numbers: left out
+        # If the sums overflow, 0 is a valid bound.
+        if not np.isfinite(lower).all():
             lower = np.zeros((dim, dim))
     upper = None
     if np.isfinite(high).all():
@@ -513,12 +547,12 @@ def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]
 
 
 def is_flat(domain: Domain, dim: int) -> bool:
-    """Whether the domain has no interior."""
+    """Return whether the domain has no interior."""
     return domain.affine_dim(dim) < dim
 
 
-def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
-    """Refuse a domain without an interior, or on which exact draws may take forever."""
+def require_interior(domain: Domain, dim: int, draws: str, remedy: str) -> None:
+    """Raise for a domain without interior, or on which draws may take forever."""
     if is_flat(domain, dim):
         raise NoCertificate(
             f"The {domain.name} has no interior: {draws} draws need a full-dimensional "
@@ -532,44 +566,46 @@ def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
 
 
 def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
-    """All metrics that are valid for the target, in no particular order.
+    """Return all metrics that are valid for the target, in no particular order.
 
-    ``oracle="tangent"`` ignores the curvature of the data. Raises `NoCertificate` if
-    the energy is not strongly convex, or the domain has no interior.
+    Only ``oracle="metric"`` includes the curvature of the data in the lower bound. If
+    the energy is not strongly convex, or the domain has no interior, `NoCertificate` is
+    raised.
     """
     domain, dim = target.problem.domain, target.dim
-    require_room(domain, dim, "certified", "Use a WholeSpace, Ball or Box domain.")
+    require_interior(domain, dim, "certified", "Use a WholeSpace, Ball or Box domain.")
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu
-    low = _lowered(risk_low, weight * reg_low)
+    low = _lower_bound_matrix(risk_low, weight * reg_low)
     reg_high = weight * reg_high if weight > 0.0 else 0.0
     if np.isfinite(reg_high):
         high = None if risk_high is None else risk_high + reg_high * np.eye(dim)
         return _gaussian_metrics(domain, low, high)
     if _is_separable(target):
-        # Tangents to a regularizer of unbounded curvature would be refused for long.
+        # A proposal from the tangent of a regularizer of unbounded curvature would be
+        # rejected for long.
         return [_separable_metric(target, risk_low, risk_high, weight * reg_low)]
     return _gaussian_metrics(domain, low, None)
 
 
 def _is_separable(target: Gibbs) -> bool:
-    """Whether the draw can keep regularizer and domain, without plain rejection.
+    """Return whether draws with the regularizer's factor are inside the domain.
 
-    Rejection from the whole space needs an infinite expected number of tries: the mean
-    over y of 1 / P(inside | y) is an integral of 1 over all y.
+    Rejection from the whole space would need an infinite expected number of proposals,
+    because the mean over y of 1 / P(inside | y) is an integral of 1 over all y.
     """
     domain, dim = target.problem.domain, target.dim
-    centered = np.array_equal(
+    is_centered = np.array_equal(
         domain.default_center(dim), target.numbers.regularizer.center
     )
-    is_ball = isinstance(domain, Ball) and centered
-    is_kept = isinstance(domain, WholeSpace) or is_box(domain) or is_ball
-    return isinstance(target.regularizer, SquaredNorm) and is_kept
+    is_ball = isinstance(domain, Ball) and is_centered
+    is_inside = isinstance(domain, WholeSpace) or is_box(domain) or is_ball
+    return isinstance(target.regularizer, SquaredNorm) and is_inside
 
 
 def is_box(domain: Domain) -> bool:
-    """Whether the sides of the domain's body are all of it."""
+    """Return whether the domain is given by bounds of the coordinates alone."""
     if isinstance(domain, Polytope):
         return domain.box is not None
     return isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p))
@@ -578,20 +614,23 @@ def is_box(domain: Domain) -> bool:
 def _gaussian_metrics(
     domain: Domain, low: Array, high: Array | None
 ) -> list[ProximalMetric]:
+    """Return the full metric, and the one whose draws are inside if there is one."""
     dim = len(low)
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
-    halfspace = 0 if isinstance(domain, WholeSpace) else (2 if is_ball else 1)
-    reach = 0.0
-    if halfspace == 1:
-        reach = domain.max_norm(2.0, domain.default_center(dim), dim)
+    halfspace, max_distance = NO_HALFSPACE, 0.0
+    if is_ball:
+        halfspace = BALL_HALFSPACE
+    elif not isinstance(domain, WholeSpace):
+        halfspace = PROJECTED_HALFSPACE
+        max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
     full = ProximalMetric(
         name="full",
         precision=low,
         upper=high,
-        draw=pointer(gaussian, DRAW),
+        draw=pointer(draw_in_halfspace, DRAW),
         has_corners=isinstance(domain, Polytope) and not is_box(domain),
         halfspace=halfspace,
-        reach=reach,
+        max_distance=max_distance,
         draw_cost=2.0 * dim * dim + 20.0 * dim,
     )
     if is_ball:
@@ -600,18 +639,19 @@ def _gaussian_metrics(
             name="isotropic",
             precision=smallest * np.eye(dim),
             upper=high,
-            draw=pointer(gaussian_ball, DRAW),
+            draw=pointer(draw_in_ball, DRAW),
             draw_cost=20.0 * dim + 500.0,
         )
         return [full, inner]
     if is_box(domain):
+        # The largest diagonal matrix below P of the form share * diag(P).
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
         inner = ProximalMetric(
             name="diagonal",
             precision=np.diag((1.0 - 1e-9) * share * root**2),
             upper=high,
-            draw=pointer(gaussian_box, DRAW),
+            draw=pointer(draw_in_box, DRAW),
             draw_cost=60.0 * dim,
         )
         return [full, inner]
@@ -619,21 +659,21 @@ def _gaussian_metrics(
 
 
 def _separable_metric(
-    target: Gibbs, risk_low: Array, risk_high: Array | None, from_regularizer: float
+    target: Gibbs, risk_low: Array, risk_high: Array | None, ridge: float
 ) -> ProximalMetric:
-    """P proportional to I; the regularizer stays exactly in the draw."""
+    """Return P proportional to I, with the regularizer's factor in the draw."""
     dim = len(risk_low)
     smallest = float(np.linalg.eigvalsh(risk_low)[0])
-    from_risk = max(0.0, smallest - EIGENVALUE_SLACK * float(np.trace(risk_low)))
-    total = from_regularizer + from_risk
+    risk_share = max(0.0, smallest - EIGENVALUE_SLACK * float(np.trace(risk_low)))
+    total = ridge + risk_share
     return ProximalMetric(
         name="separable",
         precision=total * np.eye(dim),
         upper=risk_high,
-        draw=pointer(separable, DRAW),
-        tangent=from_risk / total,
+        draw=pointer(draw_with_regularizer, DRAW),
+        tangent=risk_share / total,
         keeps_regularizer=True,
         kappa=target.k * target.mu * target.numbers.regularizer.scale,
-        kept=target.k * target.mu,
+        kept_weight=target.k * target.mu,
         draw_cost=1000.0 * dim,
     )

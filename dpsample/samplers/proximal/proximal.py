@@ -1,10 +1,13 @@
 """Proximal sampler: exact conditional draws in a metric, with a proved error.
 
-In the metric of P the energy V is 1-strongly convex on the domain, each conditional
-draw of the alternating chain is exact, and T(gamma) steps give total variation at most
-gamma. A pilot run on a random stream of its own chooses metric and step: the draw is
-exact for every step, so the choice moves the running time only. It depends on the
-records and is fixed before the certified run.
+In the metric of a matrix P the energy V is 1-strongly convex on the domain. Each
+conditional draw of the chain of `alternation` is exact, and T(gamma) steps give a total
+variation of at most gamma. The *oracle* of the chain tests proposals on all records, on
+a few of them (`thinned`), or on those that `screened` leaves undecided.
+
+A pilot run on a random stream of its own chooses metric and step. Draws are exact for
+every step, so the choice affects the running time alone. It depends on the records and
+is fixed before the certified run.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, metric, screened, thinned
 from dpsample.samplers.proximal.alternation import (
-    MOST_TRIES,
+    MAX_PROPOSALS,
     ProximalPlan,
     ProximalWork,
     TangentPlan,
@@ -41,63 +44,74 @@ from dpsample.samplers.proximal.screened import Screen
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
-FIRST_STEPS, LAST_STEPS = 12, 40
+# Maximum number of proposals per step of the pilot run. A step that needs more is too
+# long.
+MAX_PILOT_PROPOSALS = 200
+# Steps of the chain per trial, in the coarse search and in the fine one.
+NUM_COARSE = 12
+NUM_FINE = 40
+FINE_FACTOR = math.sqrt(2.0)
 MIN_STEP = 1e-12
-REFINE = math.sqrt(2.0)
-# The tries of a step have a heavy tail, of which a short trial sees too little: step
-# sizes that accept fewer of the proposals inside the domain are left alone.
+# The number of proposals of a step has a heavy tail, which a short trial may not show.
+# So a step size is not used if fewer of the proposals inside the domain are accepted.
 MIN_ACCEPTANCE = 0.4
-# Lists of undecided records cost more than passes over all if they leave more than this
-# share of the records, in the smallest ball about a point or in all evaluations.
-MAX_SHARE = 0.6
-# Share of the pilot's first step that is short, and of proposals inside that is small.
-SHORT, FEW_INSIDE = 0.01, 0.1
-EPSILON, MAX_ERROR = 2.0**-52, 1e-3  # of energies, that of an acceptance
+# If a larger share of the records is undecided, lists of them take longer than passes
+# over all records.
+MAX_UNDECIDED = 0.6
+# Draws in corners are tried if the step is below this share of the pilot's first one,
+# or if a smaller share of the proposals is inside the domain.
+SHORT_STEP = 0.01
+MIN_INSIDE = 0.1
+# Maximum rounding error of an acceptance probability.
+MAX_ERROR = 1e-3
 ORACLES = ("metric", "tangent", "thinned")
-# Error for which the pilot minimizes the work when no certificate is asked for.
+# The pilot run minimizes the work for this error if there is no certificate.
 PILOT_GAMMA = 1e-3
-# Error after the warm-up of draws for study, at which nothing is released.
+# Error after the warm-up of draws that are not released.
 WARMUP_GAMMA = 0.01
-# Steps that numbers count, and multiply-adds of a year on one processor.
-MAX_STEPS, WORK_PER_YEAR = 2**53, 3e16
-# Shares of the way to an interior point from which the pilot starts anew, if it finds
-# no step whose proposals fall into the domain.
+# All integers up to this one are floats.
+MAX_STEPS = 2**53
+# Multiply-adds of a year on one processor.
+WORK_PER_YEAR = 3e16
+# If no step has proposals inside the domain, the pilot run starts again at these shares
+# of the way to an interior point.
 RETREATS = (1e-3, 0.03, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What a step is expected to cost in all, and what was seen of it."""
+    """Expected work with a step size, and observations of a trial run."""
 
     step: float
-    work: float
-    acceptance: float  # of the proposals inside the domain
-    step_work: float = 0.0  # of one step, in multiply-adds
+    work: float  # multiply-adds of all steps
+    acceptance: float  # accepted share of the proposals inside the domain
+    step_work: float = 0.0  # multiply-adds of a step
     step_seconds: float = 0.0
-    share: float = 1.0  # of the records in an evaluation, see `screened`
-    inside: float = 0.0  # share of the proposals that fell inside the domain
+    share: float = 1.0  # share of the records that an evaluation reads
+    inside: float = 0.0  # share of the proposals that are inside the domain
 
     @property
     def is_steady(self) -> bool:
-        """Whether few proposals are rejected, so that no step may take forever."""
+        """Whether so few proposals are rejected that no step may take forever."""
         return self.acceptance >= MIN_ACCEPTANCE
 
 
 def pass_work(target: Gibbs) -> float:
-    """Multiply-adds of one pass over the records."""
+    """Return the multiply-adds of one pass over the records."""
     storage = target.storage
-    numbers = float(storage.num_records) * storage.dim
+    num_products = float(storage.num_records) * storage.dim
     if isinstance(storage, MemoryStorage):
-        numbers = storage.data.dense.size or storage.data.values.size
-    return numbers + 4.0 * storage.num_records
+        num_products = storage.data.dense.size or storage.data.values.size
+    # Loss and derivative of a record take about as long as four products.
+    return num_products + 4.0 * storage.num_records
 
 
-Bounds = thinned.Bounds | Screen | None  # what tells an oracle apart
+# Numbers of an oracle, by which it is recognized. The tangent oracle has none.
+Bounds = thinned.Bounds | Screen | None
 
 
 def _init(target: Gibbs, position: Array, bounds: Bounds) -> ChainState:
-    """Fresh chain of one of the three oracles."""
+    """Return a new chain of one of the three oracles."""
     if isinstance(bounds, thinned.Bounds):
         return thinned.init(target, position)
     if isinstance(bounds, Screen):
@@ -110,20 +124,20 @@ def _filler(
     option: ProximalMetric,
     plan: ProximalPlan,
     bounds: Bounds,
-    max_tries: int,
+    max_proposals: int,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
-    """Chain of one of the three oracles; as `chain.compile_filler`."""
+    """Return a function that fills draws with one of the oracles."""
     run = alternation.run
     if isinstance(bounds, thinned.Bounds):
         run = thinned.run
     elif isinstance(bounds, Screen):
         run = screened.run
-    tangent = TangentPlan(plan, option.draw, max_tries, bounds or ())
+    tangent = TangentPlan(plan, option.draw, max_proposals, bounds or ())
     return compile_filler(run, option.numbers(target), target.pieces, tangent)
 
 
 class Pilot:
-    """Chain in one metric that tries steps; its state carries over between trials."""
+    """Chain in one metric for trials of step sizes. A trial continues the last one."""
 
     def __init__(
         self,
@@ -131,31 +145,31 @@ class Pilot:
         metric: ProximalMetric,
         start: Array,
         rng: np.random.Generator,
-        steps_for: Callable[..., int],  # of a trial's ``step``
+        num_steps_for: Callable[..., int],  # function of a trial's ``step``
         *,
         is_screened: bool = False,
     ) -> None:
         self.target, self.metric, self.rng = target, metric, rng
-        self.steps_for = steps_for
-        screen = screened.screen(target, metric.plan(1.0)) if is_screened else None
+        self.num_steps_for = num_steps_for
+        screen = screened.new_screen(target, metric.plan(1.0)) if is_screened else None
         self.is_screened = screen is not None
         self.state = _init(target, start, screen)
-        self.first, self.longest = metric.steps()
-        # In units of one multiply-add: two passes for a gradient, one for a value.
+        self.first_step, self.max_step = metric.pilot_steps()
+        # Multiply-adds per count. A gradient is two passes, a value is one.
         self.costs = np.zeros(alternation.NUM_COUNTS)
         self.costs[chain.GRADIENTS] = 2.0 * pass_work(target)
         self.costs[chain.VALUES] = pass_work(target)
         self.costs[chain.PROPOSALS] = metric.draw_cost
 
     def trial(self, step: float, num_steps: int) -> Trial:
-        """Run ``num_steps`` steps; infinite work if one needs too many tries."""
+        """Run ``num_steps`` steps. Too many proposals of one make the work infinite."""
         counts, plan = self.state.counts, self.metric.plan(step)
         counts[:] = 0
         draws = np.empty((num_steps, self.target.dim))
         stats = np.empty((num_steps, chain.NUM_STATS))
-        state, screen = self._screened(plan)
+        state, screen = self._choose_oracle(plan)
         begin = time.perf_counter()
-        fill = _filler(self.target, self.metric, plan, screen, MAX_TRIES)
+        fill = _filler(self.target, self.metric, plan, screen, MAX_PILOT_PROPOSALS)
         code = fill(state, self.rng, draws, stats)
         seconds = time.perf_counter() - begin
         if code == errors.EXHAUSTED:
@@ -167,15 +181,17 @@ class Pilot:
                 step_seconds=math.inf,
             )
         raise_unless_ok(code)
-        # The step does not depend on the screening: it is chosen for passes over all.
+        # ``work``, by which steps are compared, is that of passes over all records, so
+        # that the choice of the step does not depend on the screening.
         step_work = float(counts @ self.costs) / num_steps
-        passes = int(counts[chain.VALUES] + counts[chain.GRADIENTS])
+        num_passes = int(counts[chain.VALUES] + counts[chain.GRADIENTS])
         share = 1.0
         if screen is not None:
-            share = int(counts[chain.RECORDS]) / (passes * self.target.data.num_records)
+            num_all = num_passes * self.target.data.num_records
+            share = int(counts[chain.RECORDS]) / num_all
         return Trial(
             step=step,
-            work=step_work * self.steps_for(step=step),
+            work=step_work * self.num_steps_for(step=step),
             acceptance=num_steps / int(counts[alternation.INSIDE]),
             step_work=step_work * min(share, 1.0),
             step_seconds=seconds / num_steps,
@@ -183,41 +199,45 @@ class Pilot:
             inside=int(counts[alternation.INSIDE]) / int(counts[chain.PROPOSALS]),
         )
 
-    def _screened(self, plan: ProximalPlan) -> tuple[ChainState, Screen | None]:
-        """State for a trial, and what it screens with where that may pay."""
+    def _choose_oracle(self, plan: ProximalPlan) -> tuple[ChainState, Screen | None]:
+        """Return the state for a trial, and a screen if that may save work."""
         state, screen = self.state, None
         if self.is_screened:
-            screen = screened.screen(self.target, plan)
-            state.memory[0] = 0.0  # the balls of another step are forgotten
+            screen = screened.new_screen(self.target, plan)
+            # The balls of another step have other radii.
+            state.memory[0] = 0.0
         if screen is None:
             return state, None
-        if screened.share_near(self.target, screen, state.position) <= MAX_SHARE:
+        share = screened.share_undecided(self.target, screen, state.position)
+        if share <= MAX_UNDECIDED:
             return state, screen
-        return state._replace(own=ProximalWork(state.own.normal)), None
+        return state._replace(own=ProximalWork(state.own.support, state.own.draw)), None
 
     def search(self) -> Trial:
-        """Walk down to a workable step, climb by doubling, refine with more steps."""
-        best = self._walk_down(self.first, 4.0, FIRST_STEPS)
+        """Return the trial of least work, by a coarse search and a fine one."""
+        best = self._shorten(self.first_step, 4.0, NUM_COARSE)
         for factor in (2.0, 0.5):
-            best = self._climb(best, factor, FIRST_STEPS)
-        best = self._walk_down(best.step, REFINE, LAST_STEPS)
-        for factor in (REFINE, 1.0 / REFINE):
-            best = self._climb(best, factor, LAST_STEPS)
+            best = self._improve(best, factor, NUM_COARSE)
+        best = self._shorten(best.step, FINE_FACTOR, NUM_FINE)
+        for factor in (FINE_FACTOR, 1.0 / FINE_FACTOR):
+            best = self._improve(best, factor, NUM_FINE)
         return best
 
-    def _walk_down(self, step: float, factor: float, num_steps: int) -> Trial:
+    def _shorten(self, step: float, factor: float, num_steps: int) -> Trial:
+        """Divide the step by the factor until a trial is steady."""
         trial = self.trial(step, num_steps)
         while not trial.is_steady and step > MIN_STEP:
             step /= factor
             trial = self.trial(step, num_steps)
         return trial
 
-    def _climb(self, best: Trial, factor: float, num_steps: int) -> Trial:
-        while MIN_STEP < best.step * factor <= self.longest:
-            other = self.trial(best.step * factor, num_steps)
-            if not (other.is_steady and other.work < best.work):
+    def _improve(self, best: Trial, factor: float, num_steps: int) -> Trial:
+        """Multiply the step by the factor as long as the work decreases."""
+        while MIN_STEP < best.step * factor <= self.max_step:
+            trial = self.trial(best.step * factor, num_steps)
+            if not (trial.is_steady and trial.work < best.work):
                 break
-            best = other
+            best = trial
         return best
 
 
@@ -228,21 +248,22 @@ class Proximal(Sampler):
     Parameters
     ----------
     oracle : {"metric", "tangent", "thinned"}
-        "metric" puts the curvature that the records prove on the domain into the
-        metric; "tangent" uses the regularizer's strong convexity alone; "thinned" is
-        "tangent" with the same acceptance from a few random records. Records of a
-        hinge, absolute or quantile loss far from their kinks are screened in the first
-        two, where that saves work: it changes no draw except for rounding.
+        "metric" includes in the metric the curvature that the records prove on the
+        domain. "tangent" uses the strong convexity of the regularizer alone. "thinned"
+        is "tangent" with the same acceptance probability from a few random records.
+        With the first two, records of a hinge, absolute or quantile loss are screened
+        if that saves work: those whose margin is far from the point where the loss is
+        not differentiable are not read. This changes draws only by rounding.
     step_size : float, optional
-        Step h in the metric; by default a pilot run chooses it. The conditional draw is
+        Step h in the metric. By default a pilot run chooses it. The conditional draw is
         exact for every step.
 
     Notes
     -----
-    **Guarantee.** The target is exactly invariant under every step, the kernel
-    reversible, and after ``certified_steps(gamma)`` steps from the start the total
-    variation is at most gamma: `release` rests on it.
-    A step of `sample` that takes 10 million tries raises `SamplingError`.
+    **Guarantee.** The target is exactly invariant under every step, and the kernel is
+    reversible. After ``certified_steps(gamma)`` steps from the start the total
+    variation is at most gamma. The proof of `release` uses this bound.
+    A step of `sample` that makes 10 million proposals raises `SamplingError`.
 
     Examples
     --------
@@ -262,7 +283,7 @@ class Proximal(Sampler):
             object.__setattr__(self, "step_size", float(self.step_size))
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether a metric exists for the target, and the reason if not."""
+        """Return whether the target has a metric, and if not, why."""
         try:
             metric.candidates(target, oracle=self.oracle)
             self._bounds(target)
@@ -280,7 +301,7 @@ class Proximal(Sampler):
         target : Gibbs
             The target.
         rng : numpy.random.Generator
-            Stream of the pilot run; it must not serve the chain as well.
+            Stream of the pilot run. The chain needs another one.
         gamma : float
             Total-variation error for which the expected work is minimized.
 
@@ -294,8 +315,8 @@ class Proximal(Sampler):
         NoCertificate
             If no metric is valid, or every exact draw is impractical.
         SamplingError
-            If a loss raises or returns NaN, a declared bound is found not to hold, or
-            energies are so large that rounding errors would decide what is accepted.
+            If a loss raises or returns NaN, a declared bound does not hold, or energies
+            are so large that rounding errors would decide which draws are accepted.
         """
         setting = ProximalSetting.of(self, target)
         raise_unless_ok(errors.ROUGH if setting.is_rough else errors.OK)
@@ -313,28 +334,31 @@ class Proximal(Sampler):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProximalSetting:
-    """What sampler and target fix before any random bit."""
+    """Metrics and start, which sampler and target determine before any random bit."""
 
     target: Gibbs
-    options: tuple[tuple[ProximalMetric, float], ...]  # each with its W_0
+    options: tuple[tuple[ProximalMetric, float], ...]  # metrics with their W_0
     start: Array
     step_size: float | None
-    bounds: thinned.Bounds | None  # of the thinned oracle's tests
+    bounds: thinned.Bounds | None  # numbers of the thinned oracle
     may_screen: bool
 
     @property
     def is_rough(self) -> bool:
-        """Whether rounding errors would decide what is accepted, in every metric."""
+        """Whether rounding errors would decide on acceptance in every metric."""
         energy = self.target.energy(self.start)
-        kept = self.target.regularizer.value(self.start)
-        return all(
-            EPSILON * abs(energy - option.kept * kept) > MAX_ERROR < option.first_gap
-            for option, _ in self.options
-        )
+        penalty = self.target.regularizer.value(self.start)
+        for option, _ in self.options:
+            # A gap is a difference of values of U, which are of this size. If the gap
+            # itself is small, its rounding error is not important.
+            size = abs(energy - option.kept_weight * penalty)
+            if not (2.0**-52 * size > MAX_ERROR and option.first_gap > MAX_ERROR):
+                return False
+        return True
 
     @classmethod
     def of(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
-        """Metrics and start for a target; raises as `Proximal.prepare`."""
+        """Return metrics and start, or raise errors as `Proximal.prepare` does."""
         options = metric.candidates(target, oracle=sampler.oracle)
         start, energy = gaussian_fit.minimize(target)
         if not (np.isfinite(energy) and np.isfinite(target.gradient(start)).all()):
@@ -349,50 +373,58 @@ class ProximalSetting:
         )
 
     def prepare(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
-        """Try steps in every metric, from other starts if none is accepted.
+        """Search for steps in all metrics, from other starts if none is accepted.
 
-        The expected work is infinite if none is accepted from any: the proof and the
-        number of steps are as good, only their time is not known.
+        If none is accepted from any start, the expected work is infinite. The proof and
+        the number of steps are valid nevertheless, only their time is unknown.
         """
-        best = self._best(rng, gamma)
-        if best.is_cornered:
-            options = tuple((o.cornered(), bound) for o, bound in self.options)
-            other = replace(self, options=options)._best(rng, gamma)
-            best = min(best, other, key=lambda each: each.trial.work)
+        best = self._search_metrics(rng, gamma)
+        if best.may_need_corners:
+            options = tuple((o.with_corners(), bound) for o, bound in self.options)
+            other = replace(self, options=options)._search_metrics(rng, gamma)
+            best = min(best, other, key=lambda chain: chain.trial.work)
         for share in RETREATS:
             if np.isfinite(best.trial.work):
                 break
-            best = self._retreated(share)._best(rng, gamma)
+            best = self._move_start(share)._search_metrics(rng, gamma)
         return best
 
-    def _best(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
-        chains = [self.tried(*option, rng, gamma) for option in self.options]
-        return min(chains, key=lambda each: each.trial.work)
+    def _search_metrics(
+        self, rng: np.random.Generator, gamma: float
+    ) -> PreparedProximal:
+        """Return the chain of least work among all metrics."""
+        chains = [self.search_step(*option, rng, gamma) for option in self.options]
+        return min(chains, key=lambda chain: chain.trial.work)
 
-    def _retreated(self, share: float) -> ProximalSetting:
-        """Start moved towards an interior point, with W_0 of its own."""
+    def _move_start(self, share: float) -> ProximalSetting:
+        """Return a copy whose start is closer to an interior point, with its W_0."""
         target = self.target
         interior = target.problem.domain.interior_point(target.dim)
         start = (1.0 - share) * self.start + share * interior
         options = tuple((o, start_bound(target, o, start)) for o, _ in self.options)
         return replace(self, start=start, options=options)
 
-    def tried(
+    def search_step(
         self,
         option: ProximalMetric,
         bound: float,
         rng: np.random.Generator,
         gamma: float,
     ) -> PreparedProximal:
-        """Chain in one metric, with the step that a pilot run finds best."""
-        steps_for = partial(alternation.num_steps, gamma, start_bound=bound)
-        start, screens = self.start, self.may_screen
-        pilot = Pilot(self.target, option, start, rng, steps_for, is_screened=screens)
+        """Return the chain in one metric, with the best step of a pilot run."""
+        pilot = Pilot(
+            self.target,
+            option,
+            self.start,
+            rng,
+            partial(alternation.num_steps, gamma, start_bound=bound),
+            is_screened=self.may_screen,
+        )
         step = self.step_size
-        trial = pilot.search() if step is None else pilot.trial(step, FIRST_STEPS)
+        trial = pilot.search() if step is None else pilot.trial(step, NUM_COARSE)
         bounds: Bounds = self.bounds
-        if trial.share < MAX_SHARE:
-            bounds = screened.screen(self.target, option.plan(trial.step))
+        if trial.share < MAX_UNDECIDED:
+            bounds = screened.new_screen(self.target, option.plan(trial.step))
         return PreparedProximal(
             target=self.target,
             metric=option,
@@ -404,7 +436,7 @@ class ProximalSetting:
 
 
 def start_bound(target: Gibbs, option: ProximalMetric, start: Array) -> float:
-    """W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
+    """Return W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
     gradient = target.gradient(start)
     plan = option.plan(1.0)
     distance = alternation.distance_to_minimizer(
@@ -415,27 +447,27 @@ def start_bound(target: Gibbs, option: ProximalMetric, start: Array) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedProximal:
-    """A chain ready to run, as `PreparedChain`: all may depend on the records."""
+    """A chain ready to run, as `PreparedChain`. All of it may depend on the records."""
 
     target: Gibbs
     metric: ProximalMetric
     trial: Trial
     start: Array
-    start_bound: float
-    bounds: Bounds = None  # of an oracle other than the plain one
+    start_bound: float  # W_0
+    bounds: Bounds = None  # numbers of the thinned or screened oracle
 
     @property
-    def is_cornered(self) -> bool:
-        """Whether a corner may be what keeps proposals outside, or steps short."""
-        is_short = self.trial.step < SHORT * self.metric.steps()[0]
-        is_outside = self.trial.inside < FEW_INSIDE
+    def may_need_corners(self) -> bool:
+        """Whether a corner may cause proposals outside, or short steps."""
+        is_short = self.trial.step < SHORT_STEP * self.metric.pilot_steps()[0]
+        is_outside = self.trial.inside < MIN_INSIDE
         return self.metric.has_corners and (is_short or is_outside)
 
     @property
     def num_warmup(self) -> int:
-        """Steps that prove a total variation of at most 0.01.
+        """Number of steps that proves a total variation of at most 0.01.
 
-        `NoCertificate` if they would take years.
+        `NoCertificate` is raised if they would take years.
         """
         num_steps = self.certified_steps(WARMUP_GAMMA)
         work = num_steps * self.trial.step_work
@@ -450,11 +482,11 @@ class PreparedProximal:
 
     @property
     def settings(self) -> Settings:
-        """Step and metric, for attributes."""
+        """Step and metric, for attributes of the draws."""
         return {"step_size": self.trial.step, "metric": self.metric.name}
 
     def certified_steps(self, gamma: float) -> int:
-        """Return the steps that prove a total variation of at most gamma."""
+        """Return the number of steps that proves a total variation of at most gamma."""
         return alternation.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound
         )
@@ -464,7 +496,7 @@ class PreparedProximal:
         return dict(zip(alternation.COUNT_NAMES, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[object]:
-        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        """Return all arrays and numbers of the chain, for a checkpoint's identity."""
         plan = self.metric.plan(self.trial.step)
         tests = self.bounds or ()
         return [
@@ -475,21 +507,24 @@ class PreparedProximal:
         ]
 
     def init(self, position: Array | None = None) -> ChainState:
-        """Fresh chain at a position of the domain; the starting point by default."""
+        """Return a new chain at a position of the domain, by default the start."""
         where = self.start if position is None else position
         return _init(self.target, where, self.bounds)
 
     def draw_start(self, rng: np.random.Generator) -> Array:
-        """Return the start: the proved number of steps counts from there."""
+        """Return the start, because the proof is for chains from there."""
         del rng
         return self.start.copy()
 
-    def runner(self, *, squeeze: bool = False, max_tries: int = MOST_TRIES) -> Runner:
+    def runner(
+        self, *, squeeze: bool = False, max_proposals: int = MAX_PROPOSALS
+    ) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays.
 
-        With the squeeze some draws need no pass over the records: their energies are
-        NaN. A step that needs more than ``max_tries`` tries raises `SamplingError`.
+        With ``squeeze`` some draws need no pass over the records, and their energies
+        are NaN. A step with more than ``max_proposals`` proposals raises
+        `SamplingError`.
         """
         plan = self.metric.plan(self.trial.step, squeeze=squeeze)
-        fill = _filler(self.target, self.metric, plan, self.bounds, max_tries)
+        fill = _filler(self.target, self.metric, plan, self.bounds, max_proposals)
         return lambda *chain: raise_unless_ok(fill(*chain))

@@ -30,7 +30,7 @@ def no_proximal_proof_in_memory(facts: PublicFacts, regularizer: Regularizer) ->
             return f"The {domain.name} is unbounded: its draws need a bounded one."
         return ""
     try:
-        metric.require_room(domain, dim, "certified", "")
+        metric.require_interior(domain, dim, "certified", "")
     except NoCertificate as error:
         return str(error)
     return ""

@@ -1,31 +1,35 @@
 # mypy: allow-untyped-defs
-r"""Screening by distance: exact energies of kinked losses from a few of the records.
+r"""Screening by distance: exact energies of non-smooth losses from few records.
 
-A loss with one kink is linear in the margin on both sides of it. Keep a center c and a
-radius R: at all z with |z - c| <= R the margin of record i is within |a_i| R of
-u_i = <a_i, c> + offset_i, by Cauchy and Schwarz. If the kink is farther from u_i than
-that, the record is *decided*: its loss is phi_i(u_i) + phi_i'(u_i) <a_i, z - c> on the
-whole ball. So with s the sum of the decided losses at c and g that of their gradients
+A loss such as the hinge loss is linear in the margin on both sides of one point, the
+*breakpoint*. Keep a center c and a radius R. At all z with |z - c| <= R the margin of
+record i is within |a_i| R of u_i = <a_i, c> + offset_i, by Cauchy and Schwarz. If the
+breakpoint is at a larger distance from u_i, the record is *decided*: its loss is
+phi_i(u_i) + phi_i'(u_i) <a_i, z - c> on the whole ball. So with s the sum of the losses
+of decided records at c, and g the sum of their gradients,
 
     n F(z) = s + <g, z - c> + sum of phi_i(z) over the records that are not decided.
 
 The same holds for the undecided records in a smaller ball about another center, and so
-on: a level l takes s, g and the list of undecided records from level l - 1, moved to
-its own center, and decides more of them. A point in the balls 1, ..., l needs the list
-of level l alone, and level 0 is the list of all records, so every point has its exact
-energy. No sum is updated: a level whose ball w leaves is made anew at w, with the
-levels inside; the last one always is, which yields energy and gradient at w on the way.
+on. A *level* l takes s, g and the list of undecided records from level l - 1, evaluates
+them at its own center, and decides more of the records. A point in the balls 1, ..., l
+needs the list of level l alone. Level 0 is the list of all records, so every point has
+its exact energy.
 
-Which ball is where changes no energy, so the draw is that of the tangent oracle, with
-the same random bits, the same number of steps and the same proof. Tests of distance and
-margin are widened by more than the rounding of what they compare.
+No sum is updated. If w, the tangent point of a step, is outside the ball of a level,
+this level and those inside are built again about w. The last level always is, which
+gives energy and gradient at w without another pass.
+
+The position of the balls changes no energy. So the draw is the same as with the tangent
+oracle of `alternation`, with the same random bits and the same proof. Tests of distance
+and margin are widened by more than the rounding errors of the numbers compared.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.losses.loss import total
@@ -33,105 +37,109 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Data, add_transposed, margins_of
 from dpsample.samplers.chain import GRADIENTS, RECORDS, VALUES, ChainState, compile_run
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import ProximalPlan
+from dpsample.samplers.proximal.alternation import PROPOSAL, ProximalPlan, Support
 from dpsample.samplers.record_terms import row_norms
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Radii of the levels, in units of the reach of a proposal: the last holds nearly all
-# proposals about w, and from one to the next w needs about four times as many steps.
+# Radii of the levels, in units of the usual distance of a proposal from w. The last
+# ball contains nearly all proposals. To leave a ball of twice the radius, w needs about
+# four times as many steps.
 RADII = (4.8, 2.4, 1.2)
 NUM_LEVELS = len(RADII)
-# Standard deviations by which few proposals are farther than usual from the mean.
-TAIL = 1.0
-# Relative widening: it covers the rounding of margins, norms and distances.
+# Relative widening of tests, for the rounding errors of margins, norms and distances.
 SLACK = 1e-9
-# Arrays of the data that a list of records has for itself.
-OF_RECORDS = ("dense", "values", "columns", "starts", "response", "offset")
-# Below this many records a pass is too short for the pilot to look for less.
+# Fields of the data that a list of records has for itself.
+RECORD_FIELDS = ("dense", "values", "columns", "starts", "response", "offset")
+# A pass over fewer records is too short to be worth screening.
 MIN_RECORDS = 256
 
 
 class Screen(NamedTuple):
-    """Radii of the balls, and what decides a record: fixed before the chain starts."""
+    """Numbers that decide a record, which are fixed before the chain starts."""
 
     radii: Array  # (NUM_LEVELS + 1,), infinite at level 0
-    reach: float  # of a proposal from w
-    kinks: Array  # (num_records,): margins
-    norms: Array  # (num_records,): Euclidean, of the rows
+    reach: float  # usual distance of a proposal from w
+    breakpoints: Array  # (num_records,): margins
+    norms: Array  # (num_records,): Euclidean norms of the rows
 
 
 @by_address
 class ScreenedWork(NamedTuple):
-    """As the proximal sampler's, and what every level knows; level 0 is all records."""
+    """Memory of `ProximalWork`, with the levels. Level 0 has all records."""
 
-    normal: Array  # (dim + 2,)
-    lists: tuple[Data, ...]  # the undecided records of levels 1, 2, ...
-    kinks: Array  # (NUM_LEVELS, num_records): theirs
-    norms: Array
-    sizes: Ints  # (NUM_LEVELS + 1,): how many are undecided; -1 if it is not known
+    support: Support
+    draw: RecordArray  # one record of `ConditionalDraw`
+    lists: tuple[Data, ...]  # undecided records of levels 1, 2, ...
+    breakpoints: Array  # (NUM_LEVELS, num_records), of the undecided records
+    norms: Array  # (NUM_LEVELS, num_records)
+    sizes: Ints  # (NUM_LEVELS + 1,): number of undecided records, -1 if not known
     centers: Array  # (NUM_LEVELS + 1, dim)
     sums: Array  # (NUM_LEVELS + 1,): s
     slopes: Array  # (NUM_LEVELS + 1, dim): g
     margins: Array  # (block,)
-    rest: Array  # (block,): slopes of undecided records
-    picked: Ints  # (block,): which they are
+    undecided_slopes: Array  # (block,): derivatives of undecided losses, others 0
+    undecided: Ints  # (block,): indices of undecided records
 
 
-def screen(target: Gibbs, plan: ProximalPlan) -> Screen | None:
-    """Balls for a step of the chain; None if there is nothing to screen."""
+def new_screen(target: Gibbs, plan: ProximalPlan) -> Screen | None:
+    """Return the balls for a step of the chain, or None if there is no screening."""
     data = target.data
-    kinks = target.problem.loss.kink(data.response)
-    if kinks is None or data.num_records < MIN_RECORDS:
+    breakpoints = target.problem.loss.kink(data.response)
+    if breakpoints is None or data.num_records < MIN_RECORDS:
         return None
     deviation = plan.spread * float(np.abs(plan.factor).max())
-    reach = deviation * (float(np.sqrt(target.dim)) + TAIL)
+    # The length of dim standard normals is about sqrt(dim), with a deviation below 1.
+    reach = deviation * (float(np.sqrt(target.dim)) + 1.0)
     radii = np.array([np.inf, *RADII]) * reach
-    return Screen(radii, reach, np.array(kinks), row_norms(target))
+    return Screen(radii, reach, np.array(breakpoints), row_norms(target))
 
 
-def share_near(target: Gibbs, screen: Screen, center: Array) -> float:
-    """Share of the records that the smallest ball about a center leaves undecided."""
+def share_undecided(target: Gibbs, screen: Screen, center: Array) -> float:
+    """Return the share of records that the smallest ball about a center leaves open."""
     margins, data = np.asarray(as_rows(target.data) @ center), target.data
     if data.offset.size:
         margins = margins + data.offset
-    sure = screen.norms * screen.radii[-1]
-    return float(np.mean(np.abs(margins - screen.kinks) <= sure))
+    change_bounds = screen.norms * screen.radii[-1]
+    return float(np.mean(np.abs(margins - screen.breakpoints) <= change_bounds))
 
 
 def init(target: Gibbs, position: Array) -> ChainState:
-    """Fresh state at a position inside the domain.
+    """Return a new state at a position inside the domain.
 
-    The memory is the centers, after a number that says whether there are any: from them
-    all else is made anew, to the last bit, when a chain goes on from a checkpoint.
-    Lists have room for all records; what is never used of it takes no memory.
+    The memory holds the centers, after a number that is 1 if there are any. From them
+    the levels are built again, to the last bit, when a chain goes on from a checkpoint.
+    Lists could hold all records. The system provides memory only for entries in use.
     """
     state = alternation.init(target, position)
-    data, dim, levels = target.data, position.size, NUM_LEVELS + 1
-    block, memory = data.block, np.zeros(1 + levels * dim)
+    data, dim = target.data, position.size
+    num_rows, block = NUM_LEVELS + 1, data.block
+    memory = np.zeros(1 + num_rows * dim)
     work = ScreenedWork(
-        normal=state.own.normal,
-        lists=tuple(_room(data) for _ in range(NUM_LEVELS)),
-        kinks=np.empty((NUM_LEVELS, data.num_records)),
+        support=state.own.support,
+        draw=state.own.draw,
+        lists=tuple(_empty_list(data) for _ in range(NUM_LEVELS)),
+        breakpoints=np.empty((NUM_LEVELS, data.num_records)),
         norms=np.empty((NUM_LEVELS, data.num_records)),
         sizes=np.array([data.num_records] + NUM_LEVELS * [-1], dtype=np.int64),
-        centers=memory[1:].reshape(levels, dim),
-        sums=np.zeros(levels),
-        slopes=np.zeros((levels, dim)),
+        centers=memory[1:].reshape(num_rows, dim),
+        sums=np.zeros(num_rows),
+        slopes=np.zeros((num_rows, dim)),
         margins=np.empty(block),
-        rest=np.empty(block),
-        picked=np.empty(block, dtype=np.int64),
+        undecided_slopes=np.empty(block),
+        undecided=np.empty(block, dtype=np.int64),
     )
     return state._replace(memory=memory, own=work)
 
 
-def _room(data: Data) -> Data:
-    """Room for as many records; what is not a record's is that of all data."""
-    room = data._replace(
-        **{name: np.empty_like(getattr(data, name), subok=False) for name in OF_RECORDS}
+def _empty_list(data: Data) -> Data:
+    """Return data with memory for as many records, and all other fields the same."""
+    arrays = {name: getattr(data, name) for name in RECORD_FIELDS}
+    empty_list = data._replace(
+        **{name: np.empty_like(array, subok=False) for name, array in arrays.items()}
     )
-    room.starts[0] = 0
-    return room
+    empty_list.starts[0] = 0
+    return empty_list
 
 
 @kernel(counts_references=False)
@@ -144,116 +152,139 @@ def square_distance(a, b):
 
 
 @kernel(counts_references=False)
-def moved(own, level, z):
-    """Sum of the losses at z that are decided at a level."""
-    result = own.sums[level]
+def sum_decided(levels, level, z):
+    """Return the sum of the losses at z that are decided at a level."""
+    result = levels.sums[level]
     for j in range(z.shape[0]):
-        result += own.slopes[level, j] * (z[j] - own.centers[level, j])
+        result += levels.slopes[level, j] * (z[j] - levels.centers[level, j])
     return result
 
 
 @kernel(counts_references=False)
-def pick(kinks, norms, margins, radius, size, slopes, rest, picked):
-    """Find the records with a kink near a center of norm size; how many there are.
+def split_records(
+    breakpoints, norms, margins, radius, center_norm, slopes, undecided_slopes, indices
+):
+    """Find the undecided records of a ball, and return their number.
 
-    ``margins`` are those at the center. The slopes of what is picked go to ``rest``.
+    ``margins`` are at the ball's center. The slopes of undecided records move to
+    ``undecided_slopes``, and are replaced by 0.
     """
     count = 0
     for a in range(margins.shape[0]):
-        u, kink, sure = margins[a], kinks[a], norms[a] * radius
-        scale = sure + 2.0 * norms[a] * size + abs(u) + abs(kink)
-        is_decided = abs(u - kink) > sure + SLACK * scale
-        rest[a] = 0.0 if is_decided else slopes[a]
+        u, breakpoint, change = margins[a], breakpoints[a], norms[a] * radius
+        scale = change + 2.0 * norms[a] * center_norm + abs(u) + abs(breakpoint)
+        is_decided = abs(u - breakpoint) > change + SLACK * scale
+        undecided_slopes[a] = 0.0 if is_decided else slopes[a]
         slopes[a] = slopes[a] if is_decided else 0.0
-        picked[count] = a
-        count += 0 if is_decided else 1  # no branch: it would often be mispredicted
+        # Each index is written, and the next one overwrites it if the record is
+        # decided. A branch would often be mispredicted.
+        indices[count] = a
+        count += 0 if is_decided else 1
     return count
 
 
 @kernel(counts_references=False)
-def copy_records(data, start, picked, out, at):
-    """Copy the picked records of a block to the records from ``at`` on."""
-    dense, to = data.dense, out.dense
+def copy_records(data, start, indices, out, at):
+    """Copy the records ``start + indices`` to the records of out from ``at`` on."""
+    dense, out_dense = data.dense, out.dense
     if dense.shape[0] > 0:
-        for a in range(picked.shape[0]):
+        for a in range(indices.shape[0]):
             for j in range(dense.shape[1]):
-                to[at + a, j] = dense[start + picked[a], j]
+                out_dense[at + a, j] = dense[start + indices[a], j]
     else:
         end = out.starts[at]
-        for a in range(picked.shape[0]):
-            i = start + picked[a]
+        for a in range(indices.shape[0]):
+            i = start + indices[a]
             for j in range(data.starts[i], data.starts[i + 1]):
                 out.values[end] = data.values[j]
                 out.columns[end] = data.columns[j]
                 end += 1
             out.starts[at + a + 1] = end
-    copy_entries(data.response, start, picked, out.response, at)
+    copy_entries(data.response, start, indices, out.response, at)
     if data.offset.shape[0] > 0:
-        copy_entries(data.offset, start, picked, out.offset, at)
+        copy_entries(data.offset, start, indices, out.offset, at)
 
 
 @kernel(counts_references=False)
-def copy_entries(values, start, picked, out, at):
-    """Copy the picked entries of a block to the entries from ``at`` on."""
-    for a in range(picked.shape[0]):
-        out[at + a] = values[start + picked[a]]
+def copy_entries(values, start, indices, out, at):
+    """Copy the values ``start + indices`` to the entries of out from ``at`` on."""
+    for a in range(indices.shape[0]):
+        out[at + a] = values[start + indices[a]]
 
 
 @kernel(counts_references=False)
-def refer(target, pieces, screen, state, level, w, gradient):
-    """Make a level anew at w, from the one before; sum and gradient of all losses at w.
+def build_level(target, pieces, screen, state, level, w, gradient):
+    """Build a level about w from the one before.
 
-    The sum is NaN if a piece failed.
+    Return the sum of all losses at w, and fill its gradient. The sum is NaN if a
+    function failed.
     """
-    own, work, size = state.own, state.work, 0
-    before, kinks, norms = target.data, screen.kinks, screen.norms
+    levels, work, size = state.own, state.work, 0
+    before, breakpoints, norms = target.data, screen.breakpoints, screen.norms
     if level > 1:
-        before = own.lists[level - 2]
-        kinks, norms = own.kinks[level - 2], own.norms[level - 2]
-    after = own.lists[level - 1]
-    decided, undecided = moved(own, level - 1, w), 0.0
-    norm, radius, slope = np.sqrt(np.dot(w, w)), screen.radii[level], own.slopes[level]
-    copy_into(own.slopes[level - 1], slope)
-    copy_into(w, own.centers[level])
+        before = levels.lists[level - 2]
+        breakpoints, norms = levels.breakpoints[level - 2], levels.norms[level - 2]
+    after = levels.lists[level - 1]
+    decided, undecided = sum_decided(levels, level - 1, w), 0.0
+    norm, radius, slope = (
+        np.sqrt(np.dot(w, w)),
+        screen.radii[level],
+        levels.slopes[level],
+    )
+    copy_into(levels.slopes[level - 1], slope)
+    copy_into(w, levels.centers[level])
     gradient[:] = 0.0
-    for start in range(0, own.sizes[level - 1], before.block):
-        stop = min(start + before.block, own.sizes[level - 1])
-        margins, values = own.margins[: stop - start], work.margins[: stop - start]
-        slopes, rest = work.slopes[: stop - start], own.rest[: stop - start]
+    for start in range(0, levels.sizes[level - 1], before.block):
+        stop = min(start + before.block, levels.sizes[level - 1])
+        margins, values = levels.margins[: stop - start], work.margins[: stop - start]
+        slopes = work.slopes[: stop - start]
+        undecided_slopes = levels.undecided_slopes[: stop - start]
         margins_of(before, w, start, stop, margins)
         copy_into(margins, values)
         work.out[0] = np.nan
         response = before.response[start:stop]
         pieces.loss_slope(before.loss_params, values, response, slopes, work.out)
-        near, far = kinks[start:stop], norms[start:stop]
-        count = pick(near, far, margins, radius, norm, slopes, rest, own.picked)
-        picked = own.picked[:count]
-        copy_records(before, start, picked, after, size)
-        copy_entries(kinks, start, picked, own.kinks[level - 1], size)
-        copy_entries(norms, start, picked, own.norms[level - 1], size)
+        count = split_records(
+            breakpoints[start:stop],
+            norms[start:stop],
+            margins,
+            radius,
+            norm,
+            slopes,
+            undecided_slopes,
+            levels.undecided,
+        )
+        indices = levels.undecided[:count]
+        copy_records(before, start, indices, after, size)
+        copy_entries(breakpoints, start, indices, levels.breakpoints[level - 1], size)
+        copy_entries(norms, start, indices, levels.norms[level - 1], size)
         size += count
-        # No difference of sums: one steep record would take the digits of all others.
+        # The decided losses are not the sum of all minus the undecided ones. If one
+        # record had a very large loss, the difference would lose the others' digits.
         for a in range(count):
-            margins[a] = values[picked[a]]
-            values[picked[a]] = 0.0
-        # Block by block: one by one, equal losses round to the same side n times.
+            margins[a] = values[indices[a]]
+            values[indices[a]] = 0.0
+        # Sums of blocks are added. If equal losses were added one by one, their
+        # rounding errors would have the same sign.
         undecided += total(margins[:count])
-        decided += total(values) + 0.0 * work.out[0]  # NaN if the piece failed
+        # The output of the loss is NaN if it failed, and its product with 0 as well.
+        decided += total(values) + 0.0 * work.out[0]
         add_transposed(before, slopes, start, stop, work.vector, slope)
-        add_transposed(before, rest, start, stop, work.vector, gradient)
-    own.sizes[level], own.sums[level] = size, decided
+        add_transposed(before, undecided_slopes, start, stop, work.vector, gradient)
+    levels.sizes[level], levels.sums[level] = size, decided
     for j in range(w.shape[0]):
         gradient[j] += slope[j]
     return decided + undecided
 
 
 @kernel(counts_references=False)
-def first_left(screen, state, w):
-    """Return the first level to make anew: its ball is too small for proposals at w."""
-    own, last = state.own, screen.radii.shape[0] - 1
+def first_level_to_build(screen, state, w):
+    """Return the first level whose ball does not contain nearly all proposals at w."""
+    levels, last = state.own, screen.radii.shape[0] - 1
     for level in range(1, last):
-        distance = square_distance(w, own.centers[level])
-        # A proposal's noise is about perpendicular to the way from the center to w.
+        distance = square_distance(w, levels.centers[level])
+        # In many dimensions x - w is nearly orthogonal to w minus the center, so that
+        # the squared lengths add up.
         if not distance + screen.reach**2 <= screen.radii[level] ** 2:
             return level
     return last
@@ -261,21 +292,22 @@ def first_left(screen, state, w):
 
 @kernel(counts_references=False)
 def energy_gradient(target, pieces, screen, state, w, gradient):
-    """Return V at w and fill its gradient, with the levels made anew as needed."""
-    own, num_levels = state.own, screen.radii.shape[0]
+    """Return V at w and fill its gradient. Levels are built again if necessary."""
+    levels, num_levels = state.own, screen.radii.shape[0]
     first = 1
     if state.memory[0] == 1.0:
-        if own.sizes[1] < 0:  # after a checkpoint
+        # After a checkpoint there are only centers.
+        if levels.sizes[1] < 0:
             for level in range(1, num_levels):
-                center = own.centers[level]
-                refer(target, pieces, screen, state, level, center, gradient)
-        first = first_left(screen, state, w)
+                center = levels.centers[level]
+                build_level(target, pieces, screen, state, level, center, gradient)
+        first = first_level_to_build(screen, state, w)
     state.memory[0] = 1.0
     state.counts[GRADIENTS] += 1
     risk = np.nan
     for level in range(first, num_levels):
-        state.counts[RECORDS] += own.sizes[level - 1]
-        risk = refer(target, pieces, screen, state, level, w, gradient)
+        state.counts[RECORDS] += levels.sizes[level - 1]
+        risk = build_level(target, pieces, screen, state, level, w, gradient)
     number, vector = target.data.num_records, state.work.vector
     vector[:] = np.nan
     pieces.regularizer_gradient(target.regularizer, w, vector)
@@ -287,51 +319,51 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
 
 @kernel(counts_references=False)
 def energy(target, pieces, screen, state, z):
-    """Return V at any z, from the list of the last level whose balls all hold z."""
-    own, work = state.own, state.work
+    """Return V at z, from the list of the last level for which z is in all balls."""
+    levels, work = state.own, state.work
     level, num_levels = 0, screen.radii.shape[0]
     while level + 1 < num_levels:
-        distance = square_distance(z, own.centers[level + 1])
+        distance = square_distance(z, levels.centers[level + 1])
         if not distance <= screen.radii[level + 1] ** 2:
             break
         level += 1
-    risk, data = moved(own, level, z), target.data
+    risk, data = sum_decided(levels, level, z), target.data
     if level > 0:
-        data = own.lists[level - 1]
-    for start in range(0, own.sizes[level], data.block):
-        stop = min(start + data.block, own.sizes[level])
+        data = levels.lists[level - 1]
+    for start in range(0, levels.sizes[level], data.block):
+        stop = min(start + data.block, levels.sizes[level])
         margins, response = work.margins[: stop - start], data.response[start:stop]
         margins_of(data, z, start, stop, margins)
         work.out[0] = np.nan
         pieces.loss_value(data.loss_params, margins, response, work.out)
         risk += work.out[0]
     state.counts[VALUES] += 1
-    state.counts[RECORDS] += own.sizes[level]
+    state.counts[RECORDS] += levels.sizes[level]
     penalty = gibbs.regularizer(target, pieces, z, work)
     return target.k * (risk / data.num_records + target.mu * penalty)
 
 
-def touch(target, pieces, plan, state, w, gradient):
-    """V at w, and its gradient, by the levels."""
+def evaluate_tangent(target, pieces, plan, state, w, gradient):
+    """Return V at w and fill its gradient, with the levels."""
     return energy_gradient(target, pieces, plan.bounds, state, w, gradient)
 
 
-def judge(target, pieces, plan, state, rng, is_resumed):
-    """As that of the tangent oracle; kinks have no curvature for its squeeze."""
+def check_proposal(target, pieces, plan, state, rng, is_resumed):
+    """Do as the tangent oracle, without its squeeze, which needs a curvature."""
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
-    u_x = energy(target, pieces, plan.bounds, state, state.scratch[5])
-    return alternation.weigh(target, pieces, plan.metric, state, threshold, u_x)
+    u_x = energy(target, pieces, plan.bounds, state, state.scratch[PROPOSAL])
+    return alternation.compare_gap(target, pieces, plan.metric, state, threshold, u_x)
 
 
-conditional = alternation.compile_conditional(touch, judge)
+draw_given_y = alternation.compile_draw_given_y(evaluate_tangent, check_proposal)
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
     if state.work.control[0].stage == 0:
-        alternation.displace_y(plan.metric, state, rng)
-    return conditional(target, pieces, plan, state, rng)
+        alternation.draw_y(plan.metric, state, rng)
+    return draw_given_y(target, pieces, plan, state, rng)
 
 
 run = compile_run(step)

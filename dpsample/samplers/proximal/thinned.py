@@ -1,14 +1,17 @@
 # mypy: allow-untyped-defs
 r"""Thinned oracle: the proximal sampler's exact test from a few random records.
 
-The tangent oracle accepts a proposal with probability exp(-(1/n) sum_i g_i), where
+The tangent oracle of `alternation` accepts a proposal x with probability
+exp(-(1/n) sum_i g_i), times a factor of the regularizer alone, where
 
-    g_i = k (f_i(x) - f_i(w) - s_i <a_i, x - w>)    in [0, B],    s_i = phi_i'(w),
+    g_i = k (f_i(x) - f_i(w) - s_i <a_i, x - w>)    in [0, B],    s_i = phi_i'(u_i),
 
-times a factor of the regularizer alone. Here Poisson(B) tests of random records, each
-passed with probability 1 - g_i / B, must all be passed: the same probability, and the
-same proof. B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest change of a
-record's gradient on the domain and beta its Lipschitz constant.
+is the gap of the loss f_i above its tangent at w, at which the margin is u_i. Here
+Poisson(B) random records are tested, and each passes with probability 1 - g_i / B. If
+all pass, x is accepted. This has the same probability, so the proof is the same. The
+bound
+is B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest change of a record's
+gradient on the domain and beta the Lipschitz constant of the gradient.
 """
 
 import math
@@ -16,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, is_due
@@ -26,34 +29,52 @@ from dpsample.samplers import record_terms
 from dpsample.samplers.chain import GRADIENTS, RECORDS, ChainState, compile_run
 from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK, NoCertificate
 from dpsample.samplers.proximal import alternation
+from dpsample.samplers.proximal.alternation import (
+    DIFFERENCE,
+    PRODUCT,
+    PROPOSAL,
+    TANGENT_POINT,
+    ConditionalDraw,
+    Support,
+)
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-ROUNDING = 1e-12
-MARGIN, VALUE, SLOPE = range(3)  # rows of a state's tangents
-# What a conditional draw keeps that is paused among the tests of a proposal: B, and the
-# time of the next test.
-LARGEST, TIME = alternation.TRIES + 1, alternation.TRIES + 2
+# Relative rounding error of a record's gap.
+GAP_ERROR = 1e-12
+# Rows of a state's tangents.
+MARGIN, VALUE, SLOPE = range(3)
+# Additional row of the scratch memory: the regularizer's gradient at w.
+REGULARIZER_GRADIENT = alternation.NUM_ROWS
+
+# Tests of a proposal, which a pause may interrupt. They are the arrivals of a Poisson
+# process of rate 1, from time 0 to B.
+RecordTests = record_dtype(
+    end=float,  # B
+    next_time=float,  # arrival of the next test
+)
 
 
 class Bounds(NamedTuple):
-    """k D and k beta; one of them may be infinite."""
+    """Two bounds of a record's gradient, of which one may be infinite."""
 
-    slope_range: float
-    smoothness: float
+    slope_range: float  # k D
+    smoothness: float  # k beta
 
 
 @by_address
 class ThinnedWork(NamedTuple):
-    """As the proximal sampler's, and what is known of all records at w."""
+    """Memory of `ProximalWork`, with the tangents of all records at w."""
 
-    normal: Array  # (dim + 2,)
-    tangents: Array  # (3, num_records)
+    support: Support
+    draw: RecordArray  # one record of `ConditionalDraw`
+    tests: RecordArray  # one record of `RecordTests`
+    tangents: Array  # (3, num_records): margins, losses and their derivatives
 
 
 def bounds(target: Gibbs) -> Bounds:
-    """Bounds of the tests; `NoCertificate` if no slope or curvature has one there."""
+    """Return the bounds of the tests, or raise `NoCertificate` if there are none."""
     slope_range = target.k * record_terms.slope_range(target)
     smoothness = target.k * record_terms.smoothness(target)
     if not min(slope_range, smoothness) < np.inf:
@@ -65,21 +86,24 @@ def bounds(target: Gibbs) -> Bounds:
 
 
 def init(target: Gibbs, position: Array) -> ChainState:
-    """Fresh state at a position inside the domain.
+    """Return a new state at a position inside the domain.
 
-    One more row of scratch memory is the regularizer's slope at w; energies at accepted
-    points are not needed and NaN.
+    Energies at accepted points are NaN, because the tests do not need them.
     """
     state = alternation.init(target, position)
-    return state._replace(
-        scratch=np.empty((alternation.NUM_SCRATCH + 1, position.size)),
-        own=ThinnedWork(state.own.normal, np.empty((3, target.problem.num_records))),
+    work = ThinnedWork(
+        support=Support.empty(position.size),
+        draw=np.zeros(1, ConditionalDraw),
+        tests=np.zeros(1, RecordTests),
+        tangents=np.empty((3, target.problem.num_records)),
     )
+    scratch = np.empty((REGULARIZER_GRADIENT + 1, position.size))
+    return state._replace(scratch=scratch, own=work)
 
 
 @kernel(counts_references=False)
-def expand(target, pieces, w, state, gradient):
-    """Fill the tangents of all records at w and the gradient of U; a code."""
+def fill_tangents(target, pieces, w, state, gradient):
+    """Fill the tangents of all records at w and the gradient of U. Return a code."""
     data, tangents = target.data, state.own.tangents
     gradient[:] = 0.0
     for start in range(0, data.num_records, data.block):
@@ -95,13 +119,13 @@ def expand(target, pieces, w, state, gradient):
         if np.isnan(state.work.out[0]):
             return FUNCTION_FAILED
         records.add_transposed(data, slopes, start, stop, state.work.vector, gradient)
-    from_regularizer = state.scratch[alternation.NUM_SCRATCH]
-    from_regularizer[:] = np.nan
-    pieces.regularizer_gradient(target.regularizer, w, from_regularizer)
+    regularizer_gradient = state.scratch[REGULARIZER_GRADIENT]
+    regularizer_gradient[:] = np.nan
+    pieces.regularizer_gradient(target.regularizer, w, regularizer_gradient)
     for j in range(w.shape[0]):
-        from_regularizer[j] *= target.k * target.mu
+        regularizer_gradient[j] *= target.k * target.mu
         gradient[j] *= target.k / data.num_records
-        gradient[j] += from_regularizer[j]
+        gradient[j] += regularizer_gradient[j]
         if not np.isfinite(gradient[j]):
             return FUNCTION_FAILED
     state.counts[GRADIENTS] += 1
@@ -111,38 +135,41 @@ def expand(target, pieces, w, state, gradient):
 
 @kernel(counts_references=False)
 def record_gap(target, pieces, state, x, i):
-    """g_i at x, and its rounding error."""
+    """Return g_i at x, and its rounding error."""
     tangents, u = state.own.tangents, margin(target.data, x, i)
     value = loss(target, pieces, u, i, state.work)
     linear = tangents[SLOPE, i] * (u - tangents[MARGIN, i])
     size = abs(value) + abs(tangents[VALUE, i])
     size += abs(tangents[SLOPE, i]) * (1.0 + abs(u) + abs(tangents[MARGIN, i]))
-    slack = ROUNDING * (1.0 + target.k * size)
+    slack = GAP_ERROR * (1.0 + target.k * size)
     return target.k * (value - tangents[VALUE, i] - linear), slack
 
 
 @kernel(counts_references=False)
 def regularizer_gap(target, pieces, plan, state, x, w, difference):
-    """Gap of the regularizer above tangent and quadratic, and its rounding error."""
+    """Return the gap of k mu r above tangent and quadratic, and its rounding error."""
     weight = target.k * target.mu
     at_x = weight * gibbs.regularizer(target, pieces, x, state.work)
     at_w = weight * gibbs.regularizer(target, pieces, w, state.work)
-    slope, room = state.scratch[alternation.NUM_SCRATCH], state.scratch[7]
-    return alternation.gap_and_slack(plan, at_x, at_w, slope, difference, room)
+    gradient, product = state.scratch[REGULARIZER_GRADIENT], state.scratch[PRODUCT]
+    return alternation.gap_and_slack(plan, at_x, at_w, gradient, difference, product)
 
 
 @kernel(counts_references=False)
-def ceiling(bounds, distance):
-    """B, the bound of every g_i at this distance from w."""
+def gap_bound(bounds, distance):
+    """Return B, the bound of every g_i at this distance from w."""
     slopes = bounds.slope_range * distance
     return min(slopes, 0.5 * bounds.smoothness * distance * distance)
 
 
 @kernel(counts_references=False)
-def accept(target, pieces, plan, bounds, state, rng):
-    """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
-    w, proposal, difference = state.scratch[2], state.scratch[5], state.scratch[6]
-    square = 0.0
+def begin_tests(target, pieces, plan, bounds, state, rng):
+    """Test the regularizer's gap of the proposal, and then random records.
+
+    Return 1 to accept, 0 to reject, `PAUSED` or minus a failure code.
+    """
+    w, proposal = state.scratch[TANGENT_POINT], state.scratch[PROPOSAL]
+    difference, square = state.scratch[DIFFERENCE], 0.0
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
         square += difference[j] * difference[j]
@@ -153,53 +180,57 @@ def accept(target, pieces, plan, bounds, state, rng):
         return -BOUND_VIOLATED
     if rng.standard_exponential() < gap:
         return 0
-    state.work.control[0].saved[LARGEST] = ceiling(bounds, math.sqrt(square))
-    # Arrivals of a Poisson process before time B: the first failed test is the last.
-    state.work.control[0].saved[TIME] = rng.standard_exponential()
-    return test(target, pieces, state, rng)
+    tests = state.own.tests[0]
+    tests.end = gap_bound(bounds, math.sqrt(square))
+    tests.next_time = rng.standard_exponential()
+    return run_tests(target, pieces, state, rng)
 
 
 @kernel(counts_references=False)
-def test(target, pieces, state, rng):
-    """Test random records at the proposal: as `accept`, or `PAUSED`."""
-    control, proposal = state.work.control[0], state.scratch[5]
-    largest = control.saved[LARGEST]
-    while control.saved[TIME] < largest:
+def run_tests(target, pieces, state, rng):
+    """Test random records at the proposal, until one fails or time B is over.
+
+    Return a result as `begin_tests` does.
+    """
+    tests, proposal = state.own.tests[0], state.scratch[PROPOSAL]
+    end = tests.end
+    while tests.next_time < end:
         i = records.any_record(rng, 0, target.data.num_records)
         gap, slack = record_gap(target, pieces, state, proposal, i)
         state.counts[RECORDS] += 1
-        if not -slack <= gap <= largest + slack:
+        if not -slack <= gap <= end + slack:
             return -FUNCTION_FAILED if np.isnan(gap) else -BOUND_VIOLATED
-        if largest * rng.random() < gap:
+        # The record fails with probability g_i / B.
+        if end * rng.random() < gap:
             return 0
-        control.saved[TIME] += rng.standard_exponential()
-        if is_due(control):
+        tests.next_time += rng.standard_exponential()
+        if is_due(state.work.control[0]):
             return PAUSED
     return 1
 
 
-def touch(target, pieces, plan, state, w, gradient):
-    """Tangents at w, and the gradient of U; its value is not needed."""
-    code = expand(target, pieces, w, state, gradient)
+def evaluate_tangent(target, pieces, plan, state, w, gradient):
+    """Fill the tangents at w and the gradient of U. Its value is not needed."""
+    code = fill_tangents(target, pieces, w, state, gradient)
     return 0.0 if code == OK else np.nan
 
 
-def judge(target, pieces, plan, state, rng, is_resumed):
-    """As `accept`, or `PAUSED`; a proposal that was paused is tested further."""
+def check_proposal(target, pieces, plan, state, rng, is_resumed):
+    """Begin the tests of the proposal, or go on with them after a pause."""
     state.energy[0] = np.nan
     if is_resumed:
-        return test(target, pieces, state, rng)
-    return accept(target, pieces, plan.metric, plan.bounds, state, rng)
+        return run_tests(target, pieces, state, rng)
+    return begin_tests(target, pieces, plan.metric, plan.bounds, state, rng)
 
 
-conditional = alternation.compile_conditional(touch, judge)
+draw_given_y = alternation.compile_draw_given_y(evaluate_tangent, check_proposal)
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
     if state.work.control[0].stage == 0:
-        alternation.displace_y(plan.metric, state, rng)
-    return conditional(target, pieces, plan, state, rng)
+        alternation.draw_y(plan.metric, state, rng)
+    return draw_given_y(target, pieces, plan, state, rng)
 
 
 run = compile_run(step)

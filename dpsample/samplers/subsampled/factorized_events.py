@@ -1,19 +1,23 @@
 # mypy: allow-untyped-defs
 """Poisson process of record events: the Metropolis factors' product from few records.
 
-Record i fires with probability 1 - min(1, e^{rho_i(x) - rho_i(x')}) =
-1 - e^{-(rho_i(x') - rho_i(x))^+}: the probability that a Poisson variable with that
-mean is not 0. All of them are thinned from one process at the rate of their bounds, or
-tried term by term. A record's |s_i|^3, s_i = <a_i, delta>, is bounded by one of
+The chain of `factorized_metropolis` moves from x = c + delta to x' = c + delta', with
+the anchor c. Record i *fires*, and rejects the move, with probability
+1 - min(1, e^{rho_i(x) - rho_i(x')}) = 1 - e^{-(rho_i(x') - rho_i(x))^+}, where rho_i is
+its Taylor remainder (see `taylor`), with the weight k / n. This is the probability that
+a Poisson variable with the mean (rho_i(x') - rho_i(x))^+ is not 0. All these variables
+are thinned from one Poisson process with the rate of their bounds, or drawn one by one.
+With s_i = <a_i, delta>, the bound of a record has |s_i|^3, which is at most one of
 
     ||a_i||_2^3 ||delta||_2^3,    ||a_i||_{H^{-1}}^3 ||delta||_H^3,
 
-    S_i^2 sum_j |a_ij| sd_j |delta_j / sd_j|^3,    S_i = sum_j |a_ij| sd_j,
+    S_i^2 sum_j |a_ij| sd_j |delta_j / sd_j|^3,    S_i = sum_j |a_ij| sd_j.
 
-the last by Jensen's inequality, sharp for sparse rows. Each is a weight of the record
-times a cube of the displacement: one channel per norm and per coordinate. A record
-takes the bound with the smallest mean under the Gaussian. Alias tables draw a record of
-a channel in constant time (Walker, Vose).
+The last one follows from Jensen's inequality, and is sharp for sparse rows. Each bound
+is a weight of the record times a *cube*, the third power of a size of delta. There is a
+*channel* of the process for each norm and for each coordinate. A record uses the bound
+with the smallest mean under the Gaussian. Alias tables draw a record of a channel in
+constant time (Walker, Vose).
 """
 
 from dataclasses import dataclass
@@ -23,32 +27,51 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.problem.records import Data
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
-from dpsample.samplers.subsampled.taylor import Expansion
+from dpsample.samplers.subsampled.taylor import (
+    CURVATURE,
+    LOSS,
+    MARGIN,
+    SLOPE,
+    Expansion,
+)
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Covers the rounding of norms and sums.
+# Bounds are raised by more than the rounding errors of norms and sums.
 SLACK = 1.0 + 1e-9
+# Number of records whose norms are computed together.
 BLOCK = 4096
+# Code of a rejected move, in addition to the codes of `errors`.
 FIRED = -1
-NUM_ROWS = 7  # of scratch memory before the numbers of a scan
-NUM_FOUND = 6
 # Relative rounding error of a remainder, which is a difference of losses.
 ROUNDING = 1e-13
-# One column in one place: a draw waits for memory once.
+# Column of an alias table. Its fields are next to each other, so that a draw waits for
+# memory once.
 COLUMN = np.dtype([("share", np.float64), ("own", np.uint32), ("other", np.uint32)])
+# Rows of the moves: delta, delta', and the cubes of all channels, of which the
+# coordinates have two bounds.
+BEFORE, AFTER, CUBES, YOUNG_CUBES, NUM_MOVES = range(5)
+# Point of the process at which a scan stopped.
+Point = record_dtype(
+    channel=int,
+    rate_left=float,  # rest of the channel's rate, after the point
+    num_points=int,  # so far
+    mark=float,  # uniform number, times the rate at the point
+    before=float,  # s_i at x
+    after=float,  # s_i at x'
+)
 
 
 @kernel
-def fill(weights, share, other):
-    """Fill the table of one law: column c keeps c with probability share[c].
+def fill_alias_table(weights, share, other):
+    """Fill an alias table: column c yields c with probability share[c], or other[c].
 
-    The rest of column c belongs to other[c]. Weights need not sum to 1.
+    The weights of the columns need not sum to 1.
     """
     size = weights.shape[0]
     total = weights.sum()
@@ -66,14 +89,14 @@ def fill(weights, share, other):
             num_large += 1
     while num_small > 0 and num_large > 0:
         num_small -= 1
-        poor, rich = small[num_small], large[num_large - 1]
-        other[poor] = rich
-        share[rich] -= 1.0 - share[poor]
-        if share[rich] < 1.0:
+        lower, upper = small[num_small], large[num_large - 1]
+        other[lower] = upper
+        share[upper] -= 1.0 - share[lower]
+        if share[upper] < 1.0:
             num_large -= 1
-            small[num_small] = rich
+            small[num_small] = upper
             num_small += 1
-    # What is left differs from 1 by rounding only.
+    # The remaining shares differ from 1 by rounding errors.
     for t in range(num_small):
         share[small[t]] = 1.0
     for t in range(num_large):
@@ -81,13 +104,13 @@ def fill(weights, share, other):
 
 
 @kernel
-def fill_all(weights, labels, starts, table):
+def fill_alias_tables(weights, labels, starts, table):
     """Fill one table for each segment starts[t] : starts[t + 1] of the weights."""
     share = np.ones(weights.shape[0])
     other = np.zeros(weights.shape[0], np.int64)
     for t in range(starts.shape[0] - 1):
         start, stop = starts[t], starts[t + 1]
-        fill(weights[start:stop], share[start:stop], other[start:stop])
+        fill_alias_table(weights[start:stop], share[start:stop], other[start:stop])
         for c in range(start, stop):
             table[c]["share"] = share[c]
             table[c]["own"] = labels[c]
@@ -95,19 +118,21 @@ def fill_all(weights, labels, starts, table):
 
 
 @kernel(counts_references=False)
-def draw(table, rng):
-    """Draw a label."""
+def draw_label(table, rng):
+    """Draw a label from an alias table."""
     size = table.shape[0]
-    place = rng.random() * size
-    c = min(int(place), size - 1)
-    # The fraction is as good as a second uniform number while size is far below 2^53.
+    position = rng.random() * size
+    c = min(int(position), size - 1)
+    # The fraction serves as a second uniform number. It has enough digits if the size
+    # is far below 2^53.
     column = table[c]
-    return np.int64(column["own"] if place - c < column["share"] else column["other"])
+    is_own = position - c < column["share"]
+    return np.int64(column["own"] if is_own else column["other"])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Channels:
-    """Channels 0 .. dim - 1 are coordinates, dim the norm of H, dim + 1 of l2."""
+    """Channels 0 .. dim - 1 of coordinates, dim of the norm of H, dim + 1 of l2."""
 
     spread: Array  # (dim,): standard deviations sd_j of the Gaussian
     coefficients: Array  # (num_records,): weight of each record's bound, with the scale
@@ -117,10 +142,10 @@ class Channels:
     expected: float  # mean of the total rate for two independent draws of the Gaussian
 
 
-def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
-    """Give each record its bound and each channel its alias table.
+def build_channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
+    """Choose the bound of each record, and fill the alias table of each channel.
 
-    ``scale`` is the factor k M / (6 n) of all bounds; with 0 there are no entries.
+    ``scale`` is the factor k M / (6 n) of all bounds. If it is 0 there are no entries.
     """
     dim, is_sparse = target.dim, target.data.dense.shape[0] == 0
     rows: Any = as_rows(target.data) if is_sparse else None
@@ -128,8 +153,9 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
     displaced = expansion.probes @ expansion.factor.T
     pair = expansion.probes, displaced
     cubes = np.array([np.mean(np.linalg.norm(x, axis=1) ** 3) for x in pair])
-    found = target.storage.map(_sizes_of, expansion.factor, spread)
-    sizes = np.concatenate(list(found))
+    sizes = np.concatenate(
+        list(target.storage.map(_sizes_of, expansion.factor, spread))
+    )
     shares = spread * np.mean(np.abs(displaced / spread) ** 3, axis=0)
     costs = sizes**3
     costs[:, :2] *= cubes
@@ -140,12 +166,12 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
     coefficients = scale * SLACK * sizes[np.arange(len(kind)), kind] ** powers
     starts, entries, weights = _segments(rows, kind, coefficients, dim)
     table = np.zeros(len(entries), dtype=COLUMN)
-    fill_all(weights, entries, starts, table)
-    parts = [weights[a:b].sum() for a, b in pairwise(starts)]
+    fill_alias_tables(weights, entries, starts, table)
+    channel_weights = [weights[a:b].sum() for a, b in pairwise(starts)]
     return Channels(
         spread=spread,
         coefficients=coefficients,
-        weights=np.array(parts),
+        weights=np.array(channel_weights),
         starts=starts,
         table=table,
         expected=float(2.0 * scale * costs[np.arange(len(kind)), kind].sum()),
@@ -153,14 +179,14 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
 
 
 def _sizes_of(part: Data, factor: Array, spread: Array) -> Array:
-    """`_sizes` of the records of a part."""
+    """Return `_sizes` of the records of a part, block by block."""
     rows, is_sparse = as_rows(part), part.dense.shape[0] == 0
     blocks = [rows[start : start + BLOCK] for start in range(0, rows.shape[0], BLOCK)]
     return np.concatenate([_sizes(b, factor, spread, is_sparse) for b in blocks])
 
 
 def _sizes(part: Any, factor: Array, spread: Array, is_sparse: bool) -> Array:
-    """Norm in H^{-1}, norm in l2, and weighted l1 norm of each row."""
+    """Return the norm in H^{-1}, the l2 norm, and the weighted l1 norm of each row."""
     white = part @ factor
     squares = part.multiply(part).sum(axis=1) if is_sparse else (part * part).sum(1)
     flat: Array = abs(part) @ spread
@@ -196,14 +222,14 @@ def _segments(
 
 @by_address
 class FactorizedPlan(NamedTuple):
-    """Expansion, bounds and alias tables; see `taylor` and `channels`."""
+    """Fields of `Expansion` and `Channels`, with the same names, and numbers."""
 
-    step: float  # share b of fresh noise
+    step: float  # share b of new noise
     anchor: Array
     shift: Array
     factor: Array
     whiten: Array
-    is_triangular: bool  # factor: upper
+    is_triangular: bool  # whether the factor is an upper triangle
     slope: Array
     hessian: Array
     records: Array
@@ -219,13 +245,14 @@ class FactorizedPlan(NamedTuple):
 
 @kernel(counts_references=False)
 def cube(before, after, change):
-    """Bound of (|s'|^3 - |s|^3 and) 6 (rho(s') - rho(s)) / M from sizes of s, s'.
+    """Return a bound of 6 (rho(s') - rho(s)) / M from sizes of s, s' and s' - s.
 
-    Both |rho(s)| + |rho(s')| and |s' - s| sup |rho'|, |rho'(s)| <= M s^2 / 2.
+    One bound is |s|^3 + |s'|^3, because |rho(s)| <= M |s|^3 / 6. The other is
+    3 |s' - s| max(|s|, |s'|)^2, because |rho'(s)| <= M s^2 / 2.
     """
     largest = max(before, after)
-    both = before * before * before + after * after * after
-    return min(both, 3.0 * change * largest * largest)
+    power_sum = before * before * before + after * after * after
+    return min(power_sum, 3.0 * change * largest * largest)
 
 
 @kernel(fastmath={"reassoc", "contract"})
@@ -240,99 +267,112 @@ def norm_cube(before, after):
 
 
 @kernel(counts_references=False)
-def fill_rates(plan, origin, there, moves):
-    """Return the total rate and fill moves[2] with the cubes of all channels.
+def fill_rates(plan, origin, proposal, moves):
+    """Fill in the cubes of all channels, and return the total rate.
 
-    For coordinates the product 3 |s' - s| max(|s|, |s'|)^2 is split by Young's
-    inequality, t^3 / q^2 + 2 q m^3 for any q > 0, since cubes are what adds up.
+    ``origin`` and ``proposal`` are delta and delta' in coordinates in which the
+    Gaussian is standard.
     """
     dim = plan.spread.shape[0]
-    total = coordinate_rates(plan, moves) if plan.first == 0 else 0.0
-    moves[2, dim] = norm_cube(origin, there)
-    moves[2, dim + 1] = norm_cube(moves[0, :dim], moves[1, :dim])
+    total = fill_coordinate_rates(plan, moves) if plan.first == 0 else 0.0
+    moves[CUBES, dim] = norm_cube(origin, proposal)
+    moves[CUBES, dim + 1] = norm_cube(moves[BEFORE, :dim], moves[AFTER, :dim])
     for norm in range(dim, dim + 2):
-        total += plan.channel_weights[norm] * moves[2, norm]
+        total += plan.channel_weights[norm] * moves[CUBES, norm]
     return total
 
 
 @kernel(counts_references=False)
-def coordinate_rates(plan, moves):
-    """Fill moves[2] with the coordinates' cubes and return their total rate."""
-    apart, joint = 0.0, 0.0
+def fill_coordinate_rates(plan, moves):
+    """Fill in the cubes of the coordinates, and return their total rate.
+
+    Only cubes add up over coordinates. So 3 |s' - s| max(|s|, |s'|)^2 is replaced by a
+    bound, |s' - s|^3 / q^2 + 2 q max(|s|, |s'|)^3, which is Young's inequality. Any
+    q > 0 is valid. The one used is the root mean square of s' - s, in standard
+    deviations.
+    """
+    power_rate, young_rate = 0.0, 0.0
     q = np.sqrt(2.0 - 2.0 * np.sqrt(1.0 - plan.step * plan.step))
     for j in range(plan.spread.shape[0]):
         sd = plan.spread[j]
-        before, after = abs(moves[0, j]) / sd, abs(moves[1, j]) / sd
-        change, largest = abs(moves[1, j] - moves[0, j]) / sd, max(before, after)
-        moves[2, j] = sd * (before * before * before + after * after * after)
+        before, after = abs(moves[BEFORE, j]) / sd, abs(moves[AFTER, j]) / sd
+        change = abs(moves[AFTER, j] - moves[BEFORE, j]) / sd
+        largest = max(before, after)
+        moves[CUBES, j] = sd * (before * before * before + after * after * after)
         young = change * change * change / (q * q) + 2.0 * q * largest**3
-        moves[3, j] = sd * young
-        apart += plan.channel_weights[j] * moves[2, j]
-        joint += plan.channel_weights[j] * moves[3, j]
-    if apart <= joint:
-        return apart
+        moves[YOUNG_CUBES, j] = sd * young
+        power_rate += plan.channel_weights[j] * moves[CUBES, j]
+        young_rate += plan.channel_weights[j] * moves[YOUNG_CUBES, j]
+    if power_rate <= young_rate:
+        return power_rate
     for j in range(plan.spread.shape[0]):
-        moves[2, j] = moves[3, j]
-    return joint
+        moves[CUBES, j] = moves[YOUNG_CUBES, j]
+    return young_rate
 
 
 @kernel(fastmath={"reassoc", "contract"})
 def dense_sums(row, before, after):
     """Return <row, before> and <row, after>."""
-    here, there = 0.0, 0.0
+    first, second = 0.0, 0.0
     for j in range(row.shape[0]):
-        here += row[j] * before[j]
-        there += row[j] * after[j]
-    return here, there
+        first += row[j] * before[j]
+        second += row[j] * after[j]
+    return first, second
 
 
 @kernel(counts_references=False)
 def sparse_sums(values, columns, moves):
-    """Return <row, before>, <row, after> and <|row|, cubes>."""
-    here, there, cubes = 0.0, 0.0, 0.0
+    """Return the products of a row with delta and delta', and of |row| with cubes."""
+    before, after, cubes = 0.0, 0.0, 0.0
     for t in range(values.shape[0]):
         value, j = values[t], columns[t]
-        here += value * moves[0, j]
-        there += value * moves[1, j]
-        cubes += abs(value) * moves[2, j]
-    return here, there, cubes
+        before += value * moves[BEFORE, j]
+        after += value * moves[AFTER, j]
+        cubes += abs(value) * moves[CUBES, j]
+    return before, after, cubes
 
 
 @kernel(counts_references=False)
 def remainder(loss, params, response, record, s, out):
-    """Return rho_i at s_i = s and its rounding error; NaN if the loss failed."""
-    first, second = record[2] * s, 0.5 * record[3] * s * s
+    """Return rho_i at s_i = s and its rounding error, NaN if the loss failed.
+
+    ``record`` is the record's row of the expansion.
+    """
+    first, second = record[SLOPE] * s, 0.5 * record[CURVATURE] * s * s
     out[0] = np.nan
-    loss(params, record[0] + s, response, out)
-    error = ROUNDING * (abs(out[0]) + abs(record[1]) + abs(first) + second + 1.0)
-    return ((out[0] - record[1]) - first) - second, error
+    loss(params, record[MARGIN] + s, response, out)
+    error = ROUNDING * (abs(out[0]) + abs(record[LOSS]) + abs(first) + second + 1.0)
+    return ((out[0] - record[LOSS]) - first) - second, error
 
 
 @kernel(counts_references=False)
-def excess(loss, params, response, record, scales, here, there, out):
-    """Return k / n times (rho_i(x') - rho_i(x))^+, and a code."""
-    before, error = remainder(loss, params, response, record, here, out)
-    after, other_error = remainder(loss, params, response, record, there, out)
-    if np.isnan(before) or np.isnan(after):
+def rejection_rate(loss, params, response, record, scales, before, after, out):
+    """Return k / n times (rho_i(x') - rho_i(x))^+, and a code.
+
+    ``before`` and ``after`` are s_i at x and x'.
+    """
+    first, error = remainder(loss, params, response, record, before, out)
+    second, other_error = remainder(loss, params, response, record, after, out)
+    if np.isnan(first) or np.isnan(second):
         return 0.0, FUNCTION_FAILED
     weight, cubic = scales
-    bound = cubic * cube(abs(here), abs(there), abs(there - here))
+    bound = cubic * cube(abs(before), abs(after), abs(after - before))
     bound += weight * (error + other_error)
-    if weight * abs(after - before) > bound * SLACK:
+    if weight * abs(second - first) > bound * SLACK:
         return 0.0, BOUND_VIOLATED
-    return weight * max(after - before, 0.0), OK
+    return weight * max(second - first, 0.0), OK
 
 
 @kernel(counts_references=False)
-def scan(features, channels, coefficients, cubic, moves, walk, rng):
-    """Walk through the points of the channels; the record of one that can fire, or -1.
+def find_point(features, channels, coefficients, cubic, moves, point, rng):
+    """Return the record of the next point that may fire, or -1 at the end.
 
-    ``walk`` is channel, rate left there, points so far, mark, s_i, s'_i. The inner
-    loop gets arrays: to unpack a target in it costs more than to read a record.
+    The loop reads arrays that were taken from the target before it. Loading them in
+    every iteration would take longer than a record.
     """
     dense, values, columns, rows = features
     weights, starts, table = channels
-    dim, channel, left = moves.shape[1] - 2, int(walk[0]), walk[1]
+    dim, channel, left = moves.shape[1] - 2, point[0].channel, point[0].rate_left
     cubes = 0.0
     while True:
         left -= rng.standard_exponential()
@@ -340,65 +380,77 @@ def scan(features, channels, coefficients, cubic, moves, walk, rng):
             channel += 1
             if channel == dim + 2:
                 return -1
-            # Points of another channel are independent: a wait of its own.
-            left = weights[channel] * moves[2, channel] - rng.standard_exponential()
+            # Points of channels are independent, so the first one has a waiting time
+            # of its own.
+            left = weights[channel] * moves[CUBES, channel]
+            left -= rng.standard_exponential()
         first = starts[channel]
-        i = draw(table[first : starts[channel + 1]], rng)
+        i = draw_label(table[first : starts[channel + 1]], rng)
         if dense.shape[0] > 0:
-            here, there = dense_sums(dense[i], moves[0], moves[1])
+            before, after = dense_sums(dense[i], moves[BEFORE], moves[AFTER])
         else:
             row = slice(rows[i], rows[i + 1])
-            here, there, cubes = sparse_sums(values[row], columns[row], moves)
-        level = cubes if channel < dim else moves[2, channel]
+            before, after, cubes = sparse_sums(values[row], columns[row], moves)
+        level = cubes if channel < dim else moves[CUBES, channel]
         mark = rng.random() * coefficients[i] * level
-        walk[2] += 1.0
-        # Most points end here: s_i is known, and its own bound much smaller.
-        if mark <= cubic * cube(abs(here), abs(there), abs(there - here)):
-            walk[0], walk[1], walk[3] = channel, left, mark
-            walk[4], walk[5] = here, there
+        point[0].num_points += 1
+        # The bound of s_i itself is much smaller, so most points need no loss.
+        if mark <= cubic * cube(abs(before), abs(after), abs(after - before)):
+            point[0].channel, point[0].rate_left, point[0].mark = channel, left, mark
+            point[0].before, point[0].after = before, after
             return i
 
 
 @kernel(counts_references=False)
-def thin(target, pieces, plan, state, moves, rng):
-    """Walk through the Poisson process until a point fires or it ends."""
-    data, walk, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
+def decide_by_events(target, pieces, plan, state, moves, rng):
+    """Go through the points of the process until a record fires. Return a code."""
+    data, point, out = target.data, state.own.point, state.work.out
     features = data.dense, data.values, data.columns, data.starts
     channels = plan.channel_weights, plan.starts, plan.table
     loss, params = pieces.loss_record, data.loss_params
     scales = plan.weight, plan.cubic
-    walk[0], walk[1], walk[2] = plan.first - 1, 0.0, 0.0
+    # The first channel begins with its first point.
+    point[0].channel, point[0].rate_left, point[0].num_points = plan.first - 1, 0.0, 0
     code = OK
     while code == OK:
-        i = scan(features, channels, plan.coefficients, plan.cubic, moves, walk, rng)
+        i = find_point(
+            features, channels, plan.coefficients, plan.cubic, moves, point, rng
+        )
         if i < 0:
             break
         y, record = data.response[i], plan.records[i]
-        penalty, code = excess(loss, params, y, record, scales, walk[4], walk[5], out)
-        if code == OK and walk[3] < penalty:
+        before, after = point[0].before, point[0].after
+        rate, code = rejection_rate(loss, params, y, record, scales, before, after, out)
+        # The mark is uniform below the rate of the bound.
+        if code == OK and point[0].mark < rate:
             code = FIRED
-    state.counts[RECORDS] += int(walk[2])
+    state.counts[RECORDS] += point[0].num_points
     return code
 
 
 @kernel(counts_references=False)
-def check_all(target, pieces, plan, state, moves, rng):
-    """Toss the coin of the product, record by record, until it is decided."""
+def decide_by_all_records(target, pieces, plan, state, moves, rng):
+    """Test record by record, until the product is decided. Return a code.
+
+    The product of e^{-rate} is compared with a uniform number, the sum of the rates
+    with its exponential variable.
+    """
     data, out, left = target.data, state.work.out, rng.standard_exponential()
     loss, params = pieces.loss_record, data.loss_params
     scales = plan.weight, plan.cubic
     for i in range(data.num_records):
         if data.dense.shape[0] > 0:
-            here, there = dense_sums(data.dense[i], moves[0], moves[1])
+            before, after = dense_sums(data.dense[i], moves[BEFORE], moves[AFTER])
         else:
             row = slice(data.starts[i], data.starts[i + 1])
-            here, there, _ = sparse_sums(data.values[row], data.columns[row], moves)
+            values, columns = data.values[row], data.columns[row]
+            before, after, _ = sparse_sums(values, columns, moves)
         state.counts[RECORDS] += 1
         y, record = data.response[i], plan.records[i]
-        penalty, code = excess(loss, params, y, record, scales, here, there, out)
+        rate, code = rejection_rate(loss, params, y, record, scales, before, after, out)
         if code != OK:
             return code
-        left -= penalty
+        left -= rate
         if left < 0.0:
             return FIRED
     return OK

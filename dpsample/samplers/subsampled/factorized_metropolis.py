@@ -3,20 +3,23 @@ r"""Factorized Metropolis about a Laplace approximation: few records per proposa
 
     v' = shift + sqrt(1 - b^2) (v - shift) + b z,    x = c + F v,    z ~ N(0, I),
 
-accepted with probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), rho_i the Taylor
-remainders of `taylor`, times one factor for the regularizer's (Cornish et al., 2019).
-The product is the probability that no point of a Poisson process fires: points come at
-the rate of the bounds of `factorized_events` and choose a record by its share of them.
+accepted with probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), where rho_i are the
+Taylor remainders of `taylor` (Cornish et al., 2019). Another factor has the remainder
+of the regularizer. N(shift, I) is the Gaussian of the expansion at the anchor c, in the
+coordinates v. The product is the probability that no record fires at the points of a
+Poisson process. These come at the rate of the bounds of `factorized_events`, so that
+few records are read.
 """
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray
+from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import chain, gaussian_fit, sampler
@@ -35,14 +38,27 @@ from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-MIN_SHARE = 0.01
-# Expected records per draw from which passes over all records are the better way.
-MAX_SHARE, ALWAYS = 0.2, 1000.0
+# Share of the Gaussian that must be inside the domain.
+MIN_SHARE_INSIDE = 0.01
+# If a proposal is expected to read a larger share of the records, and more than this
+# number, samplers that read all records are better.
+MAX_SHARE_READ = 0.2
+MAX_NUM_READ = 1000.0
+# Rows of the scratch memory, with the moves of `factorized_events` at the end.
+NEW_V, NOISE, PROPOSAL, FIRST_MOVE = range(4)
+NUM_ROWS = FIRST_MOVE + events.NUM_MOVES
+
+
+@by_address
+class FactorizedWork(NamedTuple):
+    """Memory of a chain in addition to its state."""
+
+    point: RecordArray  # one record of `factorized_events.Point`
 
 
 @kernel(fastmath={"reassoc", "contract"})
 def product(row, vector):
-    """Inner product."""
+    """Return the inner product. Its terms may be added in any order."""
     total = 0.0
     for j in range(row.shape[0]):
         total += row[j] * vector[j]
@@ -50,65 +66,71 @@ def product(row, vector):
 
 
 @kernel(counts_references=False)
-def propose(plan, rng, origin, noise, there, delta):
-    """Fill there with v' given v = origin, and delta with its displacement."""
+def propose(plan, rng, v, noise, new_v, delta):
+    """Fill in v' given v, and its displacement delta = F v'."""
     fill_with_normals(rng, noise)
-    kept = math.sqrt(1.0 - plan.step * plan.step)
+    shrink_factor = math.sqrt(1.0 - plan.step * plan.step)
     for i in range(noise.shape[0]):
-        there[i] = plan.shift[i] + kept * (origin[i] - plan.shift[i])
-        there[i] += plan.step * noise[i]
+        new_v[i] = plan.shift[i] + shrink_factor * (v[i] - plan.shift[i])
+        new_v[i] += plan.step * noise[i]
     for j in range(delta.shape[0]):
         first = j if plan.is_triangular else 0
-        delta[j] = product(plan.factor[j][first:], there[first:])
+        delta[j] = product(plan.factor[j][first:], new_v[first:])
 
 
 @kernel(counts_references=False)
 def regularizer_remainder(target, pieces, plan, theta, delta, work):
-    """Return k mu times what the expansion of r leaves out, up to a constant."""
+    """Return k mu times r minus its second-order expansion, up to a constant."""
     if plan.slope.shape[0] == 0:
         return 0.0
-    rest = gibbs.regularizer(target, pieces, theta, work)
+    remainder = gibbs.regularizer(target, pieces, theta, work)
     for j in range(delta.shape[0]):
         curved = 0.0
         for m in range(delta.shape[0]):
             curved += plan.hessian[j, m] * delta[m]
-        rest -= delta[j] * (plan.slope[j] + 0.5 * curved)
-    return target.k * target.mu * rest
+        remainder -= delta[j] * (plan.slope[j] + 0.5 * curved)
+    return target.k * target.mu * remainder
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its coins; the state's memory is v and the last remainder."""
-    rank = plan.factor.shape[1]
-    origin, rest = state.memory[:rank], state.memory[rank:]
-    there, noise = state.scratch[0][:rank], state.scratch[1][:rank]
-    dim = state.position.shape[0]
-    proposal, moves = state.scratch[2][:dim], state.scratch[3 : events.NUM_ROWS]
-    delta = moves[1][:dim]
+    """Make a proposal and its tests.
+
+    The state's memory is v and the regularizer's remainder at the position.
+    """
+    dim, rank = plan.factor.shape
+    v, remainder = state.memory[:rank], state.memory[rank:]
+    new_v, noise = state.scratch[NEW_V][:rank], state.scratch[NOISE][:rank]
+    proposal = state.scratch[PROPOSAL][:dim]
+    moves = state.scratch[FIRST_MOVE:NUM_ROWS]
+    delta = moves[events.AFTER][:dim]
     state.counts[chain.PROPOSALS] += 1
-    propose(plan, rng, origin, noise, there, delta)
+    propose(plan, rng, v, noise, new_v, delta)
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
-        moves[0, j] = state.position[j] - plan.anchor[j]
+        moves[events.BEFORE, j] = state.position[j] - plan.anchor[j]
     status = gibbs.inside(target, pieces, proposal, state.work)
     if status == 0.0:
         return OK
-    rest_there = regularizer_remainder(
+    new_remainder = regularizer_remainder(
         target, pieces, plan, proposal, delta, state.work
     )
-    if np.isnan(status) or np.isnan(rest_there):
+    if np.isnan(status) or np.isnan(new_remainder):
         return FUNCTION_FAILED
-    if plan.slope.shape[0] > 0 and -rng.standard_exponential() > rest[0] - rest_there:
-        return OK
-    if events.fill_rates(plan, origin, there, moves) < target.data.num_records:
-        code = events.thin(target, pieces, plan, state, moves, rng)
+    if plan.slope.shape[0] > 0:
+        log_ratio = remainder[0] - new_remainder
+        if -rng.standard_exponential() > log_ratio:
+            return OK
+    # If more points are expected than there are records, a pass over all is shorter.
+    if events.fill_rates(plan, v, new_v, moves) < target.data.num_records:
+        code = events.decide_by_events(target, pieces, plan, state, moves, rng)
     else:
-        code = events.check_all(target, pieces, plan, state, moves, rng)
+        code = events.decide_by_all_records(target, pieces, plan, state, moves, rng)
     if code == events.FIRED:
         return OK
     if code == OK:
         copy_into(proposal, state.position)
-        copy_into(there, origin)
-        rest[0] = rest_there
+        copy_into(new_v, v)
+        remainder[0] = new_remainder
         state.counts[chain.ACCEPTED] += 1
     return code
 
@@ -117,15 +139,16 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
-    """Fresh state at a position of the domain; its energy is not known."""
+    """Return a new state at a position of the domain, without its energy."""
     state = new_state(target, position, is_weighed=False)
     delta, numbers = state.position - plan.anchor, target.numbers
-    rest = regularizer_remainder(
+    remainder = regularizer_remainder(
         numbers, target.pieces, plan, state.position, delta, state.work
     )
     return state._replace(
-        memory=np.append(plan.whiten @ delta, rest),
-        scratch=np.empty((events.NUM_ROWS + events.NUM_FOUND, delta.size + 2)),
+        memory=np.append(plan.whiten @ delta, remainder),
+        scratch=np.empty((NUM_ROWS, delta.size + 2)),
+        own=FactorizedWork(np.zeros(1, events.Point)),
     )
 
 
@@ -136,17 +159,17 @@ class FactorizedMetropolis(sampler.TunedSampler):
     Parameters
     ----------
     step_size : float, optional
-        Share b of fresh noise, in (0, 1]; by default a pilot run finds the one with
-        acceptance 0.4, or 1 if that is accepted more often.
+        Share b of new noise, in (0, 1]. By default a pilot run finds the one with
+        acceptance rate 0.4, or takes 1 if that is accepted more often.
     num_steps : int
         Steps per draw.
 
     Notes
     -----
-    **Guarantee.** The proposal is reversible for the Gaussian of the expansion and the
-    acceptance probability is a product of Metropolis factors, each seen through an
-    exact Poisson process, so the target is exactly invariant and the kernel reversible
-    for any anchor. The energy is never evaluated: its statistic is NaN.
+    **Guarantee.** The proposal is reversible for the Gaussian of the expansion. The
+    acceptance probability is a product of Metropolis factors, which an exact Poisson
+    process decides. So the target is exactly invariant and the kernel reversible for
+    any anchor. The energy is never evaluated, and its statistic is NaN.
 
     Examples
     --------
@@ -158,12 +181,12 @@ class FactorizedMetropolis(sampler.TunedSampler):
     longest_step: ClassVar[float] = 1.0
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether remainders are bounded, and few records are needed per draw."""
+        """Return whether remainders have small bounds, and if not, why."""
         plan = _plan(target)
         return (False, plan) if isinstance(plan, str) else (True, "")
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Expand at the mode; look for tails that the Gaussian does not reach."""
+        """Expand at the mode, and check whether the Gaussian reaches the tails."""
         prepared = self.tune_proposal(target, rng)
         is_reached = gaussian_fit.reaches_tails(target, _gaussian(prepared.plan))
         settings = prepared.settings | {"reaches_tails": int(is_reached)}
@@ -184,37 +207,38 @@ class FactorizedMetropolis(sampler.TunedSampler):
             longest=self.longest_step,
             num_steps=self.num_steps,
         )
-        chosen = self.step_size
-        if chosen is None:
-            chosen = sampler.search_step(target, recipe, gaussian, rng, 1.0)
-        return recipe.build(target, gaussian, chosen)
+        step = self.step_size
+        if step is None:
+            step = sampler.search_step(target, recipe, gaussian, rng, 1.0)
+        return recipe.build(target, gaussian, step)
 
 
 def _gaussian(plan: FactorizedPlan) -> GaussianFit:
-    """Return the Gaussian about the anchor; what of it is inside was asked before."""
+    """Return the Gaussian about the anchor. Its share inside is not needed again."""
     return GaussianFit(
         center=plan.anchor, factor=plan.factor, whiten=plan.whiten, share_inside=1.0
     )
 
 
 def _plan(target: Gibbs) -> FactorizedPlan | str:
-    """Plan for b = 1, or the reason why there is none."""
+    """Return the plan for b = 1, or the reason why there is none."""
     bound = taylor.third_derivative(target)
-    instead = "Use LaplaceIndependence."
+    remedy = "Use LaplaceIndependence."
     if not (np.isfinite(bound) and taylor.has_curvature(target)):
-        return f"The loss has no bounded third derivative. {instead}"
+        return f"The loss has no bounded third derivative. {remedy}"
     expansion = taylor.expand(target)
     if expansion is None:
         return "The Hessian at the mode is singular. Use HitAndRun."
-    if expansion.share_inside < MIN_SHARE:
+    if expansion.share_inside < MIN_SHARE_INSIDE:
         return "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
     num_records = target.data.num_records
-    curved = target.k / num_records
-    bounds = events.channels(target, expansion, curved * bound / 6.0)
-    if bounds.expected > max(MAX_SHARE * num_records, ALWAYS):
-        work = f"{bounds.expected:.0f} records per draw are expected of {num_records}."
-        return f"{work} {instead}"
-    first = 0 if bounds.starts[target.dim] > 0 else target.dim
+    weight = target.k / num_records
+    channels = events.build_channels(target, expansion, weight * bound / 6.0)
+    num_expected = channels.expected
+    if num_expected > max(MAX_SHARE_READ * num_records, MAX_NUM_READ):
+        work = f"{num_expected:.0f} records per draw are expected of {num_records}."
+        return f"{work} {remedy}"
+    first = 0 if channels.starts[target.dim] > 0 else target.dim
     return FactorizedPlan(
         step=1.0,
         anchor=expansion.anchor,
@@ -225,12 +249,12 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
         slope=expansion.slope,
         hessian=expansion.hessian,
         records=expansion.records,
-        weight=curved,
-        cubic=curved * bound / 6.0,
+        weight=weight,
+        cubic=weight * bound / 6.0,
         first=first,
-        spread=bounds.spread,
-        coefficients=bounds.coefficients,
-        channel_weights=bounds.weights,
-        starts=bounds.starts,
-        table=bounds.table,
+        spread=channels.spread,
+        coefficients=channels.coefficients,
+        channel_weights=channels.weights,
+        starts=channels.starts,
+        table=channels.table,
     )

@@ -3,19 +3,22 @@ r"""Randomized series: the proximal sampler with values of single records only.
 
     y ~ N(x, h I),    x' ~ exp(-V(x') - ||x' - y||^2 / (2h)) on the domain,
 
-the second draw by rejection. With x, z from g, the part without the losses, records j
-drawn anew for every factor and a random length a, P(a >= i) = 1 / i!,
+where the second draw is made by rejection. Each proposal is a pair x, z of *inner
+draws* from a density g without the losses. With the losses l_j = k f(.; s_j), a random
+record j for every factor and a random length a with P(a >= i) = 1 / i!,
 
-    rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x)),    l_j = k f(.; s_j),
+    rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x))
 
-has mean sum_i (k F(z) - k F(x))^i / i! = exp(k F(z) - k F(x)): x is accepted with
-probability rho / 2, cut off to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). `series_bias`
-bounds what the cut does. The *inner draw* is
+has the mean sum_i (k F(z) - k F(x))^i / i! = exp(k F(z) - k F(x)). So x is accepted
+with probability rho / 2, clipped to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). The part
+of rho that is clipped is the *overshoot*. `series_bias` bounds its effect. The inner
+draws are exact, from the density
 
     g(x) proportional to exp(-psi(x) - <s, x> - ||x - y||_2^2 / (2h)) on the domain,
 
-psi = k mu r and s fixed. If psi is quadratic or separable, the draw keeps it. Otherwise
-its tangent at a point w(y), with the quadratic that it exceeds there, is an envelope.
+with psi = k mu r and a fixed vector s. If psi is quadratic or separable, proposals of
+the inner draw have its factor. Otherwise its tangent at a point w(y), with a quadratic
+below the difference, gives an envelope.
 """
 
 import math
@@ -25,7 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import PAUSED, is_due
@@ -45,8 +48,11 @@ from dpsample.samplers.errors import (
 )
 from dpsample.samplers.proximal import alternation, metric
 from dpsample.samplers.proximal.alternation import (
+    NO_HALFSPACE,
+    NUM_ROWS,
+    PROJECTED_HALFSPACE,
     ProximalPlan,
-    ProximalWork,
+    Support,
     set_halfspace,
 )
 from dpsample.samplers.proximal.metric import ProximalMetric
@@ -57,23 +63,29 @@ from dpsample.samplers.subsampled.series_bias import SeriesNumbers, SeriesSchedu
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Rounding of a difference of two values, relative to their size.
+# Relative rounding error of a difference of two values.
 ROUNDING = 1e-12
-MAX_TRIES = 1_000_000
-X, Z = 5, 6  # rows of the scratch memory
-TRIES = 1  # of the step; where a paused step is: about to draw x, or z
-DRAW_X, DRAW_Z = 1, 2
-NUM_TRIALS, TOTAL, SQUARES = range(3)  # entries of the memory: the overshoot meter
-INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
-INNER_TRIES = 0  # where a paused draw keeps how many it has made; 0 between draws
-# Rows of the scratch memory; the exact draws use the last two, callers 5 and 6.
-NUM_ROWS = 10
-NOISE, POINT, SLOPE, MEAN = range(4)
+# Maximum number of pairs of a step, and of proposals of an inner draw.
+MAX_PROPOSALS = 1_000_000
+# Rows of the scratch memory. TANGENT_POINT is w, and TILT is s plus the gradient of psi
+# at w. The exact draws use the last two of the `NUM_ROWS` rows of `alternation`.
+Y, TANGENT_POINT, TILT, MEAN, X, Z = range(6)
+# Proposals of inner draws are counted in addition to the counts of all chains.
+INNER = chain.NUM_COUNTS
+
+# Memory of a chain, which a checkpoint stores as floats: sums over pairs.
+OvershootMeter = record_dtype(num_pairs=float, total=float, squares=float)
+# A step under way.
+SeriesStep = record_dtype(
+    num_pairs=int,
+    has_x=bool,  # whether the first point of the present pair is drawn
+    num_inner=int,  # proposals of the present inner draw
+)
 
 
 @kernel(counts_references=False)
 def series_length(uniform):
-    """Length a with P(a >= i) = 1 / i!, from a uniform number."""
+    """Return a length a with P(a >= i) = 1 / i!, from a uniform number."""
     length, factorial = 0, 1.0
     while uniform * factorial < 1.0:
         length += 1
@@ -83,13 +95,13 @@ def series_length(uniform):
 
 @kernel(counts_references=False)
 def overshoot_of(rho):
-    """Return the amount that the cut of rho to [0, 2] takes away."""
+    """Return the distance of rho from [0, 2], which clipping removes."""
     return max(rho - 2.0, 0.0) + max(-rho, 0.0)
 
 
 @kernel(counts_references=False)
-def change(target, pieces, plan, work, x, z, i):
-    """l_i(z) - l_i(x), less the anchor's tangent, and the size of its rounding."""
+def loss_change(target, pieces, plan, work, x, z, i):
+    """Return l_i(z) - l_i(x) minus the anchor's tangent, and its rounding error."""
     u_x, u_z = margin(target.data, x, i), margin(target.data, z, i)
     at_x, at_z = loss(target, pieces, u_x, i, work), loss(target, pieces, u_z, i, work)
     difference, size = at_z - at_x, abs(at_z) + abs(at_x)
@@ -100,7 +112,7 @@ def change(target, pieces, plan, work, x, z, i):
 
 
 @kernel(counts_references=False)
-def estimate(target, pieces, plan, state, x, z, rng):
+def estimate_ratio(target, pieces, plan, state, x, z, rng):
     """Return a code and rho, whose mean is exp(k F(z) - k F(x))."""
     square = 0.0
     for j in range(x.shape[0]):
@@ -111,7 +123,7 @@ def estimate(target, pieces, plan, state, x, z, rng):
         product = 1.0
         for _ in range(num_factors):
             i = any_record(rng, 0, target.data.num_records)
-            factor, slack = change(target, pieces, plan, state.work, x, z, i)
+            factor, slack = loss_change(target, pieces, plan, state.work, x, z, i)
             state.counts[chain.RECORDS] += 2
             if np.isnan(factor):
                 return FUNCTION_FAILED, np.nan
@@ -122,73 +134,77 @@ def estimate(target, pieces, plan, state, x, z, rng):
     return OK, rho
 
 
-class Inner(NamedTuple):
-    """Regularizer, tilt and Gaussian of g.
+class InnerPlan(NamedTuple):
+    """Numbers of the inner draws."""
 
-    ``metric`` has P = I; ``slope`` is s. With ``is_tangent`` 1 the regularizer enters
-    through tangents, else it is kept exactly.
-    """
-
-    step: float
-    weight: float
-    is_tangent: int
-    draw: Pointer
-    metric: ProximalPlan
-    slope: Array
+    step: float  # h
+    weight: float  # k mu
+    is_tangent: int  # psi has a tangent as its envelope, otherwise it is exact
+    draw: Pointer  # compiled draw of `metric`
+    metric: ProximalPlan  # plan of P = I
+    tilt: Array  # (dim,): s
 
 
 @by_address
 class SeriesPlan(NamedTuple):
-    """How g is drawn, and the losses' part.
+    """Numbers of a chain.
 
-    ``lipschitz`` bounds the change of one record's l_j per unit of distance, less its
-    tangent at the anchor if ``slopes`` (num_records,) is not empty.
+    ``lipschitz`` bounds the change of a record's l_j per unit of distance, minus its
+    tangent at the anchor if there is one.
     """
 
-    inner: Inner
+    inner: InnerPlan
     lipschitz: float
-    slopes: Array
+    slopes: Array  # (num_records,): derivatives at the anchor, or empty
+
+
+@by_address
+class SeriesWork(NamedTuple):
+    """Memory of a chain in addition to its state."""
+
+    support: Support  # support of the inner draw
+    progress: RecordArray  # one record of `SeriesStep`
+    meter: RecordArray  # one record of `OvershootMeter`, a view of the memory
 
 
 def step(target, pieces, plan, state, rng):
-    """Draw y, then x given y; paused, it goes on with its next try."""
-    y, x, z = state.scratch[NOISE], state.scratch[X], state.scratch[Z]
+    """Draw y, then x given y. After a pause, go on with the next inner draw."""
+    y, x, z = state.scratch[Y], state.scratch[X], state.scratch[Z]
     control, code = state.work.control[0], OK
+    progress, meter = state.own.progress[0], state.own.meter[0]
     if control.stage == 0:
         for j in range(y.shape[0]):
             move = math.sqrt(plan.inner.step) * rng.standard_normal()
             y[j] = state.position[j] + move
-        code = aim_inner(target, pieces, plan.inner, state, y)
-        control.saved[TRIES] = 0.0
-    stage = max(control.stage, DRAW_X)
+        code = prepare_inner_draws(target, pieces, plan.inner, state, y)
+        progress.num_pairs, progress.has_x, progress.num_inner = 0, False, 0
     control.stage = 0
-    while control.saved[TRIES] < MAX_TRIES:
-        if code == OK and stage == DRAW_X:
+    while progress.num_pairs < MAX_PROPOSALS:
+        if code == OK and not progress.has_x:
             code = draw_inner(target, pieces, plan.inner, state, x, rng)
-            stage = DRAW_Z if code == OK else DRAW_X
+            progress.has_x = code == OK
         if code == OK:
             code = draw_inner(target, pieces, plan.inner, state, z, rng)
         if code == PAUSED:
-            control.stage = stage
+            control.stage = 1
         if code != OK:
             return code
-        stage = DRAW_X
-        control.saved[TRIES] += 1.0
-        code, rho = estimate(target, pieces, plan, state, x, z, rng)
+        progress.num_pairs, progress.has_x = progress.num_pairs + 1, False
+        code, rho = estimate_ratio(target, pieces, plan, state, x, z, rng)
         if code != OK:
             return code
         state.counts[chain.PROPOSALS] += 1
-        over = overshoot_of(rho)
-        state.memory[NUM_TRIALS] += 1.0
-        state.memory[TOTAL] += over
-        state.memory[SQUARES] += over * over
+        excess = overshoot_of(rho)
+        meter.num_pairs += 1.0
+        meter.total += excess
+        meter.squares += excess * excess
         if 2.0 * rng.random() <= rho:
             state.counts[chain.ACCEPTED] += 1
             copy_into(x, state.position)
             state.energy[0] = np.nan
             return OK
         if is_due(control):
-            control.stage = DRAW_X
+            control.stage = 1
             return PAUSED
     return EXHAUSTED
 
@@ -197,28 +213,35 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:
-    """Fresh state at a position of the domain: no energy, counts with draws of g.
+    """Return a new state at a position of the domain, without its energy.
 
-    The memory, of length 3, counts trials and sums overshoots and their squares.
+    Its memory is the `OvershootMeter`.
     """
-    del plan  # only the target's sizes matter
-    own = ProximalWork.of(position.size)
-    state = new_state(
-        target, position, is_weighed=False, memory=np.zeros(3), rows=NUM_ROWS, own=own
+    del plan  # the memory depends on the target's sizes alone
+    memory = np.zeros(OvershootMeter.itemsize // 8)  # floats of 8 bytes
+    state = new_state(target, position, is_weighed=False, memory=memory, rows=NUM_ROWS)
+    work = SeriesWork(
+        support=Support.empty(position.size),
+        progress=np.zeros(1, SeriesStep),
+        meter=state.memory.view(OvershootMeter),
     )
-    return state._replace(counts=np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64))
+    counts = np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64)
+    return state._replace(counts=counts, own=work)
 
 
 class Overshoot(NamedTuple):
-    """Mean overshoot of the trials and its standard error; heavy-tailed."""
+    """Mean overshoot of the pairs, and its standard error.
+
+    The distribution has a heavy tail, so that both may be too small.
+    """
 
     mean: float
     standard_error: float
-    num_trials: int
+    num_trials: int  # pairs
 
 
 def overshoot(state: ChainState) -> Overshoot:
-    """Read a chain's overshoot meter: indicative only, a mean is no proof."""
+    """Return a chain's measured overshoot, which is not a proof of a bound."""
     count, total, squares = state.memory
     if count == 0.0:
         return Overshoot(np.nan, np.nan, 0)
@@ -234,13 +257,13 @@ class RandomizedSeries(Sampler):
     Parameters
     ----------
     step_size : float, optional
-        Step h of the proximal sampler; by default the longest with a proved bias.
+        Step h of the proximal sampler. By default it is the longest with a proved bias.
     error : float
         Total variation, in (0, 1), that the default step and warm-up achieve.
     anchored : bool
-        Subtract from every loss its tangent at the mode, found once with all records.
-        Losses then change by their curvature only, so steps are longer if the domain is
-        small. Needs a bounded domain.
+        Whether the tangent at the mode is subtracted from every loss. The mode is found
+        once with all records. Only the curvature of the losses is left, so steps are
+        longer if the domain is small. The domain must be bounded.
     num_steps : int
         Steps per draw.
     max_steps : int
@@ -249,16 +272,17 @@ class RandomizedSeries(Sampler):
 
     Notes
     -----
-    **Guarantee.** After T steps from the start total variation is at most
-    ``settings["bias_bound"]``: the exact chain's error plus T times
+    **Guarantee.** After T steps from the start the total variation is at most
+    ``settings["bias_bound"]``. This is the error of the exact chain plus T times
     ``settings["overshoot_bound"]``, the error of one conditional draw. With the default
-    step this is at most ``error``, and T is the default warm-up. Each step after T adds
-    one more such error: ``attrs["bias_bound"]`` of `dpsample.sample` is that of the
-    last draw, and is missing after a shorter warm-up. A step chosen by the user may
-    have a bound above 1; `overshoot` reads what was measured.
+    step it is at most ``error``, and T is the default warm-up. Each further step adds
+    one more such error. ``attrs["bias_bound"]`` of `dpsample.sample` is the bound of
+    the last draw, and is missing after a shorter warm-up. A step chosen by the user may
+    have a bound above 1. The function `overshoot` returns the measured value.
 
-    The price is high: about 261 (L^2 / m) log(1/b) log(1/error) queries, with L the
-    Lipschitz constant of k f and m the strong convexity of the energy.
+    About 261 (L^2 / m) log(1/b) log(1/error) values of single records are needed, with
+    L the Lipschitz constant of k f, m the strong convexity of the energy and b the
+    error of a conditional draw.
 
     Examples
     --------
@@ -280,12 +304,12 @@ class RandomizedSeries(Sampler):
         check.open_interval(0.0, 1.0, error=self.error)
         check.instance(bool, anchored=self.anchored)
         check.integer(1, num_steps=self.num_steps)
-        check.integer(1, maximum=None, max_steps=self.max_steps)  # no loop
+        check.integer(1, maximum=None, max_steps=self.max_steps)
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether inner draws are exact and the bias has a bound; the reason if not."""
+        """Return whether inner draws are exact and the bias has a bound, or why not."""
         if self.anchored and not target.problem.domain.is_bounded:
             return False, "Anchored losses need a bounded domain. Use anchored=False."
         try:
@@ -294,7 +318,8 @@ class RandomizedSeries(Sampler):
             record_terms.lipschitz_bound(target)
         except ValueError as error:
             return False, str(error)
-        # The start enters by a logarithm only, but an anchor changes the losses.
+        # The number of steps grows with the logarithm of the start's distance, so any
+        # point will do. An anchor changes the losses and must be the right one.
         start = target.problem.domain.interior_point(target.dim)
         if self.anchored:
             start = gaussian_fit.minimize(target)[0]
@@ -302,7 +327,7 @@ class RandomizedSeries(Sampler):
         return num_steps <= self.max_steps, _cost(num_steps, self.max_steps)
 
     def _bounds(self, target: Gibbs, start: Array) -> tuple[SeriesNumbers, Array]:
-        """Constants of the bias, and the losses' slopes at an anchor, if any."""
+        """Return constants of the bias, and derivatives at the anchor or no number."""
         if not self.anchored:
             return series_bias.numbers(target, start), np.empty(0)
         margins = target.problem.margins(start)
@@ -310,13 +335,14 @@ class RandomizedSeries(Sampler):
         return series_bias.numbers(target, start, slopes), slopes
 
     def _schedule(self, bounds: SeriesNumbers) -> SeriesSchedule:
+        """Return the schedule of the user's step, or the default one."""
         if self.step_size is None:
             return bounds.schedule(self.error)
-        return bounds.given(self.step_size, self.error)
+        return bounds.schedule_for_step(self.step_size, self.error)
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Find the mode, the constants and the step."""
-        del rng  # nothing is tuned by a pilot run
+        del rng  # there is no pilot run
         self.require(target)
         problem, start = target.problem, gaussian_fit.minimize(target)[0]
         bounds, slopes = self._bounds(target, start)
@@ -347,7 +373,7 @@ class RandomizedSeries(Sampler):
 
 
 def _cost(num_steps: int, max_steps: int) -> str:
-    """Reason against a warm-up of more than the allowed steps, or empty."""
+    """Return why a warm-up has too many steps, or "" if it has not."""
     if num_steps <= max_steps:
         return ""
     return (
@@ -358,26 +384,26 @@ def _cost(num_steps: int, max_steps: int) -> str:
 
 
 def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
-    """Metric P = I with the exact draw, and whether tangents replace the regularizer.
+    """Return the metric P = I with its draw, and whether psi has tangents.
 
-    Raises `NoCertificate` if no draw is exact in a finite expected time.
+    `NoCertificate` is raised if no draw is exact in a finite expected time.
     """
     domain, regularizer, dim = target.problem.domain, target.regularizer, target.dim
-    metric.require_room(domain, dim, "exact", "Use HitAndRun or TunaMH.")
+    metric.require_interior(domain, dim, "exact", "Use HitAndRun or TunaMH.")
     lower, upper = regularizer.curvature_l2(dim)
     weight = target.k * target.mu
     params = target.numbers.regularizer
     is_quadratic = lower == upper or weight == 0.0
-    centered = np.array_equal(domain.default_center(dim), params.center)
+    is_centered = np.array_equal(domain.default_center(dim), params.center)
     is_product = isinstance(domain, WholeSpace | Box) or (
-        isinstance(domain, Ball) and (centered or np.isinf(domain.p))
+        isinstance(domain, Ball) and (is_centered or np.isinf(domain.p))
     )
     if isinstance(regularizer, SquaredNorm) and is_product and not is_quadratic:
         option = ProximalMetric(
             name="separable",
             precision=np.eye(dim),
             upper=None,
-            draw=pointer(metric.separable, metric.DRAW),
+            draw=pointer(metric.draw_with_regularizer, metric.DRAW),
             tangent=0.0,
             keeps_regularizer=True,
             kappa=weight * params.scale,
@@ -389,6 +415,9 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
             f"{domain.name}. Use a bounded domain."
         )
     draw, halfspace = _gaussian_draw(domain)
+    max_distance = 0.0
+    if halfspace != NO_HALFSPACE:
+        max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
     option = ProximalMetric(
         name="gaussian",
         precision=np.eye(dim),
@@ -396,42 +425,40 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
         draw=pointer(draw, metric.DRAW),
         tangent=weight * lower if weight > 0.0 else 0.0,
         halfspace=halfspace,
-        reach=domain.max_norm(2.0, domain.default_center(dim), dim)
-        if halfspace
-        else 0.0,
+        max_distance=max_distance,
     )
     return option, not is_quadratic
 
 
 def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
-    """Exact draw of a round Gaussian on the domain, or on a halfspace around it."""
+    """Return the exact draw of a round Gaussian on the domain, or in a halfspace."""
     if isinstance(domain, WholeSpace):
-        return metric.gaussian, 0
+        return metric.draw_in_halfspace, NO_HALFSPACE
     if isinstance(domain, Ball) and domain.p == 2.0:
-        return metric.gaussian_ball, 0
+        return metric.draw_in_ball, NO_HALFSPACE
     if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
-        return metric.gaussian_box, 0
-    return metric.gaussian, 1
+        return metric.draw_in_box, NO_HALFSPACE
+    return metric.draw_in_halfspace, PROJECTED_HALFSPACE
 
 
-def inner_plan(target: Gibbs, step: float, slope: Array) -> Inner:
-    """Numbers of g for a step h and a tilt s."""
+def inner_plan(target: Gibbs, step: float, tilt: Array) -> InnerPlan:
+    """Return the numbers of the inner draws for a step h and a tilt s."""
     option, is_tangent = inner_metric(target)
-    return Inner(
+    return InnerPlan(
         step=float(step),
         weight=target.k * target.mu,
         is_tangent=int(is_tangent),
         draw=option.draw,
         metric=option.plan(step),
-        slope=slope,
+        tilt=tilt,
     )
 
 
 @kernel(counts_references=False)
-def aim_inner(target, pieces, inner, state, y):
-    """Prepare draws of g given y: mean of the Gaussian and halfspace; a code."""
-    w, slope = state.scratch[POINT], state.scratch[SLOPE]
-    copy_into(inner.slope, slope)
+def prepare_inner_draws(target, pieces, inner, state, y):
+    """Set the Gaussian's mean and the halfspace of draws given y. Return a code."""
+    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
+    copy_into(inner.tilt, tilt)
     copy_into(target.regularizer.center, w)
     if inner.is_tangent == 1:
         gibbs.project(target, pieces, y, w)
@@ -439,20 +466,20 @@ def aim_inner(target, pieces, inner, state, y):
         gradient[:] = np.nan
         pieces.regularizer_gradient(target.regularizer, w, gradient)
         for j in range(w.shape[0]):
-            slope[j] += inner.weight * gradient[j]
-            if not np.isfinite(slope[j]):
+            tilt[j] += inner.weight * gradient[j]
+            if not np.isfinite(tilt[j]):
                 return FUNCTION_FAILED
-    alternation.aim(inner.metric, y, w, slope, state.scratch[MEAN])
+    alternation.set_envelope_mean(inner.metric, y, w, tilt, state.scratch[MEAN])
     return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
 
 
 @kernel(counts_references=False)
 def regularizer_gap(target, pieces, inner, state, x):
-    """Regularizer at x above its envelope at w, and the size of its rounding."""
-    w, slope = state.scratch[POINT], state.scratch[SLOPE]
+    """Return psi at x minus its tangent and quadratic, and the rounding error."""
+    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
     linear, square = 0.0, 0.0
     for j in range(w.shape[0]):
-        linear += (slope[j] - inner.slope[j]) * (x[j] - w[j])
+        linear += (tilt[j] - inner.tilt[j]) * (x[j] - w[j])
         square += (x[j] - w[j]) ** 2
     square *= 0.5 * inner.metric.tangent
     at_w = inner.weight * gibbs.regularizer(target, pieces, w, state.work)
@@ -463,10 +490,13 @@ def regularizer_gap(target, pieces, inner, state, x):
 
 @kernel(counts_references=False)
 def draw_inner(target, pieces, inner, state, out, rng):
-    """Exact draw of g, after `aim_inner`; a code. Paused, it goes on when called."""
+    """Draw from g, after `prepare_inner_draws`, and return a code.
+
+    After a pause it goes on when it is called again.
+    """
     mean, control = state.scratch[MEAN], state.work.control[0]
-    is_over = False
-    while control.saved[INNER_TRIES] < MAX_TRIES:
+    progress, is_over = state.own.progress[0], False
+    while progress.num_inner < MAX_PROPOSALS:
         if is_over:
             return PAUSED
         status = alternation.propose(
@@ -475,7 +505,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
         is_over = is_due(control)
         if status == alternation.UNFINISHED:
             continue
-        control.saved[INNER_TRIES] += 1.0
+        progress.num_inner += 1
         state.counts[INNER] += 1
         if np.isnan(status):
             return FUNCTION_FAILED
@@ -484,7 +514,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
         if status == 0.0:
             continue
         if inner.is_tangent == 0:
-            control.saved[INNER_TRIES] = 0.0
+            progress.num_inner = 0
             return OK
         gap, slack = regularizer_gap(target, pieces, inner, state, out)
         if np.isnan(gap):
@@ -492,7 +522,6 @@ def draw_inner(target, pieces, inner, state, out, rng):
         if gap < -slack:
             return BOUND_VIOLATED
         if rng.standard_exponential() >= gap:
-            control.saved[INNER_TRIES] = 0.0
+            progress.num_inner = 0
             return OK
-    control.saved[INNER_TRIES] = 0.0
     return EXHAUSTED

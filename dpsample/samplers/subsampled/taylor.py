@@ -4,8 +4,10 @@ r"""Second-order expansion of the energy at an anchor, record by record.
 
     rho_i = phi(u_i + s_i) - phi(u_i) - phi'(u_i) s_i - phi''(u_i) s_i^2 / 2,
 
-with s_i = <a_i, delta> and |rho_i| <= M |s_i|^3 / 6; rho_r is the regularizer's own.
-The first three terms are the Gaussian N(c - H^{-1} g, H^{-1}), for any anchor c.
+with the loss phi, the margin u_i = <a_i, c> of record i, and s_i = <a_i, delta>. Here M
+bounds the third derivative of phi, so that |rho_i| <= M |s_i|^3 / 6. rho_r is the
+remainder of the regularizer. The first three terms are the energy of the Gaussian
+N(c - H^{-1} g, H^{-1}), for any anchor c.
 """
 
 from dataclasses import dataclass
@@ -28,10 +30,14 @@ from dpsample.targets.gibbs import (
     times_basis,
 )
 
+# Newton steps to the mode.
 MAX_ITERATIONS = 20
+# Draws of the Gaussian that estimate its share inside the domain.
 NUM_PROBES = 400
-# A smaller share of the largest eigenvalue is no curvature.
-SINGULAR = 1e-12
+# The Hessian is singular if an eigenvalue is below this share of the largest one.
+MIN_EIGENVALUE_SHARE = 1e-12
+# Columns of the records' derivatives.
+MARGIN, LOSS, SLOPE, CURVATURE = range(4)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,58 +52,62 @@ class Expansion:
     factor: Array  # (dim, m)
     whiten: Array  # (m, dim)
     records: Array  # (num_records, 4): margin, loss, slope, curvature
-    slope: Array  # (dim,): gradient of r; empty if r is quadratic
-    hessian: Array  # (dim, dim): what stands for the Hessian of r, or empty
-    share_inside: float  # of the Gaussian's mass
+    slope: Array  # (dim,): gradient of r, or empty if r is quadratic
+    hessian: Array  # (dim, dim): approximate Hessian of r, or empty
+    share_inside: float  # share of the Gaussian's mass in the domain
     probes: Array  # (NUM_PROBES, m): draws of v
 
 
 def third_derivative(target: Gibbs) -> float:
-    """Bound of the loss's third derivative on all margins of the domain."""
+    """Return a bound of the loss's third derivative on all margins of the domain."""
     problem = target.problem
     sizes = target.storage.fold(np.maximum, _extremes, problem.domain)
     return float(problem.loss.third_derivative_bound(*map(float, sizes)))
 
 
 def _extremes(part: Data, domain: Domain) -> Array:
-    """Largest margin on the domain and largest response, in absolute value."""
+    """Return the largest absolute values of margins on the domain, and responses."""
     lower, upper = margin_intervals(domain, part)
-    reach = np.maximum(np.abs(lower), np.abs(upper)).max(initial=0.0)
-    return np.array([reach, np.abs(part.response).max()])
+    max_margin = np.maximum(np.abs(lower), np.abs(upper)).max(initial=0.0)
+    return np.array([max_margin, np.abs(part.response).max()])
 
 
 def has_curvature(target: Gibbs) -> bool:
-    """Whether the loss knows its second derivative at a point."""
-    return bool(target.storage.fold(min, _is_bent, target.problem.loss))
+    """Return whether the loss has the exact second derivative at a point."""
+    return bool(target.storage.fold(min, _is_curvature_exact, target.problem.loss))
 
 
-def _is_bent(part: Data, loss: Loss) -> bool:
+def _is_curvature_exact(part: Data, loss: Loss) -> bool:
+    """Return whether the two bounds of the second derivative are equal at 0."""
     lower, upper = _curvatures(part, loss, np.zeros(part.num_records))
     return bool(np.array_equal(lower, upper))
 
 
 def expand(target: Gibbs) -> Expansion | None:
-    """Expansion at the mode, or at a point of the domain near it.
+    """Return the expansion at the mode, or at a point of the domain near it.
 
-    The loss must have a second derivative. None where the Hessian is singular, so that
-    there is no Gaussian.
+    The loss must have a second derivative. Return None if the Hessian is singular, so
+    that there is no Gaussian.
     """
     basis = target.geometry.basis
-    found = mode.find(target, target.mu)  # by few passes
-    anchor = gaussian_fit.fit(target).center if found is None else found.point
+    # The mode of the localization needs few passes. It does not always exist.
+    local_mode = mode.find(target, target.mu)
+    point = None if local_mode is None else local_mode.point
+    anchor = gaussian_fit.fit(target).center if point is None else point
     for _ in range(MAX_ITERATIONS):
         gradient, hessian = _derivatives(target, anchor)
         eigenvalues = np.linalg.eigvalsh(hessian)
-        if not eigenvalues[0] > SINGULAR * eigenvalues[-1]:
+        if not eigenvalues[0] > MIN_EIGENVALUE_SHARE * eigenvalues[-1]:
             return None
         move = np.linalg.solve(hessian, gradient)
-        following = anchor - basis @ move
-        if not target._is_inside(following) or move @ gradient < 1e-20:
+        point = anchor - basis @ move
+        # <move, gradient> is twice the expected decrease of the energy.
+        if not target._is_inside(point) or move @ gradient < 1e-20:
             break
-        anchor = following
+        anchor = point
     gradient, hessian = _derivatives(target, anchor)
     root = np.linalg.cholesky(hessian)
-    # Rounding leaves the inverse of a triangle not quite triangular.
+    # The computed inverse of a triangle has rounding errors on the other side.
     factor = np.ascontiguousarray(times_basis(basis, np.triu(np.linalg.inv(root).T)))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     probes -= np.linalg.solve(root, gradient)
@@ -117,12 +127,13 @@ def expand(target: Gibbs) -> Expansion | None:
 
 
 def _curvatures(part: Data, loss: Loss, margins: Array) -> tuple[Array, Array]:
+    """Return the bounds of the second derivative at each margin."""
     lower, upper = loss.curvature(margins, margins, part.response)
     return np.asarray(lower), np.asarray(upper)
 
 
 def _records(target: Gibbs, anchor: Array) -> Array:
-    """Terms of all records, in memory or, as they are, in a mapped file."""
+    """Return the terms of all records, in a mapped file if the records are in one."""
     parts = target.storage.map(_terms, target.problem.loss, anchor)
     if target.storage.is_in_memory:
         return np.concatenate(list(parts))
@@ -130,6 +141,7 @@ def _records(target: Gibbs, anchor: Array) -> Array:
 
 
 def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
+    """Return margin, loss and two derivatives of each record of a part."""
     margins = as_rows(part) @ anchor + (part.offset if part.offset.size else 0.0)
     values, slopes = loss._evaluate(margins, part.response)
     curvatures = _curvatures(part, loss, margins)[0]
@@ -137,18 +149,18 @@ def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
 
 
 def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
-    """Gradient and Hessian of the energy in the basis of the domain's hull."""
+    """Return gradient and Hessian of the energy in the basis of the domain's hull."""
     basis = target.geometry.basis
-    here = sum_over_records(target, theta)
+    sums = sum_over_records(target, theta)
     bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
-    inner = mode.in_basis(target, here.gram, basis)
+    inner = mode.in_basis(target, sums.gram, basis)
     inner += target.k * form_in_basis(bend, basis)
-    slope = mode.energy_at(target, target.mu, theta, here)[1]
+    slope = mode.energy_at(target, target.mu, theta, sums)[1]
     return slope, 0.5 * (inner + inner.T)
 
 
 def _regularizer(target: Gibbs, anchor: Array) -> tuple[Array, Array]:
-    """Gradient and Hessian of r at the anchor; empty if r equals its expansion."""
+    """Return gradient and Hessian of r at the anchor, empty if r is quadratic."""
     lower, upper = target.regularizer.curvature_l2(target.dim)
     if lower == upper or target.mu == 0.0:
         return np.empty(0), np.empty((0, 0))

@@ -1,14 +1,21 @@
 # mypy: allow-untyped-defs
 r"""TunaMH: exact Metropolis steps that look at a few records.
 
-A step x' = x + s L z of norm M draws B ~ Poisson(chi C^2 M^2 + C M) records. A record
-counts with probability r_i / (chi c C M^2 + c M), r_i = chi c C M^2 + (d_i + c M) / 2,
-d_i = (k / n) (f_i(x') - f_i(x)), |d_i| <= c M, C = n c. Accepted with probability
+A step x' = x + s L z, with L L^T a covariance fitted to the target, has the norm M. It
+draws B ~ Poisson(chi C^2 M^2 + C M) random records. A drawn record i is counted with
+probability r_i / (chi c C M^2 + c M), where
 
-    min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r:
+    r_i = chi c C M^2 + (d_i + c M) / 2,    d_i = (k / n) (f_i(x') - f_i(x)),
 
-the counts given (x, x') are Poisson(r_i), and their law cancels exp(-sum_i d_i) (Zhang,
-Cooper, De Sa, arXiv:2006.11677).
+and c is a public constant with |d_i| <= c M, and C = n c. The step is accepted with
+probability
+
+    min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r,
+
+where the product is over the counted records. Given (x, x') the number of times that
+record i is counted is Poisson(r_i). In the balance equation, these probabilities cancel
+exp(-sum_i d_i) (Zhang, Cooper, De Sa, arXiv:2006.11677). A larger chi gives more
+records and a higher acceptance rate.
 """
 
 import math
@@ -18,17 +25,18 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
-from dpsample.samplers import record_terms
+from dpsample.samplers import chain, record_terms
 from dpsample.samplers.chain import (
     PROPOSALS,
     RECORDS,
+    ChainState,
     accept_or_reject,
     compile_run,
     displace,
@@ -40,44 +48,58 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
+# Relative rounding error of the losses of a record.
 ROUNDING = 1e-12
-# What a step keeps that is paused among its records: how many are left, and their sum.
-NUM_LEFT, TOTAL = range(2)
+# Rows of the scratch memory.
+NOISE, PROPOSAL = range(2)
+# Test of a step under way, which a pause may interrupt.
+RecordTest = record_dtype(
+    num_left=int,  # drawn records that are not tested yet
+    log_ratio=float,  # sum over the counted records so far
+)
 
 
 @by_address
 class TunaPlan(NamedTuple):
     """Step and factor of the proposals, chi, and the bound C ||x' - x||_p."""
 
-    step: float
+    step: float  # s
     chi: float
-    bound: float
-    p: float
-    factor: Array
+    bound: float  # C
+    p: float  # norm of M
+    factor: Array  # (dim, m): L
+
+
+@by_address
+class TunaWork(NamedTuple):
+    """Memory of a chain in addition to its state."""
+
+    test: RecordArray  # one record of `RecordTest`
 
 
 @kernel(counts_references=False)
 def poisson_rate(plan, size):
-    """Mean number of records that a step with C M = size looks at."""
+    """Return the mean number of records that a step with C M = size draws."""
     return plan.chi * size * size + size
 
 
 @kernel(counts_references=False)
-def counted(plan, size, change):
-    """Probability that a drawn record counts; change = n d_i, |change| <= size."""
+def count_probability(plan, size, change):
+    """Return the probability that a drawn record with change = n d_i is counted."""
     rate = plan.chi * size * size
     return (rate + 0.5 * (change + size)) / (rate + size)
 
 
 @kernel(counts_references=False)
 def log_weight(plan, size, change):
-    """Log of r_i(x', x) / r_i(x, x')."""
+    """Return the log of r_i(x', x) / r_i(x, x')."""
+    # log((a - b) / (a + b)) = -2 atanh(b / a)
     return -2.0 * math.atanh(change / (size * (1.0 + 2.0 * plan.chi * size)))
 
 
 @kernel(counts_references=False)
 def record_change(target, pieces, work, theta, proposal, i):
-    """N d_i of record i, and its rounding error."""
+    """Return n d_i of record i, and its rounding error."""
     before = loss(target, pieces, margin(target.data, theta, i), i, work)
     after = loss(target, pieces, margin(target.data, proposal, i), i, work)
     slack = ROUNDING * target.k * (1.0 + abs(before) + abs(after))
@@ -85,28 +107,31 @@ def record_change(target, pieces, work, theta, proposal, i):
 
 
 @kernel
-def num_drawn(rng, rate):
-    """Poisson number of records; it alone counts references, as `any_record`."""
+def draw_poisson(rng, rate):
+    """Draw a Poisson number.
+
+    Numba's function counts references, so this kernel does, as `any_record`.
+    """
     return rng.poisson(rate)
 
 
 @kernel(counts_references=False)
-def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
+def sum_log_weights(target, pieces, plan, state, proposal, rng):
     """Return a code and the log of the records' part of the acceptance ratio.
 
-    Paused, it goes on with the next record when it is called again.
+    After a pause it goes on with the next record when it is called again.
     """
     position, data = state.position, target.data
     size = plan.bound * norm_along(proposal, proposal, 0.0, position, plan.p)
     if not size < np.inf:
         return FUNCTION_FAILED, np.nan
-    control = state.work.control[0]
+    control, test = state.work.control[0], state.own.test[0]
     if control.stage == 0:
-        control.saved[NUM_LEFT] = num_drawn(rng, poisson_rate(plan, size))
-        control.saved[TOTAL] = 0.0
+        test.num_left = draw_poisson(rng, poisson_rate(plan, size))
+        test.log_ratio = 0.0
     control.stage = 0
-    while control.saved[NUM_LEFT] > 0.0:
-        control.saved[NUM_LEFT] -= 1.0
+    while test.num_left > 0:
+        test.num_left -= 1
         i = any_record(rng, 0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
         state.counts[RECORDS] += 2
@@ -114,18 +139,20 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
             return FUNCTION_FAILED, np.nan
         if abs(change) > size + slack:
             return BOUND_VIOLATED, np.nan
+        # A change beyond the bound by rounding errors would give a negative rate.
         change = min(max(change, -size), size)
-        if rng.random() < counted(plan, size, change):
-            control.saved[TOTAL] += log_weight(plan, size, change)
+        if rng.random() < count_probability(plan, size, change):
+            test.log_ratio += log_weight(plan, size, change)
         if is_due(control):
             control.stage = 1
             return PAUSED, np.nan
-    return OK, control.saved[TOTAL]
+    return OK, test.log_ratio
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its accept test."""
-    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    """Make one proposal and its accept test."""
+    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise = noise[: plan.factor.shape[1]]
     if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
@@ -135,24 +162,30 @@ def step(target, pieces, plan, state, rng):
             return OK
         if np.isnan(status):
             return FUNCTION_FAILED
-    code, log_ratio = log_ratio_of_records(target, pieces, plan, state, proposal, rng)
+    code, log_ratio = sum_log_weights(target, pieces, plan, state, proposal, rng)
     if code != OK:
         return code
     before = gibbs.regularizer(target, pieces, state.position, state.work)
     after = gibbs.regularizer(target, pieces, proposal, state.work)
     log_ratio += target.k * target.mu * (before - after)
-    # The energy of the new position is not known: no pass over the records is made.
+    # The energy of the new position would need a pass over the records.
     return accept_or_reject(state, proposal, np.nan, log_ratio, rng)
 
 
 run = compile_run(step)
 
 
-def change_bound(target: Gibbs) -> tuple[float, float]:
-    """C and p with |k f_i(x') - k f_i(x)| <= C ||x' - x||_p for all records.
+def init(target: Gibbs, plan: TunaPlan, position: Array) -> ChainState:
+    """Return a new state at a position of the domain."""
+    work = TunaWork(np.zeros(1, RecordTest))
+    return chain.init(target, plan, position)._replace(own=work)
 
-    The declared bound in the norm dual to that of the rows, in which it is smallest; in
-    l2, and for these rows, on matrices.
+
+def change_bound(target: Gibbs) -> tuple[float, float]:
+    """Return C and p with |k f_i(x') - k f_i(x)| <= C ||x' - x||_p for all records.
+
+    The declared bound is smallest in the norm that is dual to the norm of the rows. On
+    matrices the bound is for these rows, in l2.
     """
     facts: PublicFacts = target.problem.facts
     if facts.is_matrix or facts.row_norm == 2.0:
@@ -168,20 +201,22 @@ class TunaMH(TunedSampler):
     Parameters
     ----------
     chi : float
-        More records for a higher acceptance, > 0; small values pay if C M is large.
+        Weight of additional records, > 0, which raise the acceptance rate. If C M is
+        large, small values need less work per accepted step.
     step_size : float, optional
-        Scale s of the proposals in units of the fitted covariance; by default a pilot
-        run finds the one with acceptance 0.5.
+        Scale s of the proposals in units of the fitted covariance. By default a pilot
+        run finds the one with acceptance rate 0.5.
     num_steps : int
         Steps per draw.
 
     Notes
     -----
     **Guarantee.** The target is exactly invariant and the kernel reversible, for every
-    covariance, step and chi. It stops if a record changes by more than its bound.
+    covariance, step and chi. If a record changes by more than its bound, an error is
+    raised.
 
-    A step looks at chi (C M)^2 + C M records on average, M the length of the step and C
-    the Lipschitz constant of k f: fewer than all of them if n is large compared to k.
+    A step reads chi (C M)^2 + C M records on average, with M the length of the step and
+    C the Lipschitz constant of k f. These are few if n is large compared with k.
 
     Examples
     --------
@@ -198,7 +233,7 @@ class TunaMH(TunedSampler):
         check.positive(chi=self.chi)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether the losses have a Lipschitz constant; the reason if not."""
+        """Return whether the losses have a Lipschitz constant, and if not, why."""
         try:
             change_bound(target)
         except ValueError as error:
@@ -206,9 +241,11 @@ class TunaMH(TunedSampler):
         return True, ""
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
+        """Tune the scale from 2.38 / sqrt(dim), optimal for Gaussian targets."""
         bound, p = change_bound(target)
         return TuningRecipe(
             run=run,
+            init_fn=init,
             plan_fn=lambda gaussian, step: TunaPlan(
                 float(step), float(self.chi), bound, p, gaussian.factor
             ),

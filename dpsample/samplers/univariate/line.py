@@ -3,18 +3,20 @@ r"""Energies along a line, and exact draws there by adaptive rejection.
 
     V(t) = k (1/n sum_i phi(u_i + t v_i, y_i) + mu r(theta + t e)),    u = A theta + b,
 
-with v = A e: one pass over u and v per evaluation, whatever the number of coefficients.
-Records with v_i = 0 may be left out, which changes V by a constant.
+with the direction e and the *rates* v = A e of the margins. An evaluation is one pass
+over u and v, whatever the number of coefficients. Records with v_i = 0 may be left out,
+which changes V by a constant.
 
-Draws from e^{-V} on an interval, V convex, are exact. Every tangent of V is a lower
-bound of V, so the largest of a few tangents is one too:
+Draws from e^{-V} on an interval, for a convex V, are exact. Every tangent of V is a
+lower bound, so the largest of a few tangents is one too. This is the *hull*
 
-    L(t) = V(t_i) + V'(t_i) (t - t_i)  on the piece around t_i,    e^{-L} >= e^{-V}.
+    L(t) = V(t_i) + V'(t_i) (t - t_i)  on a segment around t_i,    e^{-L} >= e^{-V}.
 
-A draw from e^{-L}, exponential on every piece, is accepted with probability e^{L - V};
-a rejected one adds its tangent (Gilks and Wild, 1992). Any tangents and any borders
-between the pieces give the same law: they move running times only. An interval may be
-infinite, V may have kinks; a V below its own tangents is not convex and is an error.
+A proposal from e^{-L}, which is exponential on every segment, is accepted with
+probability e^{L - V}. A rejected proposal adds its tangent (Gilks and Wild, 1992). All
+choices of tangents and of borders between segments give the same distribution, and
+affect the running time alone. The interval may be infinite, and V may be non-smooth. If
+V is below one of its tangents, it is not convex, which is an error.
 """
 
 import math
@@ -38,23 +40,29 @@ from dpsample.samplers.errors import (
 )
 from dpsample.targets import gibbs
 
-# Rows of a hull: where a tangent touches, its value and slope there, the left border
-# of its piece, and the mass of all pieces up to this one.
+# Rows of a hull: the point at which a tangent touches V, its value and slope, the left
+# border of its segment, and the mass of all segments up to this one.
 POINT, VALUE, SLOPE, BORDER, MASS = range(5)
+# Maximum number of tangents.
 CAPACITY = 64
 HULL_SHAPE = (5, CAPACITY)
+# Maximum number of evaluations of a draw.
 MAX_TRIES = 10_000
-# What a paused draw keeps: evaluations so far, tangents, and the next reach outwards.
+# Numbers that a paused draw saves: evaluations so far, tangents, and the distance of
+# the next point outwards.
 TURN, COUNT, REACH = range(3)
 NUM_KEPT = 3
-ON_LINE = 1  # its stage
-# Relative size of a violation that rounding errors of V can explain.
+# Stage of a paused draw.
+ON_LINE = 1
+# Rows of a chain's scratch memory.
+DIRECTION, MOVED = range(1, 3)
+# Relative rounding errors of V. A larger violation shows that V is not convex.
 ROUNDING = 1e-10
 
 
 @kernel(counts_references=False)
 def exceeds(value, slope, distance, other):
-    """Whether a tangent lies above V at a distance, beyond rounding errors."""
+    """Return whether a tangent is above V at a distance, beyond rounding errors."""
     rise = slope * distance
     slack = ROUNDING * (1.0 + abs(value) + abs(rise) + abs(other))
     return value + rise - other > slack
@@ -62,41 +70,46 @@ def exceeds(value, slope, distance, other):
 
 @kernel(counts_references=False)
 def insert(hull, count, point, value, slope):
-    """Add a tangent in order; return the new number, or -1 if V is not convex."""
-    place = count
-    while place > 0 and hull[POINT, place - 1] >= point:
-        place -= 1
-    if place < count and hull[POINT, place] == point:
+    """Insert a tangent by its point. Return the new count, or -1 if V is not convex."""
+    index = count
+    while index > 0 and hull[POINT, index - 1] >= point:
+        index -= 1
+    if index < count and hull[POINT, index] == point:
         return count
-    for near in range(max(place - 1, 0), min(place + 1, count)):
-        distance = point - hull[POINT, near]
-        if exceeds(hull[VALUE, near], hull[SLOPE, near], distance, value):
+    # The tangents on both sides must be below V at the new point, and the new one below
+    # V at theirs.
+    for neighbor in range(max(index - 1, 0), min(index + 1, count)):
+        distance = point - hull[POINT, neighbor]
+        if exceeds(hull[VALUE, neighbor], hull[SLOPE, neighbor], distance, value):
             return -1
-        if exceeds(value, slope, -distance, hull[VALUE, near]):
+        if exceeds(value, slope, -distance, hull[VALUE, neighbor]):
             return -1
-    for m in range(count, place, -1):
+    for m in range(count, index, -1):
         for row in range(3):
             hull[row, m] = hull[row, m - 1]
-    hull[POINT, place], hull[VALUE, place], hull[SLOPE, place] = point, value, slope
+    hull[POINT, index], hull[VALUE, index], hull[SLOPE, index] = point, value, slope
     return count + 1
 
 
 @kernel(counts_references=False)
 def border_between(hull, left):
-    """Where the tangents ``left`` and ``left + 1`` meet; the middle if unclear."""
+    """Return the intersection of the tangents ``left`` and ``left + 1``.
+
+    If rounding errors hide it, return the middle.
+    """
     first, last = hull[POINT, left], hull[POINT, left + 1]
-    bend = hull[SLOPE, left + 1] - hull[SLOPE, left]
-    # How far V at the right point is above the left tangent.
+    slope_change = hull[SLOPE, left + 1] - hull[SLOPE, left]
+    # Height of V at the right point above the left tangent.
     gap = hull[VALUE, left + 1] - hull[VALUE, left]
     gap -= hull[SLOPE, left] * (last - first)
-    if not (bend > 0.0 and gap > 0.0):
+    if not (slope_change > 0.0 and gap > 0.0):
         return 0.5 * (first + last)
-    return max(first, last - gap / bend)
+    return max(first, last - gap / slope_change)
 
 
 @kernel(counts_references=False)
-def lower_end(hull, i, left, right):
-    """Lowest value of tangent i on its piece."""
+def lowest_value(hull, i, left, right):
+    """Return the lowest value of tangent i on its segment."""
     if hull[SLOPE, i] == 0.0:
         return hull[VALUE, i]
     end = left if hull[SLOPE, i] > 0.0 else right
@@ -104,26 +117,26 @@ def lower_end(hull, i, left, right):
 
 
 @kernel(counts_references=False)
-def measure(hull, count, low, high):
-    """Fill borders and masses up to each piece; return the total mass.
+def fill_masses(hull, count, low, high):
+    """Fill borders and masses up to each segment. Return the total mass.
 
-    Masses are in units of e^-L at the lowest point of all pieces.
+    Masses are divided by the largest e^-L, so that nothing overflows.
     """
     lowest = np.inf
     for i in range(count):
         hull[BORDER, i] = low if i == 0 else border_between(hull, i - 1)
     for i in range(count):
         right = hull[BORDER, i + 1] if i + 1 < count else high
-        lowest = min(lowest, lower_end(hull, i, hull[BORDER, i], right))
+        lowest = min(lowest, lowest_value(hull, i, hull[BORDER, i], right))
     total = 0.0
     for i in range(count):
         right = hull[BORDER, i + 1] if i + 1 < count else high
         width = right - hull[BORDER, i]
         if width > 0.0:
-            height = math.exp(lowest - lower_end(hull, i, hull[BORDER, i], right))
+            height = math.exp(lowest - lowest_value(hull, i, hull[BORDER, i], right))
             steep = abs(hull[SLOPE, i])
             drop = steep * width if steep > 0.0 else 0.0
-            # (1 - e^-drop) / steep, also where the piece is flat or infinite.
+            # (1 - e^-drop) / steep, also if the segment is flat or infinite.
             share = -math.expm1(-drop) / steep if drop > 1e-12 else width
             total += height * share
         hull[MASS, i] = total
@@ -132,7 +145,7 @@ def measure(hull, count, low, high):
 
 @kernel(counts_references=False)
 def propose(hull, count, high, rng):
-    """Draw from e^-L; return the point and L there. After `measure`."""
+    """Draw from e^-L, after `fill_masses`. Return the point and L there."""
     level = rng.random() * hull[MASS, count - 1]
     i = 0
     while i < count - 1 and hull[MASS, i] <= level:
@@ -152,13 +165,13 @@ def propose(hull, count, high, rng):
 
 @kernel(counts_references=False)
 def first_points(low, high, guess, width):
-    """Two points near a guessed mode, inside the interval and off its ends."""
+    """Return two points near a guessed mode, inside the interval and off its ends."""
     guess = guess if abs(guess) < np.inf else 0.0
     center = min(max(guess, low), high)
     if not 0.0 < width < np.inf:
         width = 1.0
     if center != guess:
-        # A mode beyond the end: the slope there sets the scale, not the curvature.
+        # If the mode is beyond an end, the slope at the end determines the scale.
         width /= 1.0 + abs(guess - center) / width
     left, right = center - width, center + width
     if left <= low:
@@ -174,9 +187,10 @@ def first_points(low, high, guess, width):
 
 @kernel(counts_references=False)
 def next_point(hull, count, turn, low, high, first, last, reach):
-    """Where the next tangent of a start belongs; NaN if the hull is ready.
+    """Return the point of the next tangent before the first proposal, or NaN.
 
-    Two points come first; then tangents at infinite ends must slope the right way.
+    Two points come first. Then the tangents next to infinite ends must rise outwards.
+    NaN says that the hull has a finite mass.
     """
     if turn < 2:
         return first if turn == 0 else last
@@ -192,12 +206,12 @@ def next_point(hull, count, turn, low, high, first, last, reach):
 def compile_draw(
     evaluate: Callable[..., tuple[float, float]], *, cached: bool = True
 ) -> Kernel[..., tuple[int, float, float, int]]:
-    """Draw from e^{-V} with V given by ``evaluate(arguments, t) -> (V, V')``.
+    """Return a kernel that draws from e^{-V}, with ``evaluate(arguments, t)`` of V, V'.
 
     The kernel (arguments, rng, hull, low, high, guess, width, control) returns a code
     of `errors`, the draw, V there and the number of evaluations. ``guess`` and
-    ``width`` are about the mode and 1.3 standard deviations. Paused, it goes on with
-    the next evaluation when it is called again with the same arguments.
+    ``width`` are about the mode and 1.3 standard deviations. After a pause it goes on
+    with the next evaluation when it is called again with the same arguments.
     """
     energy = kernel(evaluate, cached=cached)
 
@@ -220,7 +234,7 @@ def compile_draw(
                 reach *= 3.0
             is_proposal = t != t
             if is_proposal:
-                if not 0.0 < measure(hull, count, low, high) < np.inf:
+                if not 0.0 < fill_masses(hull, count, low, high) < np.inf:
                     return DRAW_FAILED, np.nan, np.nan, turn - begin
                 t, bound = propose(hull, count, high, rng)
             value, slope = energy(arguments, t)
@@ -241,19 +255,19 @@ def compile_draw(
 
 
 class Line(NamedTuple):
-    """All that `evaluate` reads: few arrays, because each costs time per call.
+    """Arguments of `evaluate`. They are few, because each array takes time per call.
 
-    If ``is_quadratic`` the regularizer is constant + slope t + curvature t^2 / 2, which
-    are in ``along``, else its pieces are called.
+    If ``is_quadratic``, the regularizer is constant + slope t + curvature t^2 / 2, with
+    the coefficients ``along``. Otherwise its compiled functions are called.
     """
 
     work: records.Work
     loss_params: Array
     block: int
     weight: float  # k / n
-    margins: Array  # (m,)
-    rates: Array  # (m,)
-    response: Array  # (m,)
+    margins: Array  # (m,): u
+    rates: Array  # (m,): v
+    response: Array  # (m,): y
     regularizer: RegularizerParams
     strength: float  # k mu
     theta: Array  # (dim,)
@@ -265,11 +279,15 @@ class Line(NamedTuple):
 
 @kernel(counts_references=False)
 def line_of(target, state, margins, rates, response, is_quadratic, along):
-    """Line through the position along scratch[1], for the records of the margins.
+    """Return the line through the position, for the records of the margins.
 
-    ``along`` is what the regularizer is if it is quadratic: constant, slope, curvature.
+    ``along`` is constant, slope and curvature of a quadratic regularizer.
     """
-    theta, direction, point = state.position, state.scratch[1], state.scratch[2]
+    theta, direction, point = (
+        state.position,
+        state.scratch[DIRECTION],
+        state.scratch[MOVED],
+    )
     return Line(
         state.work,
         target.data.loss_params,
@@ -306,7 +324,7 @@ def margins_at(data, theta, margins):
 
 @kernel(counts_references=False)
 def regularizer_along(value_piece, gradient_piece, line, t):
-    """Return r(theta + t e) and its slope in t, from the pieces."""
+    """Return r(theta + t e) and its slope in t, by the compiled functions."""
     out, gradient = line.work.out, line.work.vector
     for j in range(line.theta.shape[0]):
         line.point[j] = line.theta[j] + t * line.direction[j]
@@ -316,14 +334,15 @@ def regularizer_along(value_piece, gradient_piece, line, t):
     gradient[:] = np.nan
     gradient_piece(line.regularizer, line.point, gradient)
     for j in range(line.theta.shape[0]):
-        # The entropy's gradient is infinite at 0, where the line may not move at all.
+        # The gradient of the entropy is infinite at 0. The product with a direction of
+        # 0 would be NaN.
         if line.direction[j] != 0.0:
             slope += line.direction[j] * gradient[j]
     return value, slope
 
 
 def evaluate(arguments, t):
-    """Energy along the line and its slope, for (pieces, line)."""
+    """Return the energy along the line and its slope, for (pieces, line)."""
     pieces, line = arguments
     value, slope, out = 0.0, 0.0, line.work.out
     for start in range(0, line.margins.shape[0], line.block):
@@ -358,23 +377,26 @@ draw_on_line = compile_draw(evaluate)
 
 @kernel(counts_references=False)
 def move_inside(target, pieces, state, t):
-    """Move by t along scratch[1], or less where rounding leads out; return the move."""
-    theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
-    pull = 2.0**-52
+    """Move by t along the direction, and return the move.
+
+    It is a little shorter if rounding errors put the end outside.
+    """
+    theta, direction = state.position, state.scratch[DIRECTION]
+    end, pull = state.scratch[MOVED], 2.0**-52
     while True:
         for j in range(theta.shape[0]):
-            moved[j] = theta[j] + t * direction[j]
-        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
+            end[j] = theta[j] + t * direction[j]
+        if t == 0.0 or gibbs.inside(target, pieces, end, state.work) == 1.0:
             break
         t = t * (1.0 - pull) if pull < 1.0 else 0.0
         pull *= 2.0
-    copy_into(moved, theta)
+    copy_into(end, theta)
     return t
 
 
 @kernel(counts_references=False)
 def energy_at(target, pieces, margins, theta, work):
-    """Energy at theta from its margins; NaN if a piece failed."""
+    """Return the energy at theta from its margins, NaN if a function failed."""
     data = target.data
     total = 0.0
     for start in range(0, data.num_records, data.block):
@@ -392,7 +414,7 @@ def energy_at(target, pieces, margins, theta, work):
 
 @kernel(counts_references=False)
 def quadratic_along(params, theta, direction):
-    """Value, slope and curvature at t = 0 of scale/2 ||theta + t e - center||_2^2."""
+    """Return value, slope and curvature of scale/2 ||theta + t e - center||^2 at 0."""
     value, slope, curvature = 0.0, 0.0, 0.0
     for j in range(theta.shape[0]):
         offset = theta[j] - params.center[j]
@@ -404,14 +426,14 @@ def quadratic_along(params, theta, direction):
 
 
 @kernel(counts_references=False)
-def guess_along(whiten, center, theta, direction, white, moved):
-    """Mode and standard deviation on the line of the Gaussian with this inverse factor.
+def guess_along(whiten, center, theta, direction, white, difference):
+    """Return mode and standard deviation of a Gaussian fit on the line.
 
-    Both are guesses that move the running time only.
+    They affect the running time alone. The last two arguments are scratch memory.
     """
     for j in range(theta.shape[0]):
-        moved[j] = theta[j] - center[j]
-    multiply(whiten, moved, white)
+        difference[j] = theta[j] - center[j]
+    multiply(whiten, difference, white)
     slope = curvature = 0.0
     for i in range(white.shape[0]):
         rate = np.dot(whiten[i], direction)

@@ -1,26 +1,29 @@
 # mypy: allow-untyped-defs
 r"""Exact draws from one-dimensional log-concave densities on an interval.
 
-`normal_between` is a normal on [lower, upper]. `draw_from_envelope` draws from e^{-f}
-on [lower, upper] with the energy
+`normal_between` draws from a normal on [lower, upper]. `draw_from_envelope` draws from
+e^{-f} on [lower, upper] with the energy
 
     f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h),    b, c >= 0, q, s >= 1, 0 < h <= inf,
 
-by rejection from a plateau around the mode and two exponential tails along the tangents
-of f where it has risen by about 1. Both lie above e^{-f} because f is convex, wherever
-they touch it: an inexact mode or width costs tries and never the law. NaN in an
-argument gives NaN.
+by rejection. The *envelope* is a plateau around the mode, and two exponential tails
+along the tangents of f at the ends of the plateau, where f has risen by about 1. As f
+is convex, e^{-f} is nowhere above the envelope, whatever the ends. So an inexact mode
+or width affects the number of proposals and not the distribution. If an argument is
+NaN, the draw is NaN.
 
 `draw_piecewise` is for a convex piecewise quadratic V,
 
-    V'(t) = g + q t + sum_i h_i 1(t > t_i),    q >= 0, h_i > 0:
+    V'(t) = g + q t + sum_i h_i 1(t > t_i),    q >= 0, h_i > 0,
 
-one curvature and kinks t_i, as for hinge, absolute and quantile losses with a squared
-Euclidean regularizer. Pieces between kinks have masses that are differences of Mills
-ratios; a piece is drawn by its mass, in log space, then a truncated normal variable.
+with one curvature q and *breakpoints* t_i, at which V' jumps. The hinge, absolute and
+quantile losses with a squared Euclidean regularizer give such energies. Between two
+breakpoints the density is a normal, whose mass is a difference of Mills ratios. A
+segment is drawn by its mass, in log space, and then a truncated normal variable.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,17 +31,31 @@ from dpsample.core.jit import kernel
 from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
 from dpsample.samplers.errors import DRAW_FAILED, FUNCTION_FAILED, OK
 
-MAX_STEPS, MAX_TRIES = 60, 10_000
-# Deviations between the end of an interval and a mean beyond it from which on the
-# difference is measured from the end: squares of the distance have lost their digits.
+# Iterations of a search, and proposals of a draw.
+MAX_STEPS = 60
+MAX_PROPOSALS = 10_000
+# If a mean is more deviations outside an interval, energies are measured from the end
+# of the interval. Squares of distances from the mean would lose their digits.
 FAR = 100.0
-ENVELOPE_SIZE = 9
-_TINY_MODE = 1e-290
+
+
+class Envelope(NamedTuple):
+    """Plateau and tails of `draw_from_envelope`. A slope of 0 says that a tail is 0."""
+
+    mode: float
+    base: float  # energy at the mode
+    left: float  # width of the plateau to the left of the mode
+    left_rise: float  # rise of the energy above the base, at this end of the plateau
+    left_slope: float  # its derivative there, away from the mode
+    right: float
+    right_rise: float
+    right_slope: float
+    gap: float  # log of the plateau's height, relative to the density at the mode
 
 
 @kernel(counts_references=False)
 def power(x, exponent):
-    """x**exponent for x >= 0."""
+    """Return x**exponent for x >= 0."""
     if exponent == 1.0:
         return x
     if exponent == 2.0:
@@ -48,7 +65,7 @@ def power(x, exponent):
 
 @kernel(counts_references=False)
 def _power_rise(x, mode, exponent):
-    """x**exponent - mode**exponent for x >= 0 and mode > 0, to relative accuracy."""
+    """Return x**exponent - mode**exponent for x >= 0, mode > 0, with its digits."""
     ratio = exponent * math.log1p((x - mode) / mode) if x > 0.0 else -np.inf
     return power(mode, exponent) * math.expm1(ratio)
 
@@ -57,8 +74,9 @@ def _power_rise(x, mode, exponent):
 def energy(b, q, c, s, v, precision, t, mode):
     """Return f(t) and its derivative in the direction away from 0 (at 0: the right).
 
-    If ``v`` is far from the mode, it is the rise of f above the mode: the terms are so
-    large that differences of them have no digits.
+    If ``v`` is far from the mode, the rise of f above its value at the mode is
+    returned instead of f. Otherwise the terms would be so large that their differences
+    had no correct digits.
     """
     r = abs(t)
     first = b * power(r, q) if b > 0.0 else 0.0
@@ -81,10 +99,11 @@ def energy(b, q, c, s, v, precision, t, mode):
 
 @kernel(counts_references=False)
 def positive_mode(b, q, c, s, v, precision):
-    """Minimizer of f on the line for v >= 0.
+    """Return the minimizer of f on the line for v >= 0.
 
-    The condition is precision t + b q t^(q-1) + c s t^(s-1) = target. Its logarithm is
-    convex and increasing in log t: Newton's method from the right is monotone.
+    It solves precision t + b q t^(q-1) + c s t^(s-1) = target. The logarithm of the
+    left side is convex and increasing in log t, so Newton's method from the right is
+    monotone.
     """
     target = precision * v - (b if q == 1.0 else 0.0) - (c if s == 1.0 else 0.0)
     b = b * q if q > 1.0 else 0.0
@@ -97,8 +116,8 @@ def positive_mode(b, q, c, s, v, precision):
     if c > 0.0:
         t = min(t, (target / c) ** (1.0 / (s - 1.0)))
     for _ in range(MAX_STEPS):
-        # The gap of the energy at 0 is below target * 1e-290.
-        if not t > _TINY_MODE:
+        # The energy at 0 is above the minimum by less than target * 1e-290.
+        if not t > 1e-290:
             return 0.0
         first = b * power(t, q - 1.0) if b > 0.0 else 0.0
         second = c * power(t, s - 1.0) if c > 0.0 else 0.0
@@ -112,89 +131,97 @@ def positive_mode(b, q, c, s, v, precision):
 
 
 @kernel(counts_references=False)
-def _side(b, q, c, s, v, precision, mode, base, sign, room):
-    """Width, rise of f and slope at that width on one side; slope 0 means no tail.
+def _find_side(b, q, c, s, v, precision, mode, base, sign, max_width):
+    """Return width, rise and slope at one side of the plateau, and the slope at mode.
 
-    Widths are updated as if the rise were a power of the width, with the local
-    exponent; ``room`` is the distance to the end of the interval.
+    The width is updated as if the rise were a power of it, with the local exponent.
+    ``max_width`` is the distance to the end of the interval.
     """
-    at_mode = energy(b, q, c, s, v, precision, mode, mode)[1]
-    inward = mode != 0.0 and (mode > 0.0) != (sign > 0.0)
-    start = -at_mode if inward else at_mode
+    outward_slope = energy(b, q, c, s, v, precision, mode, mode)[1]
+    is_inward = mode != 0.0 and (mode > 0.0) != (sign > 0.0)
+    mode_slope = -outward_slope if is_inward else outward_slope
+    # At 0 the derivative of the quadratic term has the other sign on the left.
     if mode == 0.0 and sign < 0.0:
-        start = at_mode + 2.0 * precision * v
+        mode_slope = outward_slope + 2.0 * precision * v
+    # The smallest width at which one of the terms alone would have risen by 1.
     width = math.sqrt(2.0 / precision) if precision > 0.0 else np.inf
-    if start > 0.0:
-        width = min(width, 1.0 / start)
+    if mode_slope > 0.0:
+        width = min(width, 1.0 / mode_slope)
     if mode == 0.0 and b > 0.0:
         width = min(width, b ** (-1.0 / q))
     if mode == 0.0 and c > 0.0:
         width = min(width, c ** (-1.0 / s))
-    reached, rise, slope = np.nan, np.nan, np.nan
+    end, rise, slope = np.nan, np.nan, np.nan
     for _ in range(MAX_STEPS):
-        is_cut = width >= room
-        reached = min(width, room)
-        t = mode + sign * reached
+        is_cut = width >= max_width
+        end = min(width, max_width)
+        t = mode + sign * end
         value, slope = energy(b, q, c, s, v, precision, t, mode)
         slope = -slope if (t < 0.0) != (sign < 0.0) else slope
         rise = value - base
         if is_cut and rise <= 1.5:
-            return reached, rise, 0.0, start
+            return end, rise, 0.0, mode_slope
         if 0.5 <= rise <= 1.6 and slope > 0.0:
             break
         if rise > 1e200:
-            width = 0.01 * reached
+            width = 0.01 * end
         elif rise > 0.0:
-            exponent = max(slope * reached / rise, 1.0)
-            width = reached * rise ** (-1.0 / exponent)
+            exponent = max(slope * end / rise, 1.0)
+            width = end * rise ** (-1.0 / exponent)
         else:
-            width = 4.0 * reached
-    return reached, rise, slope, start
+            width = 4.0 * end
+    return end, rise, slope, mode_slope
 
 
 @kernel(counts_references=False)
-def factor_envelope(b, q, c, s, v, h, lower, upper):
-    """Envelope for `draw_from_envelope`, for v >= 0 (reflect the interval otherwise).
-
-    Fields: mode, energy at the mode, width, rise and slope on the left and on the
-    right, and the height by which the plateau must exceed the density at the mode.
-    """
+def new_envelope(b, q, c, s, v, h, lower, upper):
+    """Return an envelope for v >= 0. For v < 0 the caller reflects the interval."""
     precision = 1.0 / h
     mode = min(max(positive_mode(b, q, c, s, v, precision), lower), upper)
     base = energy(b, q, c, s, v, precision, mode, mode)[0]
-    left, left_rise, left_slope, left_start = _side(
+    left, left_rise, left_slope, slope_to_left = _find_side(
         b, q, c, s, v, precision, mode, base, -1.0, mode - lower
     )
-    right, right_rise, right_slope, right_start = _side(
+    right, right_rise, right_slope, slope_to_right = _find_side(
         b, q, c, s, v, precision, mode, base, 1.0, upper - mode
     )
-    # f may still fall beyond an inexact mode, by at most its slope times the width.
+    # Beyond an inexact mode f falls by at most its slope times the width.
     gap = 0.0
     if mode != 0.0:
-        gap = max(gap, -left_start * left, -right_start * right)
-    left_side = (left, left_rise, left_slope)
-    right_side = (right, right_rise, right_slope)
-    return (mode, base) + left_side + right_side + (gap,)
+        gap = max(gap, -slope_to_left * left, -slope_to_right * right)
+    return Envelope(
+        mode,
+        base,
+        left,
+        left_rise,
+        left_slope,
+        right,
+        right_rise,
+        right_slope,
+        gap,
+    )
 
 
 @kernel(counts_references=False)
 def tail_excess(rng, lower, width):
-    """Z - lower for a standard normal Z on [lower, lower + width], lower >= 0."""
+    """Draw Z - lower for a standard normal Z on [lower, lower + width], lower >= 0."""
+    # The methods are: uniform proposals, if the density falls little. Proposals from
+    # the normal, if the interval begins near 0. Otherwise the tangent of t^2 / 2.
     if width * (lower + 0.5 * width) <= 1.2:
-        for _ in range(MAX_TRIES):
+        for _ in range(MAX_PROPOSALS):
             step = width * rng.random()
             if rng.standard_exponential() >= step * (lower + 0.5 * step):
                 return step
         return np.nan
     if lower < 0.6:
-        for _ in range(MAX_TRIES):
+        for _ in range(MAX_PROPOSALS):
             step = abs(rng.standard_normal()) - lower
             if 0.0 <= step <= width:
                 return step
         return np.nan
-    # Tangent of t^2 / 2 at lower: an exponential variable that stops at width.
+    # The tangent at lower gives an exponential variable, truncated at the width.
     mass = -math.expm1(-lower * width)
-    for _ in range(MAX_TRIES):
+    for _ in range(MAX_PROPOSALS):
         step = -math.log1p(-mass * rng.random()) / lower
         if step <= width and rng.standard_exponential() >= 0.5 * step * step:
             return step
@@ -203,9 +230,10 @@ def tail_excess(rng, lower, width):
 
 @kernel(counts_references=False)
 def truncated_normal(rng, lower, upper):
-    """Draw a standard normal restricted to [lower, upper]; NaN if that is empty.
+    """Draw a standard normal on [lower, upper], or return NaN if that is empty.
 
-    Exact rejection with acceptance above 0.38 for every interval.
+    The draw is exact, by rejection. The acceptance rate is above 0.38 for every
+    interval.
     """
     if not lower <= upper or lower == np.inf or upper == -np.inf:
         return np.nan
@@ -216,7 +244,7 @@ def truncated_normal(rng, lower, upper):
         return min(lower + tail_excess(rng, lower, width), upper)
     if upper <= 0.0:
         return max(upper - tail_excess(rng, -upper, width), lower)
-    for _ in range(MAX_TRIES):
+    for _ in range(MAX_PROPOSALS):
         if width > 2.5:
             t = rng.standard_normal()
             if lower <= t <= upper:
@@ -230,11 +258,11 @@ def truncated_normal(rng, lower, upper):
 
 @kernel(counts_references=False)
 def normal_between(rng, mean, stddev, lower, upper):
-    """Draw N(mean, stddev^2) restricted to [lower, upper]; NaN if that is empty.
+    """Draw N(mean, stddev^2) on [lower, upper], or return NaN if that is empty.
 
-    With a mean outside it is the distance from the end next to it that is drawn, to
-    full relative accuracy, and the answer is rounded once: it sits on that end as often
-    as the rounded law does, while mean + stddev t has the spacing of its terms.
+    If the mean is outside, the distance from the nearer end is drawn to full relative
+    accuracy, and the sum is rounded once. So the end itself is drawn as often as by
+    rounding an exact draw. The sum mean + stddev t would have larger rounding errors.
     """
     width = (upper - lower) / stddev
     if lower < upper and 0.0 < mean - upper < np.inf:
@@ -249,19 +277,29 @@ def normal_between(rng, mean, stddev, lower, upper):
 
 @kernel(counts_references=False)
 def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
-    """Exact draw by rejection from what `factor_envelope` returned for v >= 0."""
-    mode, base, left, left_rise, left_slope = envelope[:5]
-    right, right_rise, right_slope, gap = envelope[5:]
+    """Draw by rejection for v >= 0. The envelope may also be a record of its fields."""
+    mode, base, gap = envelope.mode, envelope.base, envelope.gap
+    left, left_rise, left_slope = (
+        envelope.left,
+        envelope.left_rise,
+        envelope.left_slope,
+    )
+    right, right_rise, right_slope = (
+        envelope.right,
+        envelope.right_rise,
+        envelope.right_slope,
+    )
     plateau = (left + right) * math.exp(gap)
     left_mass = math.exp(-left_rise) / left_slope if left_slope > 0.0 else 0.0
     right_mass = math.exp(-right_rise) / right_slope if right_slope > 0.0 else 0.0
     total = plateau + left_mass + right_mass
     if not (total > 0.0 and total < np.inf):
         return mode if total == 0.0 else np.nan
-    for _ in range(MAX_TRIES):
+    for _ in range(MAX_PROPOSALS):
         u = total * rng.random()
         if u < plateau:
-            t = mode + ((left + right) * rng.random() - left)  # rounded once
+            # In this order the sum of mode and step is rounded once.
+            t = mode + ((left + right) * rng.random() - left)
             bound = base - gap
         elif u < plateau + right_mass:
             step = rng.standard_exponential()
@@ -281,27 +319,27 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(6)
 _UNIT_NODES = 0.5 + 0.5 * _GAUSS_NODES
 _UNIT_WEIGHTS = 0.5 * _GAUSS_WEIGHTS
-# In units of the width where f has risen by about 1: [0, 1.5], then [1.5, 7].
+# Nodes on [0, 1.5] and [1.5, 7], in units of the width at which f has risen by about 1.
 _NODES = np.concatenate((1.5 * _UNIT_NODES, 1.5 + 5.5 * _UNIT_NODES))
 _WEIGHTS = np.concatenate((1.5 * _UNIT_WEIGHTS, 5.5 * _UNIT_WEIGHTS))
 
 
 @kernel
-def factor_moments(b, q, c, s, v, h, lower, upper, out):
+def fill_moments(b, q, c, s, v, h, lower, upper, out):
     """Write E|t|^q, E|t|^s, then E|t|^2q, E|t|^(q+s), E|t|^2s of e^{-f} into out.
 
-    A deterministic quadrature with up to 24 nodes, good to about 1 percent: it only
-    chooses envelopes.
+    The quadrature has up to 24 nodes and an error of about 1 percent. It affects the
+    choice of envelopes alone.
     """
     sign = -1.0 if v < 0.0 else 1.0
     low, high = (lower, upper) if sign > 0.0 else (-upper, -lower)
-    envelope = factor_envelope(b, q, c, s, sign * v, h, low, high)
-    mode, base = envelope[0], envelope[1]
+    envelope = new_envelope(b, q, c, s, sign * v, h, low, high)
+    mode, base = envelope.mode, envelope.base
     mass = 0.0
     out[:5] = 0.0
     for side in range(2):
-        width = envelope[5] if side == 1 else envelope[2]
-        slope = envelope[7] if side == 1 else envelope[4]
+        width = envelope.right if side == 1 else envelope.left
+        slope = envelope.right_slope if side == 1 else envelope.left_slope
         nodes, weights = _NODES, _WEIGHTS
         if slope == 0.0:
             nodes, weights = _UNIT_NODES, _UNIT_WEIGHTS
@@ -326,10 +364,10 @@ def factor_moments(b, q, c, s, v, h, lower, upper, out):
 
 
 @kernel(counts_references=False)
-def _rising(rng, slope, curvature, width):
-    """Draw from exp(-slope s - curvature s^2 / 2) on [0, width], slope > 0 large."""
+def _draw_rising(rng, slope, curvature, width):
+    """Draw from exp(-slope s - curvature s^2 / 2) on [0, width], for a large slope."""
     drop = slope * width
-    for _ in range(MAX_TRIES):
+    for _ in range(MAX_PROPOSALS):
         if drop > 1e-12:
             step = -math.log1p(rng.random() * math.expm1(-drop)) / slope
         else:
@@ -343,30 +381,31 @@ def _rising(rng, slope, curvature, width):
 
 @kernel(counts_references=False)
 def draw_quadratic(rng, slope, curvature, low, high):
-    """Draw from exp(-slope t - curvature t^2 / 2) on [low, high]; NaN if impossible.
+    """Draw from exp(-slope t - curvature t^2 / 2) on [low, high], or return NaN.
 
-    Exact rejection: from the tangent at the lower end of a mode far outside, uniform on
-    an interval shorter than a standard deviation, else a truncated normal.
+    The draw is exact, by rejection. If the energy rises from one end on, the tangent at
+    this end is the envelope. On an interval shorter than a standard deviation proposals
+    are uniform. Otherwise a truncated normal is drawn.
     """
     if low == high:
         return low
     root = math.sqrt(curvature)
     if slope == 0.0 and curvature == 0.0:
         return low + (high - low) * rng.random() if high - low < np.inf else np.nan
-    # Rates of increase from the ends into the interval, in units of 1 / sd.
+    # Derivatives at the ends, into the interval. ``root`` is 1 / standard deviation.
     at_low = slope + curvature * low if low > -np.inf else -np.inf
     if at_low > 0.6 * root:
-        return min(low + _rising(rng, at_low, curvature, high - low), high)
+        return min(low + _draw_rising(rng, at_low, curvature, high - low), high)
     at_high = -slope - curvature * high if high < np.inf else -np.inf
     if at_high > 0.6 * root:
-        return max(high - _rising(rng, at_high, curvature, high - low), low)
+        return max(high - _draw_rising(rng, at_high, curvature, high - low), low)
     if root * (high - low) < 1.0:
         mode = low
         if curvature > 0.0:
             mode = min(max(-slope / curvature, low), high)
         elif slope < 0.0:
             mode = high
-        for _ in range(MAX_TRIES):
+        for _ in range(MAX_PROPOSALS):
             t = low + (high - low) * rng.random()
             step = t - mode
             rise = step * (slope + curvature * mode + 0.5 * curvature * step)
@@ -380,9 +419,10 @@ def draw_quadratic(rng, slope, curvature, low, high):
 
 @kernel(counts_references=False)
 def log_mills(x):
-    """Log of the Mills ratio (1 - Phi(x)) / phi(x) for x >= 0."""
+    """Return the log of the Mills ratio (1 - Phi(x)) / phi(x) for x >= 0."""
     if x < 20.0:
         return log_ndtr(-x) + 0.5 * x * x + HALF_LOG_2PI
+    # The asymptotic series 1/x (1 - 1/x^2 + 3/x^4 - 15/x^6 ...).
     z = 1.0 / (x * x)
     term, tail = 1.0, 0.0
     for n in range(1, 10):
@@ -393,10 +433,10 @@ def log_mills(x):
 
 @kernel(counts_references=False)
 def log_rising_mass(slope, curvature, width):
-    """Log of the integral of exp(-slope s - curvature s^2 / 2) over [0, width].
+    """Return the log integral of exp(-slope s - curvature s^2 / 2) over [0, width].
 
-    For slope >= 0; the middle slope replaces the curvature on a very short interval,
-    with relative error below 1e-9.
+    The slope is at least 0. On a very short interval the middle slope replaces the
+    curvature, with a relative error below 1e-9.
     """
     if width == 0.0:
         return -np.inf
@@ -418,7 +458,7 @@ def log_rising_mass(slope, curvature, width):
 
 @kernel(counts_references=False)
 def log_mass(slope, curvature, width):
-    """Log of the integral of exp(-slope s - curvature s^2 / 2) over [0, width]."""
+    """Return the log integral of exp(-slope s - curvature s^2 / 2) over [0, width]."""
     if slope >= 0.0:
         return log_rising_mass(slope, curvature, width)
     at_end = slope + curvature * width
@@ -429,8 +469,8 @@ def log_mass(slope, curvature, width):
     left = log_rising_mass(0.0, curvature, lowest)
     right = log_rising_mass(0.0, curvature, width - lowest)
     top = max(left, right)
-    both = top + math.log(math.exp(left - top) + math.exp(right - top))
-    return both + 0.5 * slope * slope / curvature
+    log_total = top + math.log(math.exp(left - top) + math.exp(right - top))
+    return log_total + 0.5 * slope * slope / curvature
 
 
 @kernel(counts_references=False)
@@ -450,7 +490,7 @@ def sift_down(keys, values, start, count):
 
 @kernel(counts_references=False)
 def sort_pairs(keys, rises, count):
-    """Sort the first ``count`` kinks and their rises in place, by heaps."""
+    """Sort the first ``count`` keys and their rises in place, by heaps."""
     for start in range(count // 2 - 1, -1, -1):
         sift_down(keys, rises, start, count)
     for last in range(count - 1, 0, -1):
@@ -460,24 +500,26 @@ def sort_pairs(keys, rises, count):
 
 
 @kernel(counts_references=False)
-def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
-    """Return a code and a draw on [low, high] that contains 0.
+def draw_piecewise(rng, slope, curvature, low, high, breakpoints, rises, count, logs):
+    """Return a code and a draw on the interval [low, high], which contains 0.
 
-    V' is slope + curvature t up to the first of ``count`` sorted kinks, all inside the
-    interval, and rises by ``rises`` at each. ``logs`` has room for count + 1 masses.
+    V' is slope + curvature t up to the first of ``count`` sorted breakpoints, all
+    inside the interval, and jumps by ``rises`` at each. ``logs`` is memory for
+    count + 1 log masses.
     """
-    # V is measured from an end of each piece that is finite.
-    value, before, rate = 0.0, slope, slope
+    # The mass of a segment is relative to V at one of its ends that is finite, and
+    # ``value`` is V there, relative to the first finite one.
+    value, rate = 0.0, slope
     top = -np.inf
     for i in range(count + 1):
-        left = kinks[i - 1] if i > 0 else low
-        right = kinks[i] if i < count else high
+        left = breakpoints[i - 1] if i > 0 else low
+        right = breakpoints[i] if i < count else high
         if i > 0:
             rate += rises[i - 1]
         if left == -np.inf and right == np.inf:
             logs[i] = 0.0
         elif left == -np.inf:
-            # Reflected: V rises from the first kink to the left, measured from there.
+            # Reflected, V rises from the first breakpoint to the left.
             logs[i] = log_mass(-(rate + curvature * right), curvature, np.inf)
         else:
             width = right - left
@@ -492,12 +534,12 @@ def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
     for i in range(count + 1):
         total += math.exp(logs[i] - top)
     level = total * rng.random()
-    piece, rate, reached = 0, before, math.exp(logs[0] - top)
-    while piece < count and reached <= level:
-        rate += rises[piece]
-        piece += 1
-        reached += math.exp(logs[piece] - top)
-    left = kinks[piece - 1] if piece > 0 else low
-    right = kinks[piece] if piece < count else high
+    segment, rate, cumulative = 0, slope, math.exp(logs[0] - top)
+    while segment < count and cumulative <= level:
+        rate += rises[segment]
+        segment += 1
+        cumulative += math.exp(logs[segment] - top)
+    left = breakpoints[segment - 1] if segment > 0 else low
+    right = breakpoints[segment] if segment < count else high
     t = draw_quadratic(rng, rate, curvature, left, right)
     return (OK if t == t else DRAW_FAILED), t
