@@ -128,5 +128,5 @@ def describe_state(certificate: AnyCertificate, report: VerificationReport) -> s
     if certificate.seeded:
         return "NOT releasable: the random bits are seeded."
     if not certificate.is_proved:
-        return "NOT releasable: the printed constants are not a proof."
+        return "NOT releasable: the published constants are not a proof."
     return "NOT releasable: it describes a mechanism, not a draw."

@@ -190,7 +190,7 @@ class Certificate(Sealed, MechanismTerms):
         facts = self.facts
         obstacles = {
             "the random bits are seeded": self.seeded,
-            "the printed constants are not proved": not self.is_proved,
+            "the published constants are not proved": not self.is_proved,
             "no sampler is named": self.sampler is None,
         }
         sampler = self.sampler

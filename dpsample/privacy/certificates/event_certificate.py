@@ -233,7 +233,7 @@ class EventCertificate(Sealed):
         """Return name and value of every line of the certificate."""
         obstacles = {
             "the random bits are seeded": self.seeded,
-            "the printed constants are not proved": self.calibration == "paper",
+            "the published constants are not proved": self.calibration == "paper",
             "no privacy is proved": self.event is None,
             "its author declares the event": self.kind == "declared",
             "idealized numerics": self.kind.endswith("/idealized"),
