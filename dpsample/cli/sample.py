@@ -12,7 +12,8 @@ from rich.console import Console
 
 import dpsample as dps
 from dpsample.api.warm import public_samplers
-from dpsample.cli import INTERRUPTED, screen
+from dpsample.cli import screen
+from dpsample.cli.exit_codes import INTERRUPTED
 from dpsample.cli.records import RecordOptions, build, describe_rules, read
 from dpsample.core import check, files
 from dpsample.privacy.budget import Relation

@@ -8,7 +8,8 @@ from typing import Any
 
 import dpsample as dps
 from dpsample.answers.answer import Fit, Release, answer_of
-from dpsample.cli import FAILED, screen
+from dpsample.cli import screen
+from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
 from dpsample.tables import entries

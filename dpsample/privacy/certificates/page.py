@@ -24,7 +24,7 @@ from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.accounting.attack_risk import (
     QUESTIONS,
-    SHOWN,
+    REPORTED_RATES,
     AttackRisk,
     percent,
 )
@@ -286,7 +286,7 @@ def chart(
 def attack_section(risk: AttackRisk) -> list[Html]:
     """Return bounds on all attacks, in a table, in a chart and in sentences."""
     rows = []
-    for rate in SHOWN:
+    for rate in REPORTED_RATES:
         true_positive_rate = float(risk.true_positive_rate(rate))
         odds = f"{float(percent(true_positive_rate / rate, up=True)) / 100:.4g}"
         true_cases = f"{percent(true_positive_rate, up=True)}\u00a0%"
@@ -600,3 +600,30 @@ def _details(certificate: Sealed) -> Html:
     ]
     caption = tag("caption", "For experts")
     return tag("table", caption, tag("tbody", *rows), class_="details")
+
+
+class Published(Sealed):
+    """Base of certificates that have a page."""
+
+    def to_html(self) -> str:
+        """Return a page for readers who are not experts, to be published.
+
+        Returns
+        -------
+        str
+            One HTML document without scripts that loads nothing from elsewhere: what is
+            promised, what an attacker can learn, the privacy curve, assumptions in
+            plain words, and the certificate itself, as a link, with how to verify it.
+            Of what is read from JSON it says "Not verified", unless `dpsample.verify`
+            has passed before, as in the page of an answer and on the command line.
+
+        Raises
+        ------
+        ValueError
+            If the certificate was changed since it was written: its digest is another.
+        """
+        return document(self)
+
+    def _repr_html_(self) -> str:
+        """Return the short form for notebooks."""
+        return summary(self)
