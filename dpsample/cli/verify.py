@@ -67,7 +67,7 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))
     # Read once, because a pipe cannot be read again.
-    written = entries.content(file)
+    written = entries.read_content(file)
     kind = format_of(written, file)
     try:
         return report(read(written, kind, str(file)))

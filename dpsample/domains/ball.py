@@ -25,7 +25,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.core.spec import frozen
+from dpsample.core.spec import freeze
 from dpsample.domains.domain import (
     Body,
     Domain,
@@ -457,7 +457,7 @@ class Ball(Domain):
         object.__setattr__(self, "p", float(self.p))
         if self.center is not None:
             center = check.array("center", self.center, shape=(None,))
-            object.__setattr__(self, "center", frozen(center))
+            object.__setattr__(self, "center", freeze(center))
 
     @property
     def lp_exponent(self) -> float:

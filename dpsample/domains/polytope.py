@@ -29,7 +29,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.core.spec import Json, frozen
+from dpsample.core.spec import Json, freeze
 from dpsample.domains import polytope_bounds as bounds
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
 from dpsample.numerics.norms import norm
@@ -534,8 +534,8 @@ class Polytope(Domain):
             condition = "within 1e200 of 0"
             got = f"{distances.max():.3g} in row {int(distances.argmax())}"
             check.fail("every side of A theta <= b", condition, got)
-        object.__setattr__(self, "A", frozen(rows))
-        object.__setattr__(self, "b", frozen(limits))
+        object.__setattr__(self, "A", freeze(rows))
+        object.__setattr__(self, "b", freeze(limits))
         self._check_equalities(rows.shape[1])
         _ = self._chebyshev  # raises if no point is inside
 
@@ -567,8 +567,8 @@ class Polytope(Domain):
             got = f"rank {rank} of {len(rows)} rows"
             remedy = "Leave out the equalities that the others imply."
             check.fail("A_eq", "of independent rows", got, remedy)
-        object.__setattr__(self, "A_eq", frozen(rows))
-        object.__setattr__(self, "b_eq", frozen(values))
+        object.__setattr__(self, "A_eq", freeze(rows))
+        object.__setattr__(self, "b_eq", freeze(values))
 
     @classmethod
     def reduced(  # lint: ok
@@ -670,7 +670,7 @@ class Polytope(Domain):
     def _free(self) -> Polytope:
         # Without its checks, which would search for the center again.
         free = object.__new__(Polytope)
-        rows, limits = frozen(self._free_rows.rows), frozen(self._free_rows.bounds)
+        rows, limits = freeze(self._free_rows.rows), freeze(self._free_rows.bounds)
         vars(free).update(A=rows, b=limits, A_eq=None, b_eq=None)
         vars(free)["_chebyshev"] = self._checked_center
         return free

@@ -26,8 +26,8 @@ from dpsample.numerics.norms import (
     conversion,
     distance,
     dual,
-    forget_turns,
     norm,
+    reset_rotations,
     schatten,
     schatten_normal,
     thin_svd,
@@ -44,7 +44,7 @@ def new_workspace(body: Body) -> Array:
     # Those begin with the rotations of the last matrix, which make the next singular
     # value decomposition faster, because Newton's steps are short.
     workspace = np.empty(5 * dim + 1)
-    forget_turns(min(body.num_rows, body.num_columns), workspace[2 * dim :])
+    reset_rotations(min(body.num_rows, body.num_columns), workspace[2 * dim :])
     return workspace
 
 
