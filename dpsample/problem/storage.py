@@ -100,8 +100,8 @@ class RecordRules:
     """Public bounds of records, and what happens to records above them."""
 
     facts: PublicFacts
-    clip_rows: bool
-    response_limit: float | None
+    clip_rows: bool  # whether rows and responses are scaled to their bounds
+    response_limit: float | None  # largest |response|, None if there is no bound
 
     def check(
         self, rows: Rows, response: Array, offset: Array, first: int
@@ -167,13 +167,12 @@ class RecordRules:
         has_error = is_huge and not self.clip_rows
         sizes = largest if has_error else row_norms(rows, facts)
         above = np.flatnonzero(sizes > facts.row_bound * (1.0 + NORM_TOLERANCE))
-        if self.clip_rows:
-            # Rows within the tolerance are not scaled. Otherwise the result for one
-            # record could depend on whether another record of the chunk is scaled.
-            if above.size:
-                factors = np.ones(len(sizes))
-                factors[above] = facts.row_bound / sizes[above]
-                scale_rows(rows, factors)
+        # Rows within the tolerance are not scaled. Otherwise the result for one record
+        # could depend on whether another record of the chunk is scaled.
+        if self.clip_rows and above.size:
+            factors = np.ones(len(sizes))
+            factors[above] = facts.row_bound / sizes[above]
+            scale_rows(rows, factors)
         return sizes, above
 
     def _are_within_bound(self, rows: Rows) -> bool:
