@@ -48,7 +48,7 @@ class Data(NamedTuple):
 
     dense: Array  # (num_records, dim) or (0, dim)
     values: Array  # (num_nonzero,): entries, record by record
-    columns: NDArray[np.uint32]  # (num_nonzero,): their coefficients
+    columns: NDArray[np.uint32]  # (num_nonzero,): their features
     starts: Ints  # (num_records + 1,): first entry of each record
     response: Array  # (num_records,)
     offset: Array  # (num_records,) or empty
