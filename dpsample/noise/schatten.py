@@ -44,10 +44,6 @@ from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import schatten
 
 _LOG_GAMMA_3_2 = math.lgamma(1.5)
-# Largest error of a log volume that counts as accurate. For longer sides no Pfaffian
-# has been so accurate.
-MAX_LOG_ERROR = 1e-6
-MAX_SIDE = 40
 MIN_ACCEPTANCE = 1e-4
 
 Option = tuple[float, int, float, float]  # log acceptance, method, dof and log bound
@@ -335,7 +331,7 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
         return log_gaussian_spectrum(m, k)
     if m == 1:
         return math.lgamma(k / r) - math.log(r)
-    if m > MAX_SIDE:
+    if m > 40:  # no Pfaffian of this size has been accurate
         return math.nan
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
     if float(a[0]) < check.SMALLEST_NORMAL:
@@ -348,7 +344,7 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
         border = np.ones((m, 1))
         entries = np.block([[entries, border], [-border.T, np.zeros((1, 1))]])
     log_pfaffian = _log_abs_pfaffian(entries)
-    if not math.isfinite(log_pfaffian) or _log_error(entries) > MAX_LOG_ERROR:
+    if not math.isfinite(log_pfaffian) or _log_error(entries) > 1e-6:
         return math.nan
     single = float(special.gammaln(a).sum()) - m * math.log(r)
     return math.lgamma(m + 1.0) + single + log_pfaffian
