@@ -8,6 +8,15 @@ from typing import Literal
 from dpsample.core.spec import Json
 from dpsample.privacy.budget import Relation
 
+# Keys of the five papers, and their titles.
+PAPERS = {
+    "bassily": "Bassily et al. (2019), Private SCO with optimal rates",
+    "gopi": "Gopi et al. (2022), Private convex optimization in general norms",
+    "su": "Su, Zhao and Wang (2023), DP-SCO in (non-)Euclidean space revisited",
+    "xie": "Xie et al. (2022), Statistica Sinica preprint SS-2022-0282",
+    "xu": "Xu et al. (2026), DP-SCO under the Tsybakov noise condition",
+}
+
 Meaning = Literal["exact", "upper bound", "attack", "unproved"]
 # Epsilon at the claimed delta, as a function of a factor by which the noise is
 # multiplied.
@@ -76,6 +85,8 @@ class Claim(Formula):
         """``holds``, ``fails``, ``not refuted`` or ``unproved``."""
         if self.true_epsilon is None:
             return "unproved"
+        # An upper bound may be too large and an attack too weak, so that each of them
+        # decides in one direction only.
         within = self.true_epsilon <= self.epsilon
         words = {
             "exact": ("holds", "fails"),
@@ -135,6 +146,6 @@ def needed_factor(
             return None
     while excess(low) <= 0.0:
         low, high = low - 0.6, low
-    accuracy = 5e-4  # of the factor, relative
+    accuracy = 5e-4  # relative accuracy of the factor
     root = float(brentq(excess, low, high, xtol=0.4 * accuracy))
     return math.exp(root + 0.5 * accuracy)

@@ -9,19 +9,19 @@ from typing import ClassVar
 from dpsample.core import check
 from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
+from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
     problem_assumptions,
     registry,
 )
-from dpsample.privacy.certificates.sealed import Sealed
 from dpsample.privacy.certificates.terms import MechanismTerms
 from dpsample.problem.facts import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate(Sealed, MechanismTerms):
+class Certificate(Published, MechanismTerms):
     """Public inputs, numbers and theorems behind one differentially private draw.
 
     It holds nothing that depends on the records: it can be published with the answer.
@@ -68,6 +68,7 @@ class Certificate(Sealed, MechanismTerms):
         super().__post_init__()
         if self.sampler is not None:
             check_name(kind_of(self.sampler), self.sampler, field="sampler")
+            # A part of delta must be left for the error of a sampler that has one.
             if self.gamma == 0.0 and not self.registered.exact:
                 remedy = "Pass sampler_share > 0 to calibrate: gamma is 0."
                 check.fail("sampler", "an exact one", self.sampler, remedy)
@@ -166,6 +167,7 @@ class Certificate(Sealed, MechanismTerms):
     @property
     def event(self) -> Event:
         """Privacy event of one draw, for ledgers and accountants."""
+        # The draw is within gamma of an exact one in total variation.
         exact = GaussianEvent(self.gdp)
         return NearEvent(exact, self.gamma) if self.gamma > 0.0 else exact
 

@@ -23,13 +23,13 @@ from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.json_form import parse, strict_json
+from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
     problem_assumptions,
     registry,
 )
-from dpsample.privacy.certificates.sealed import Sealed
 from dpsample.problem.facts import PublicFacts
 
 Input = str | float | bool | None
@@ -44,7 +44,7 @@ WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventCertificate(Sealed):
+class EventCertificate(Published):
     """Public inputs, event and theorems behind one differentially private answer.
 
     It holds nothing that depends on the records: it can be published with the answer.
@@ -111,6 +111,7 @@ class EventCertificate(Sealed):
         check.instance(Budget, budget=self.budget)
         check.one_of(("exact", "paper"), calibration=self.calibration)
         check.instance((PublicFacts, type(None)), facts=self.facts)
+        # Numbers of NumPy become those of Python, so that equal inputs have one digest.
         object.__setattr__(self, "inputs", _plain_inputs(self.inputs))
         check.instance((Event, type(None)), event=self.event)
         name = "" if self.event is None else self.event.name
@@ -161,6 +162,7 @@ class EventCertificate(Sealed):
         """
         check.instance(Budget, budget=budget)
         check.instance((Event, type(None)), event=event)
+        # "not <=" also rejects an epsilon of NaN.
         epsilon, accounted = _account(event, budget)
         if calibration == "exact" and not epsilon <= budget.epsilon * (1.0 + SLACK):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"

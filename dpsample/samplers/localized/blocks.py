@@ -5,7 +5,7 @@ Those that are left wait in the state's memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -26,17 +26,46 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import RecordColumns
-from dpsample.samplers.localized.mode import in_basis
+from dpsample.samplers.localized.mode import Mode, in_basis
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import MAX_BLOCK
-
-if TYPE_CHECKING:
-    from dpsample.samplers.localized.prepared import PreparedLocalized
+from dpsample.targets.gibbs import Gibbs
 
 MAX_KEPT = 256  # draws of a block of tries that are kept, about
 
 
-def runner(prepared: PreparedLocalized) -> Runner:
+class RejectionSampler(Protocol):
+    """What blocks need from the prepared sampler (`PreparedLocalized`)."""
+
+    @property
+    def target(self) -> Gibbs:
+        """Target of the draws."""
+
+    @property
+    def mode(self) -> Mode:
+        """Mode of the target."""
+
+    @property
+    def region(self) -> Region:
+        """Localized region of the draws."""
+
+    @property
+    def acceptances_per_proposal(self) -> float:
+        """Expected number of accepted candidates per proposal."""
+
+    def draw_candidates(
+        self, rng: np.random.Generator, num_proposals: int
+    ) -> tuple[Array, Array]:
+        """Return the candidates among some proposals, and their thresholds."""
+
+    def evaluate_excess(self, vectors: Array, thresholds: Array) -> tuple[Array, int]:
+        """Return the excess of each row, and the number of records read."""
+
+    def to_points(self, vectors: Array) -> Array:
+        """Return the parameters of each row."""
+
+
+def runner(prepared: RejectionSampler) -> Runner:
     """Return a function (state, rng, draws, stats) that fills its arrays."""
     energy, above = prepared.target.energy(prepared.mode.point), most_above(prepared)
 
@@ -68,7 +97,7 @@ def runner(prepared: PreparedLocalized) -> Runner:
     return fill
 
 
-def most_above(prepared: PreparedLocalized) -> Array | None:
+def most_above(prepared: RejectionSampler) -> Array | None:
     """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
     target, mode, region = prepared.target, prepared.mode, prepared.region
     least, most = target.curvature
@@ -80,7 +109,7 @@ def most_above(prepared: PreparedLocalized) -> Array | None:
 
 
 def _block(
-    prepared: PreparedLocalized,
+    prepared: RejectionSampler,
     state: ChainState,
     rng: np.random.Generator,
     above: Array | None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,9 +32,6 @@ from dpsample.targets.gibbs import (
     as_rows,
     margin_intervals,
 )
-
-if TYPE_CHECKING:
-    from dpsample.samplers.localized.region import Region
 
 WIDENED = 1.0 + 1e-9  # outward rounding of half-widths and radii
 TINY = 1e-150  # squares of smaller entries are lost
@@ -187,11 +184,11 @@ class RecordColumns:
             return weights.scale * self.mode_weights
         return weights.scale * self.curvature(weights.order, weights.halves)
 
-    def chunk(self, region: Region) -> ChunkColumns:
-        """Columns that tries on a region ask."""
-        ends = self.ends(region.halves) if region.has_slabs else [np.empty(0)] * 2
-        each = self.margins, self.values, self.slopes, self.weights(region.weights)
-        return ChunkColumns(writable(self.part), *map(as_kernel_array, (*each, *ends)))
+    def select(self, weights: Weights, slabs: tuple[Half, ...]) -> ChunkColumns:
+        """Return the columns that kernels read, with these weights and slabs."""
+        ends = self.ends(slabs) if slabs else [np.empty(0)] * 2
+        parts = self.margins, self.values, self.slopes, self.weights(weights), *ends
+        return ChunkColumns(writable(self.part), *map(as_kernel_array, parts))
 
 
 _kept: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()

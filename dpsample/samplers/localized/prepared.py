@@ -304,7 +304,7 @@ class PreparedLocalized:
     def single_chunk(self) -> ChunkColumns:
         """All records, or no records unless all are one chunk in memory."""
         part = columns.of_one_chunk(self.target, self.mode)
-        return columns.NO_RECORDS if part is None else part.chunk(self.region)
+        return columns.NO_RECORDS if part is None else self.region.select_columns(part)
 
     @property
     def max_block_size(self) -> int:

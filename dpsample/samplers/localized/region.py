@@ -57,6 +57,7 @@ from dpsample.problem.storage import MemoryStorage, Result, add_entries
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import (
     WIDENED,
+    ChunkColumns,
     Half,
     RecordColumns,
     Weights,
@@ -140,6 +141,10 @@ class Region:
     root: Array  # lower Cholesky factor of M, lowered by ``slack`` I
     slack: float
     mean_excess: float  # estimate of the mean of D
+
+    def select_columns(self, part: RecordColumns) -> ChunkColumns:
+        """Return the columns of some records that kernels read for this region."""
+        return part.select(self.weights, self.halves if self.has_slabs else ())
 
     def contains(self, vectors: Array) -> Array:
         """Whether each row v is in S, as far as ellipsoids say."""

@@ -381,7 +381,13 @@ def _asked(
     """Excess of tries, and sums of their progress, after a chunk of records."""
     copied = {n: getattr(tries, n).copy() for n in ("excess", "alive", "progress")}
     own = tries._replace(**copied, out=np.empty(2), control=pauses.new_control())
-    given = frame, part.scene.loss.value_pointer, part.chunk(region), is_checked, own
+    given = (
+        frame,
+        part.scene.loss.value_pointer,
+        region.select_columns(part),
+        is_checked,
+        own,
+    )
     while (code := call(ask, *given)) == pauses.PAUSED:
         pauses.heard()
     raise_unless_ok(code)
