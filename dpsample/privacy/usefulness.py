@@ -123,17 +123,17 @@ def reservations(
     if zero_loss < risk_bound < math.inf:  # the answer 0 costs no privacy
         reasons.append(
             f"noise may cost {risk_bound:.3g} in mean loss, and the answer 0 at most "
-            f"{zero_loss:.3g}: an answer may be worse than 0. Use "
+            f"{zero_loss:.3g}, so an answer may be worse than 0. Use "
             f"{_smaller(facts, zero_loss / risk_bound)}, more records or a larger "
             "epsilon."
         )
     max_dim = max_coefficients(facts, budget)
     if facts.dim > max_dim:
         reasons.append(
-            f"{facts.num_records} records tell about {math.floor(max_dim)} "
-            f"coefficients at this budget, and there are {facts.dim}: noise rules the "
-            "answer. Merge rare levels, drop columns, or use more records or a larger "
-            "epsilon."
+            f"{facts.num_records} records support about {math.floor(max_dim)} "
+            f"coefficients at this budget, but there are {facts.dim}, so noise "
+            "dominates the answer. Merge rare levels, drop columns, or use more "
+            "records or a larger epsilon."
         )
     return tuple(f"Public facts show that {reason}" for reason in reasons)
 

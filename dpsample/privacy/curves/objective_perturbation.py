@@ -186,7 +186,7 @@ def minimizer_sensitivity(
             "gradient_norm",
             "0 on a constrained domain",
             gradient_norm,
-            "Certify the gap: a projected minimizer has no small gradient.",
+            "Certify the gap, because a projected minimizer may have a large gradient.",
         )
     error = minimizer_error(
         strong_convexity=strong_convexity, gap=gap, gradient_norm=gradient_norm
