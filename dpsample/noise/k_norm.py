@@ -301,7 +301,7 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
     # The ends of a ball do not show a center that is small against its radius.
     center = domain.default_center(dim)
     if center.any() or not (body.lower == -body.upper).all():
-        got = f"center {check.shown(center.tolist())}"
+        got = f"center {check.describe(center.tolist())}"
         check.fail("domain", "symmetric about 0", got)
     return np.array(body.upper)
 

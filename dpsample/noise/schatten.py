@@ -334,7 +334,7 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
     if m > 40:  # no Pfaffian of this size has been accurate
         return math.nan
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
-    if float(a[0]) < check.SMALLEST_NORMAL:
+    if float(a[0]) < check.MIN_NORMAL:
         return math.nan
     # de Bruijn's formula: a Pfaffian of P(x < y) - P(x > y) for Gamma variables.
     ratios = special.betainc(a[:, None], a[None, :], 0.5)

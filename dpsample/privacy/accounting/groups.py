@@ -33,7 +33,7 @@ from dpsample.privacy.accounting.events import (
 from dpsample.problem.facts import RELATIONS
 
 
-@check.plain
+@check.unwrap_numpy
 def group_event(event: Event, size: int) -> Event:
     """Return the event under which ``size`` records may change at once.
 
@@ -79,7 +79,7 @@ def group_event(event: Event, size: int) -> Event:
     return scaled
 
 
-@check.plain
+@check.unwrap_numpy
 def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> float:
     """Return delta at ``epsilon`` of a group of ``size`` records.
 
@@ -135,7 +135,7 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     return best
 
 
-@check.plain
+@check.unwrap_numpy
 def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> float:
     """Return epsilon at ``delta`` of a group of ``size`` records.
 
