@@ -308,9 +308,9 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _facets(domain: Polytope) -> tuple[Array, float]:
+def _facets(domain: Domain, dim: int) -> tuple[Array, float]:
     """Return the simplices and the log volume of a polytope."""
-    return symmetric_facets(domain.A, domain.b)
+    return symmetric_facets(*domain.facets(dim))
 
 
 def _log_volume(domain: Domain, dim: int) -> float:
