@@ -46,9 +46,9 @@ def _ed25519() -> Any:
     return ed25519
 
 
-def _check_length(name: str, given: object, length: int) -> None:
-    if not isinstance(given, bytes) or len(given) != length:
-        check.fail(name, f"{length} bytes", check.shown(type(given).__name__))
+def _check_length(name: str, value: object, length: int) -> None:
+    if not isinstance(value, bytes) or len(value) != length:
+        check.fail(name, f"{length} bytes", check.shown(type(value).__name__))
 
 
 class Answer(Predictor):
@@ -260,8 +260,8 @@ class Answer(Predictor):
         try:
             content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
         except ValueError as error:
-            wanted = f"a file written by {cls.__name__}.save"
-            check.fail("path", wanted, source, str(error))
+            expected = f"a file written by {cls.__name__}.save"
+            check.fail("path", expected, source, str(error))
         keys = set("format theta feature_names encoding certificate digest".split())
         if set(content) != keys:
             check.fail("path", f"a file of {', '.join(sorted(keys))}", [*content])

@@ -281,7 +281,7 @@ def _minimizations(
         problem, optimizer, budget, calibration, seeded=True
     )
 
-    def heard(_done: int) -> None:
+    def listen(_done: int) -> None:
         pauses.heard()
 
     def run(seeds: Seeds) -> Answer:
@@ -290,7 +290,7 @@ def _minimizations(
             spend(ledger, plan.certificate)
             if data is not None:
                 program = Program(_fresh(problem, data, seed), program.recipe)
-            found.append(program.run(streams(seed, 1)[0], on_chunk=heard).theta)
+            found.append(program.run(streams(seed, 1)[0], on_chunk=listen).theta)
         return np.array(found), plan.certificate
 
     return run
