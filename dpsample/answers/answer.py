@@ -260,8 +260,8 @@ class Answer(Predictor):
         try:
             content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
         except ValueError as error:
-            expected = f"a file written by {cls.__name__}.save"
-            check.fail("path", expected, source, str(error))
+            wanted = f"a file written by {cls.__name__}.save"
+            check.fail("path", wanted, source, str(error))
         keys = set("format theta feature_names encoding certificate digest".split())
         if set(content) != keys:
             check.fail("path", f"a file of {', '.join(sorted(keys))}", [*content])

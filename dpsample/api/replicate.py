@@ -290,7 +290,7 @@ def _minimizations(
             spend(ledger, plan.certificate)
             if data is not None:
                 program = Program(_fresh(problem, data, seed), program.recipe)
-            found.append(program.run(streams(seed, 1)[0], on_chunk=listen).theta)
+            found.append(program.run(streams(seed, 1)[0], on_chunk=heard).theta)
         return np.array(found), plan.certificate
 
     return run
