@@ -125,6 +125,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
         share = min(float(chord[1]), share_left)
+        # The projection of a point outside is in the direction of the normal.
         normal = end - nearest
         along = factor.T @ normal
         square = float(along @ along)  # <n, S n>
@@ -378,6 +379,7 @@ def decide(state, proposal, energy, log_ratio, threshold):
     The threshold is the logarithm of a uniform number, that is, minus a standard
     exponential one.
     """
+    # A function that fails has the value NaN.
     if np.isnan(log_ratio):
         return FUNCTION_FAILED
     if threshold <= log_ratio:
