@@ -125,7 +125,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
         share = min(float(chord[1]), share_left)
-        # The projection of a point outside is in the direction of the normal.
+        # The difference from the projection is an outward normal.
         normal = end - nearest
         along = factor.T @ normal
         square = float(along @ along)  # <n, S n>

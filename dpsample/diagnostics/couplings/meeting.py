@@ -359,7 +359,7 @@ class MeetingTimes:
         # number is used.
         error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
         limit = lags * upper_limit(estimate / lags, count, error)
-        # Where no pair counts any more, the mean is 0, and a fitted tail replaces it.
+        # A mean of fewer than three pairs is unreliable. A fitted tail replaces it.
         is_small = estimate < RESOLUTION / count
         tail = geometric_tail(self.times, self.lag, numbers)
         return TotalVariationCurve(
