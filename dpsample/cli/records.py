@@ -171,7 +171,8 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         types = {field.name: _stored_type(field.type) for field in frame.schema}
     else:
         columns = entries.columns_of(frame.head(1_000))
-        refuse_record(columns, file)  # a record in the header would be shown
+        # A record in the header would be shown.
+        refuse_record(columns, file)
         marks = ((".", ""), (",", ""), (",", "."), (".", ","))
         candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
         file = max(candidates, key=lambda marks: _num_numbers(columns, marks))
@@ -200,7 +201,8 @@ def _guess_format(content: bytes, kind: str) -> TextFormat:
     # UTF-16 is recognized by its mark only, because half of all files in latin-1 would
     # be valid UTF-16 as well.
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding = "utf-16" if is_wide else "latin-1"  # in which every byte is a character
+    # In latin-1 every byte is a character.
+    encoding = "utf-16" if is_wide else "latin-1"
     with suppress(UnicodeDecodeError):
         content.decode("utf-8")
         encoding = "utf-8"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
-from dpsample.answers.answer import Fit, Release, answer_of
+from dpsample.answers.answer import Fit, Release, parse_answer
 from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
@@ -66,9 +66,8 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     """
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))
-    written = entries.read_content(
-        file
-    )  # read once, because a pipe cannot be read again
+    # Read once, because a pipe cannot be read again.
+    written = entries.read_content(file)
     kind = format_of(written, file)
     try:
         return report(read(written, kind, str(file)))
@@ -84,7 +83,8 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
 def certificate_of(answer: AnyAnswer) -> AnyCertificate:
     """Return the certificate of an answer, or the given one."""
     if isinstance(answer, Release | Fit):
-        assert answer.certificate is not None  # it was read from a file
+        # Answers from files have a certificate.
+        assert answer.certificate is not None
         return answer.certificate
     return answer
 
@@ -105,7 +105,7 @@ def format_of(written: bytes, file: Path) -> str:
 def read(written: bytes, kind: str, source: str) -> AnyAnswer:
     """Return the answer or certificate that a file holds, by its format."""
     if kind in ANSWERS:
-        return answer_of(written, source)
+        return parse_answer(written, source)
     # It is parsed again, strictly: a repeated key or unusual digits could be read in
     # two ways.
     return CERTIFICATES[kind].from_json(written.decode("utf-8-sig"))
@@ -120,6 +120,7 @@ def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationR
 
 def describe_state(certificate: AnyCertificate, report: VerificationReport) -> str:
     """Say whether the answer may be published, as far as this report shows it."""
+    # The ball checker does not look at everything, so it alone gives no verdict.
     if certificate.releasable and report.unchecked:
         return "No verdict on publication: verify without --checker ball for the rest."
     if certificate.releasable and report.warnings:

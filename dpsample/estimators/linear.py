@@ -352,10 +352,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             if method not in advised:
                 remedy = "Choose another, or 'auto'."
                 check.fail("method", f"one for the {loss.name} loss", method, remedy)
+            # The advice may be for another loss, such as a smoothed one.
             method, fitted = advised[method].choice, advised[method].loss
             if fitted != loss:
                 problem = problem_of(fitted)
         self._warn_again()
+        # scikit-learn passes integers or RandomState objects, of which one seed is
+        # drawn.
         seed = self.random_state
         if seed is not None:
             seed = int(check_random_state(seed).randint(2**31))
@@ -425,6 +428,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         intercept.
         """
         slopes = self._split(self.answer_.theta)[0].size
+        # Margins are in units of the scaled response. The last row turns shifts of
+        # columns into a part of the intercept.
         matrix = np.eye(slopes + 1, self.answer_.theta.size)
         if self.encoding_ is not None:
             factors, shifts = self.encoding_.units()

@@ -20,7 +20,8 @@ from dpsample.core.streams import streams
 from dpsample.tables.read import Dataset
 from dpsample.tables.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 
-MAX_GROWTH = 250.0  # constants of faster growth overflow
+# Constants of faster growth overflow.
+MAX_GROWTH = 250.0
 
 
 @check.unwrap_numpy

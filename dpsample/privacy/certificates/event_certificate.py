@@ -307,6 +307,7 @@ def _parse_inputs(value: Any) -> Any:
 
 
 def _plain_value(name: str, value: object) -> Input:
+    # A bool is an integer in Python, so it is tested first.
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):

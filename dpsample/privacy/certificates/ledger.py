@@ -207,7 +207,8 @@ class Ledger:
     @property
     def event(self) -> Event | None:
         """Composition of all entries; None if one of them is unproved."""
-        entries = self._entries  # read once: another thread may replace them
+        # The list is read once, because another thread may replace it.
+        entries = self._entries
         proved = tuple(entry.event for entry in entries if entry.event is not None)
         if len(proved) < len(entries):
             return None

@@ -83,6 +83,7 @@ class Registry:
         """
         sentences = self._sentences(self.version if version is None else version)
         for index, identifier in enumerate(identifiers):
+            # Identifiers come from JSON, so they may be of any type.
             is_known = isinstance(identifier, str) and identifier in sentences
             if not is_known or identifier in identifiers[:index]:
                 condition = "one of the registry's, listed once"
@@ -98,6 +99,7 @@ class Registry:
 
     def version_of(self, seal: object) -> int:
         """Return the version that a seal names; today's if it names an unknown one."""
+        # A seal is "version:digest".
         text = seal.partition(":")[0] if isinstance(seal, str) else ""
         return int(text) if text in self.former else self.version
 
@@ -218,6 +220,7 @@ def is_call(text: str) -> bool:
     if len(text) > 10_000:
         return False
     try:
+        # Comparing with the unparsed tree rejects other spellings, as 1_0 for 10.
         tree = ast.parse(text, mode="eval").body
         return _is_plain_call(tree) and ast.unparse(tree) == text
     except (SyntaxError, ValueError, RecursionError, MemoryError):

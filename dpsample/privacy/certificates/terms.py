@@ -83,7 +83,8 @@ class RiskModel:
                 "RISK.LIPSCHITZ",
             )
         # F_pop + mu r is not Lipschitz: bound the energy, then F_pop - F by Lemma 5.
-        log_inverse += math.log(2.0)  # beta / 2 for each
+        # Each of the two bounds may fail with probability beta / 2.
+        log_inverse += math.log(2.0)
         energy = _energy_bound(self.dim, log_inverse)
         spread = self._spread(self.swap_lipschitz, log_inverse)
         return energy + gap + spread, (

@@ -86,7 +86,7 @@ def find(
     )
     height, gradient = energy_at(target, mu, point, here)
     for _ in range(MAX_STEPS):
-        if here.num_unbent or not np.isfinite(gradient).all():
+        if here.num_nonfinite or not np.isfinite(gradient).all():
             return None
         before, sums = point, here.gram
         gram = in_basis(target, sums, basis)
@@ -131,7 +131,7 @@ def find_slowly(target: Gibbs) -> Mode | None:
     point, _ = minimize(target, tolerance=SLOWLY)
     here = sum_over_records(target, point)
     mode = _made(target, point, here, energy_at(target, target.mu, point, here)[1])
-    if here.num_unbent or not np.isfinite(mode.gradient).all():
+    if here.num_nonfinite or not np.isfinite(mode.gradient).all():
         return None
     gram = in_basis(target, here.gram, mode.basis)
     ridge = target.k * target.mu * target.curvature[0]

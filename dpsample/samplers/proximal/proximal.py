@@ -211,7 +211,9 @@ class Pilot:
         share = screened.share_undecided(self.target, screen, state.position)
         if share <= MAX_UNDECIDED:
             return state, screen
-        return state._replace(own=ProximalWork(state.own.support, state.own.draw)), None
+        return state._replace(
+            workspace=ProximalWork(state.workspace.support, state.workspace.draw)
+        ), None
 
     def search(self) -> Trial:
         """Return the trial of least work, by a coarse search and a fine one."""
