@@ -1,9 +1,9 @@
-"""Kernels that kernels call: lowered for their callers, and compiled with them.
+"""Linking of kernels that call kernels, so that each is compiled once.
 
-Numba optimizes and assembles every function for itself, and again as a part of each of
-its callers: a loop that is seven calls deep is compiled seven times. A callee needs
-neither machine code nor an entry from Python. Here it is only lowered to LLVM's
-language; whoever is called from Python is compiled once, with all that it calls.
+Numba optimizes every function separately, and again as a part of each of its callers. A
+loop that is seven calls deep is compiled seven times. Here a callee is only lowered, that
+is translated to LLVM's language. A kernel that is called from Python is optimized and
+assembled once, together with all kernels that it calls.
 """
 
 import gc
@@ -161,9 +161,9 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     ) -> tuple[object, ...]:
         """Return what types a call in a kernel has."""
         template, pysig, kinds, rest = super().get_call_template(args, kws)
-        found = self.overloads.get(tuple(kinds))
-        if found is not None:
-            self._refuse_uncounted(found.signature.return_type)
+        overload = self.overloads.get(tuple(kinds))
+        if overload is not None:
+            self._refuse_uncounted(overload.signature.return_type)
         return template, pysig, kinds, rest
 
     def _refuse_uncounted(self, returned: object) -> None:
@@ -203,7 +203,7 @@ class KernelDispatcher(CheckedDispatcher):
         kinds = tuple(map(unliteral, folded))
         with global_compiler_lock:
             if kinds not in self.lowered:
-                self.lowered[kinds] = self._lowered(kinds)
+                self.lowered[kinds] = self._lower(kinds)
             self._refuse_uncounted(self.lowered[kinds][1].signature.return_type)
             signatures = [result.signature for _, result in self.lowered.values()]
         name = self.py_func.__name__
@@ -214,7 +214,8 @@ class KernelDispatcher(CheckedDispatcher):
         """Return the key of the code that a kernel calls."""
         return self.lowered[tuple(sig)][0]
 
-    def _lowered(self, kinds: Types) -> tuple[object, CompileResult]:
+    def _lower(self, kinds: Types) -> tuple[object, CompileResult]:
+        """Translate to LLVM's language for arguments of these types."""
         flags, context = Flags(), self.targetctx
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
