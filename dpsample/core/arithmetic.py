@@ -124,7 +124,7 @@ def _require_elementary() -> None:
     elementary(POINTS, computed)
     error = _largest_error(computed) if np.isfinite(computed).all() else np.inf
     if not error <= MAX_ULP:
-        _refuse(f"exp, expm1 or log1p is off by {error:.1f} units in the last place")
+        _reject(f"exp, expm1 or log1p is off by {error:.1f} units in the last place")
 
 
 def require_arithmetic() -> None:
@@ -142,11 +142,11 @@ def require_arithmetic() -> None:
     probe(INPUTS, faults)
     for fault, words in FAULTS.items():
         if faults[fault] != 0.0:
-            _refuse(words)
+            _reject(words)
     _require_elementary()
 
 
-def _refuse(words: str) -> None:
+def _reject(words: str) -> None:
     raise ArithmeticFault(
         f"arithmetic must be that of IEEE 754, got a process in which {words}. Release "
         "from a new process that does not load the library at fault."

@@ -127,7 +127,7 @@ def _is_private_group(gid: int) -> bool:
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _refuse_swappable(path: Path) -> None:
+def _reject_swappable(path: Path) -> None:
     """Raise if another user can rename a directory that leads to the path.
 
     The owners of the file system's root and of our sources can run code in our process
@@ -154,7 +154,7 @@ def private_directory(root: Path, name: str) -> Path:
     _make(root)
     root = root.resolve()  # no link on the way is followed again
     if os.name == "posix":
-        _refuse_swappable(root)
+        _reject_swappable(root)
     path = root / name
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)

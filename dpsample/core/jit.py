@@ -33,7 +33,7 @@ from dpsample.core.frames import ADDRESS
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
-    refuse_frame,
+    reject_frame,
     without_collector,
 )
 
@@ -235,16 +235,16 @@ def pointer(
     if numba.config.DISABLE_JIT:
         return function
     # Signatures are constants of modules: to hash them takes a seventh of a release.
-    known = _pointers.get((id(function), id(signature)))
-    if known is not None:
-        return known[-1]
+    entry_of_ids = _pointers.get((id(function), id(signature)))
+    if entry_of_ids is not None:
+        return entry_of_ids[-1]
     key = (id(function), signature)
     if key not in _pointers:
         cached = cached and bool(CACHE_DIRECTORY)
         options = {"nopython": True, "error_model": "numpy"}
         options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
         python_function = getattr(function, "py_func", function)
-        refuse_frame(python_function.__name__, signature.return_type)
+        reject_frame(python_function.__name__, signature.return_type)
         with package_cache(), without_collector():
             compile_pointer = cfunc(
                 signature, cache=cached, pipeline_class=KernelCompiler, **options
@@ -297,7 +297,7 @@ def call(kernel: Kernel[..., Result], *arguments: object) -> Result:
     return result
 
 
-def refuse_print(name: str, function: object) -> None:
+def reject_print(name: str, function: object) -> None:
     """Raise if a function prints, or a function whose name it contains.
 
     Compiled without the interpreter's lock it would wait for it for ever.

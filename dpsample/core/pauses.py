@@ -35,8 +35,7 @@ PAUSED = 100
 # Seconds between two looks of the timer. A call lasts one to two of them, and until the
 # end of its present unit of work.
 TICK_SECONDS = 0.022
-# Within so many seconds after Ctrl-C another one counts as the same, as when the key is
-# held down.
+# Seconds after Ctrl-C in which another one counts as the same: the key is held down.
 REPEAT_SECONDS = 0.5
 # Seconds that the tasks of `ChunkSize` aim at.
 CHUNK_SECONDS = 0.03
@@ -90,7 +89,7 @@ class _Timer:
     """
 
     def __init__(self) -> None:
-        self.controls: dict[int, RecordArray] = {}  # of the calls that are under way
+        self.controls: dict[int, RecordArray] = {}  # one for each present call
         self.numbers = itertools.count()
         # A queue wakes the thread up. An event of `threading` has a lock in Python
         # code, which Ctrl-C could leave closed: both threads would wait for ever.
@@ -284,9 +283,9 @@ def run_in_threads(
     """Return the results of a task for each tuple of arguments, in order.
 
     There are ``count`` threads, or one for each processor. Ctrl-C and an exception end
-    all tasks at their next pause. Of several exceptions the first one in the order of
-    the tasks is raised. ``on_done`` gets the results so far, repeatedly until all are
-    there, in the calling thread.
+    all tasks at their next pause. If there are several exceptions, the first one in the
+    order of the tasks is raised. ``on_done`` gets the results so far, repeatedly until
+    all are there, in the calling thread.
     """
     is_stopped = False
     # Results are passed by a queue, because Ctrl-C in the code that waits for futures

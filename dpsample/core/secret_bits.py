@@ -297,7 +297,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_poison_copies)
 
 
-def _refuse(*_arguments: object) -> NoReturn:
+def _reject(*_arguments: object) -> NoReturn:
     raise TypeError(SECRET)
 
 
@@ -335,12 +335,12 @@ class SecretBits(np.random.BitGenerator):
         with self._state:
             return super().random_raw(size, output)
 
-    state: Any = property(_refuse, _refuse)
-    seed_seq: Any = property(_refuse)
-    spawn: Any = _refuse
-    __reduce__: Any = _refuse
-    __getstate__: Any = _refuse
-    __setstate__: Any = _refuse
+    state: Any = property(_reject, _reject)
+    seed_seq: Any = property(_reject)
+    spawn: Any = _reject
+    __reduce__: Any = _reject
+    __getstate__: Any = _reject
+    __setstate__: Any = _reject
 
 
 class SecretGenerator(np.random.Generator):
@@ -362,7 +362,7 @@ class SecretGenerator(np.random.Generator):
         bits: Any = super().bit_generator
         bits.erase()
 
-    spawn: Any = _refuse
-    __reduce__: Any = _refuse
-    __getstate__: Any = _refuse
-    __setstate__: Any = _refuse
+    spawn: Any = _reject
+    __reduce__: Any = _reject
+    __getstate__: Any = _reject
+    __setstate__: Any = _reject

@@ -35,9 +35,9 @@ from dpsample.core.sparse import CSR, Directions, as_csr, is_sparse
 # Sums of squares in this range have neither lost small terms nor overflowed.
 TINY_SQUARE = 1e-290
 HUGE_SQUARE = 1e290
-# Jacobi's method rotates pairs of rows whose cosine is above this number, in at most so
-# many rounds over all pairs. Its convergence is quadratic, so ten rounds are usual.
+# Jacobi's method rotates pairs of rows whose cosine is above this number.
 ORTHOGONAL = 2.0**-50
+# Maximum number of rounds over all pairs. Convergence is quadratic, so ten are usual.
 MAX_SWEEPS = 60
 
 

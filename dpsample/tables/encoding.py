@@ -144,7 +144,7 @@ class Encoding:
             columns = columns or tuple(declared)
             for name in columns:
                 if name not in declared:
-                    refuse_undeclared(name)
+                    reject_undeclared(name)
         if not columns:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
         column_names.require_distinct("the encoding", columns)
@@ -328,8 +328,8 @@ class Encoding:
         check_positive_label(schema, name, self.positive_label)
         if levels is not None:
             codes = entries.codes(column, levels, schema.file)
-            self._refuse_missing(column, codes == ABSENT)
-            column.refuse(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
+            self._reject_missing(column, codes == ABSENT)
+            column.reject(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
             positive = find_level(self.positive_label, levels, schema.file)
             return np.where(codes == positive, 1.0, -1.0)
         if self.response_bound is not None:
@@ -495,7 +495,7 @@ class Encoding:
             constant: Any = schema.missing[name]
             values[is_missing] = days(name, constant) if is_date else constant
         elif name not in schema.missing_indicator:
-            self._refuse_missing(column, is_missing)
+            self._reject_missing(column, is_missing)
         lower, upper = self._range(name)
         is_outside = (values < lower) | (values > upper)
         if is_outside.any():
@@ -505,7 +505,7 @@ class Encoding:
                 # The message quotes a date as written, and a number as it was parsed.
                 quoted = column if is_date else Column(name, values)
                 condition = f"within its public bounds {bounds}"
-                quoted.refuse(is_outside, condition, CLIP_REMEDY)
+                quoted.reject(is_outside, condition, CLIP_REMEDY)
             reason = f"of {check.describe(name)} outside {bounds}"
             num_clipped[reason] += int(is_outside.sum())
         values = np.clip(values, lower, upper)
@@ -535,11 +535,11 @@ class Encoding:
             codes[codes == ABSENT] = keys.index(level_key(schema.missing[name]))
         elif name in schema.missing_indicator:
             codes[codes == ABSENT] = len(levels)  # the last feature of the block
-        self._refuse_missing(column, codes == ABSENT)
+        self._reject_missing(column, codes == ABSENT)
         is_unknown = codes == UNKNOWN
         if is_unknown.any():
             if not clip:
-                column.refuse(is_unknown, "one of its public levels", CLIP_REMEDY)
+                column.reject(is_unknown, "one of its public levels", CLIP_REMEDY)
             reason = f"of {check.describe(name)} at no public level"
             num_clipped[reason] += int(is_unknown.sum())
         known_records = np.flatnonzero(codes >= 0)
@@ -548,13 +548,13 @@ class Encoding:
     def _unscaled_numbers(self, column: Column) -> Array:
         """Return the numbers of a column without a public range."""
         values = entries.numbers(column, self._declarations.file)
-        self._refuse_missing(column, np.isnan(values))
+        self._reject_missing(column, np.isnan(values))
         return values
 
-    def _refuse_missing(self, column: Column, is_missing: Bools) -> None:
+    def _reject_missing(self, column: Column, is_missing: Bools) -> None:
         """Raise if entries are missing, with the remedy for a feature or a response."""
         remedy = DROP_REMEDY if column.name == self.target else MISSING_REMEDY
-        column.refuse(is_missing, "complete", remedy)
+        column.reject(is_missing, "complete", remedy)
 
 
 def clip_rows(
@@ -616,7 +616,7 @@ def used_columns(
     if schema is not None and declares_features(schema, target):
         for name in used:
             if kind(name) is None:
-                refuse_undeclared(name)
+                reject_undeclared(name)
     return used
 
 
@@ -683,7 +683,7 @@ def label_text(label: object) -> str:
     return next(iter(entries.spellings(entries.normalize(label))), str(label))
 
 
-def refuse_undeclared(name: str) -> NoReturn:
+def reject_undeclared(name: str) -> NoReturn:
     """Raise the error about a column that the schema does not declare."""
     remedy = (
         "Add it to [numeric], [log], [date], [categorical] or ignore. If the file has "

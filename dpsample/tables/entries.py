@@ -300,7 +300,7 @@ class Column:
         """Count the entries."""
         return len(self._source)
 
-    def refuse(self, is_bad: Bools, condition: str, remedy: str) -> None:
+    def reject(self, is_bad: Bools, condition: str, remedy: str) -> None:
         """Raise an error about the first record with ``is_bad``, if there is one."""
         if is_bad.any():
             first = int(np.flatnonzero(is_bad)[0])
@@ -532,7 +532,7 @@ def _convert(
     """Convert every entry. NaN stands for a missing one."""
     converted = _map_entries(column, lambda entry: convert(entry, file))
     values = np.array([math.inf if value is None else value for value in converted])
-    column.refuse(np.isinf(values), condition, remedy)
+    column.reject(np.isinf(values), condition, remedy)
     return values
 
 
@@ -559,7 +559,7 @@ def numbers(column: Column, file: TextFormat) -> Array:
             values = None if np.isnan(values).any() else values
     if values is None:
         return _convert(column, parse_number, file, "numeric", NUMERIC)
-    column.refuse(np.isinf(values), "numeric", "Correct such records.")
+    column.reject(np.isinf(values), "numeric", "Correct such records.")
     return values
 
 
@@ -568,7 +568,7 @@ def days(column: Column, file: TextFormat) -> Array:
     entries = column.entries
     if isinstance(entries, np.ndarray) and entries.dtype.kind == "M":
         values = _days_of(entries)
-        column.refuse(np.isinf(values), "of dates", DATES)
+        column.reject(np.isinf(values), "of dates", DATES)
         return values
     return _convert(column, parse_day, file, "of dates", DATES)
 
@@ -585,7 +585,7 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
     ValueError
         If the column is of a floating-point type that cannot hold its levels.
     """
-    _refuse_short_type(column, levels)
+    _reject_short_type(column, levels)
     index_of: dict[Any, int] = {level_key(level): j for j, level in enumerate(levels)}
     is_boolean = isinstance(levels[0], bool)
 
@@ -610,7 +610,7 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
     return np.array(result, dtype=np.int64)
 
 
-def _refuse_short_type(column: Column, levels: Levels) -> None:
+def _reject_short_type(column: Column, levels: Levels) -> None:
     """Raise if a column's type cannot distinguish a level from the next integer."""
     entries = column.entries
     if not (isinstance(entries, np.ndarray) and entries.dtype.kind in "fc"):

@@ -245,9 +245,9 @@ def from_libsvm(
 ) -> Dataset:
     """Parse LIBSVM text. The only bound of its rows is a declared one."""
     if bounds is not None and bounds.to_dict().keys() - RESPONSE_SECTIONS:
-        _refuse_libsvm_bounds(bounds)
+        _reject_libsvm_bounds(bounds)
     if bounds is not None and set(bounds.declared) != {LABEL}:
-        _refuse_libsvm_bounds(bounds)
+        _reject_libsvm_bounds(bounds)
     if num_features is None:
         remedy = (
             "Pass the public number of columns (num_features=..., --num-features ...): "
@@ -274,7 +274,7 @@ def from_libsvm(
     return replace(dataset, source=source, rules=describe_libsvm(encoding))
 
 
-def _refuse_libsvm_bounds(bounds: Schema) -> NoReturn:
+def _reject_libsvm_bounds(bounds: Schema) -> NoReturn:
     condition = f"about the response {LABEL!r} only for a LIBSVM file"
     remedy = "Its features are taken as they are: declare row_bound."
     check.fail("bounds", condition, check.describe(bounds.to_dict()), remedy)
@@ -308,7 +308,7 @@ def to_frame(
             message = "Parquet files need pyarrow. Run: pip install 'dpsample[studies]'"
             raise ImportError(message) from error
         except Exception as error:  # Arrow raises many types for damaged files
-            _refuse(source, "Parquet", error)
+            _reject(source, "Parquet", error)
     for start, remedy in BINARY_FORMATS.items():
         if content.startswith(start):
             check.fail("path", f"a {kind.upper()} table", f"no text: {source}", remedy)
@@ -317,7 +317,7 @@ def to_frame(
     try:
         return _text_frame(content, separator, schema, optional)
     except ValueError as error:
-        _refuse(source, kind.upper(), error)
+        _reject(source, kind.upper(), error)
 
 
 def _arrow_table(content: bytes) -> object:
@@ -354,7 +354,7 @@ def _text_frame(
         if not columns:
             columns = [name or _default_name(j, row) for j, name in enumerate(row)]
             if len(set(columns)) < len(columns):
-                refuse_record(columns, schema.file)
+                reject_record(columns, schema.file)
             column_names.require_distinct("the table", columns)
             _check_separator(columns, schema)
             continue
@@ -386,10 +386,10 @@ def _check_names(names: Sequence[str], schema: Schema, target: str | None) -> No
     """Raise if the names are a record, which errors about names would publish."""
     others = [n for n in names if n != target and schema.kind(n) is None]
     if target not in names or (others and declares_features(schema, target)):
-        refuse_record(others, schema.file)
+        reject_record(others, schema.file)
 
 
-def refuse_record(names: Iterable[str], file: TextFormat) -> None:
+def reject_record(names: Iterable[str], file: TextFormat) -> None:
     """Raise if a name is a number or a date, as in a file without a header.
 
     The message shows none of the names.
@@ -493,7 +493,7 @@ def _diagnostics(
     return tuple(lines)
 
 
-def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
+def _reject(source: str, kind: str, error: Exception) -> NoReturn:
     """Raise the error of pandas or Arrow about a file, in our form."""
     reason = " ".join(str(error).split()).rstrip(".")
     remedy = OTHER_ENCODING if isinstance(error, UnicodeError) else ""

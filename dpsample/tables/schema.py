@@ -112,10 +112,10 @@ def _label(section: str, name: object) -> str:
     return f"{section}.{text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _ends(label: str, value: object, wanted: str) -> tuple[Any, Any]:
+def _ends(label: str, value: object, condition: str) -> tuple[Any, Any]:
     if not (isinstance(value, list | tuple) and len(value) == 2):
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
-        check.fail(label, f"{wanted} [lower, upper]", check.describe(value), remedy)
+        check.fail(label, f"{condition} [lower, upper]", check.describe(value), remedy)
     return value[0], value[1]
 
 
@@ -126,8 +126,10 @@ def _bounds(section: str, name: str, value: object) -> Bounds:
         isinstance(v, bool) or not isinstance(v, int | float) or not abs(v) <= LARGEST
         for v in ends
     ):
-        wanted = "two finite numbers [lower, upper]"
-        check.fail(label, wanted, check.describe(value), f"Up to {LARGEST:g}. {REMEDY}")
+        condition = "two finite numbers [lower, upper]"
+        check.fail(
+            label, condition, check.describe(value), f"Up to {LARGEST:g}. {REMEDY}"
+        )
     lower, upper = float(ends[0]), float(ends[1])
     is_log = section == "log"
     if not (log_scale(lower) < log_scale(upper) if is_log else lower < upper):
@@ -331,16 +333,16 @@ class Schema:
         everything = [name for kind in KINDS for name in getattr(self, kind)]
         if len(set(everything)) < len(everything):
             name = next(n for n in everything if everything.count(n) > 1)
-            wanted, got = "declared once", "two declarations"
-            check.fail(f"column {check.describe(name)}", wanted, got)
+            condition, got = "declared once", "two declarations"
+            check.fail(f"column {check.describe(name)}", condition, got)
         rules = {
             k: self._constant(k, v) for k, v in _section(fields, "missing").items()
         }
         object.__setattr__(self, "missing", rules)
         for name in self.missing_indicator:
             if name in rules or self.kind(name) in (None, "ignore"):
-                wanted = "declared, and without a constant in missing"
-                check.fail(_label("missing_indicator", name), wanted, "another")
+                condition = "declared, and without a constant in missing"
+                check.fail(_label("missing_indicator", name), condition, "another")
 
     def _constant(self, name: str, value: Any) -> Any:
         """Return the constant of missing entries, if the column can have this value."""
@@ -390,8 +392,8 @@ class Schema:
     def from_dict(cls, content: object) -> Schema:
         """Build a schema from the parsed content of a bounds file."""
         if not isinstance(content, Mapping):
-            wanted = "a table with named sections"
-            check.fail("bounds", wanted, check.describe(content), REMEDY)
+            condition = "a table with named sections"
+            check.fail("bounds", condition, check.describe(content), REMEDY)
         sections = [entry.name for entry in dataclasses.fields(cls)]
         for name in content:
             if name not in sections:
