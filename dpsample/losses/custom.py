@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Bools
-from dpsample.core.jit import kernel, refuse_print
+from dpsample.core.jit import kernel, reject_print
 from dpsample.core.spec import Json
 from dpsample.losses.loss import Curvatures, Loss, Pieces, compile_pieces
 
@@ -180,7 +180,7 @@ class Custom(Declared):
 
 
 def _compile(name: str, function: Scalar) -> Scalar:
-    refuse_print(name, function)
+    reject_print(name, function)
     if is_jitted(function):
         return function
     if not inspect.isfunction(function):

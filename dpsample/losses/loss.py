@@ -32,7 +32,7 @@ from dpsample.core.jit import (
     f8,
     kernel,
     pointer,
-    refuse_print,
+    reject_print,
     vector,
 )
 from dpsample.core.spec import Json
@@ -169,7 +169,7 @@ class Loss:
             # The cache on disk does not see a user's sources change.
             cls.is_ours = cls.__module__.split(".")[0] == "dpsample"
             if not cls.is_ours:
-                refuse_print("_scalar", cls.__dict__["_scalar"].__func__)
+                reject_print("_scalar", cls.__dict__["_scalar"].__func__)
             cls.pieces = compile_pieces(
                 register_jitable(cls.__dict__["_scalar"].__func__),
                 kernel(cached=cls.is_ours, counts_references=False),

@@ -20,7 +20,7 @@ from dpsample.core.jit import (
     f8,
     kernel,
     pointer,
-    refuse_print,
+    reject_print,
     vector,
 )
 from dpsample.core.sparse import Rows
@@ -126,7 +126,7 @@ def _compile_checked(name: str, function: Piece, signature: Signature) -> Piece:
     if not (is_jitted(function) or inspect.isfunction(function)):
         condition = "a Python or Numba function of (row, response, theta, out)"
         check.fail(name, condition, function)
-    refuse_print(name, function)
+    reject_print(name, function)
     compiled = function if is_jitted(function) else kernel(function, cached=False)
     try:
         pointer(compiled, signature, cached=False)
