@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows, as_csr, is_sparse
-from dpsample.losses import CalibratedLogistic, Logistic, RecordGradient
+from dpsample.losses import CalibratedLogistic, Logistic
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.storage import row_norms
 from dpsample.tables import Encoding
-from dpsample.tables.encoding import shortened
+from dpsample.tables.encoding import clip_rows
 
 # Losses whose best margin is the logarithm of the odds of the label 1.
 LOG_ODDS = (Logistic, CalibratedLogistic)
@@ -128,7 +128,7 @@ class Predictor(ABC):
     def _margins(self, features: object) -> tuple[Array, bool]:
         """Margins, and whether the features were a raw table."""
         facts = self.public_facts
-        if isinstance(facts.loss, RecordGradient):
+        if not facts.loss.has_margin:
             check.fail("loss", "one of a linear margin", facts.loss.name)
         width = self.theta.size - int(facts.intercept)
         names = self.feature_names[:width]
@@ -137,13 +137,13 @@ class Predictor(ABC):
         if is_raw and self.encoding is not None:
             rows = self.encoding.new_features(features)
         else:
-            features = columns.in_order("features", features, names)
+            features = columns.reorder_columns("features", features, names)
             if is_sparse(features):
                 rows = as_csr("features", features, width=width)
             else:
                 rows = check.array("features", features, shape=(None, width))
             if "RECORDS.CLIPPED" in getattr(self.certificate, "assumptions", ()):
-                rows = shortened(rows, facts.row_bound, partial(row_norms, facts=facts))
+                rows = clip_rows(rows, facts.row_bound, partial(row_norms, facts=facts))
         margins = np.asarray(rows @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
 

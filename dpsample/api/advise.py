@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball
 from dpsample.losses import (
     CalibratedLogistic,
     CappedLogistic,
@@ -136,7 +135,7 @@ class Advice:
         return "\n".join(lines)
 
 
-@check.plain
+@check.unwrap_numpy
 def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     r"""Choose a private method, its options and its loss by public facts.
 
@@ -216,7 +215,7 @@ NOISE_SHARE = 1.0 / 3.0
 MAX_EFFECT = 100.0
 
 
-@check.plain
+@check.unwrap_numpy
 def default_radius(
     facts: PublicFacts, budget: Budget, *, row_divisor: float = 1.0
 ) -> float:
@@ -291,7 +290,7 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
     if isinstance(loss, Squared) and facts.dim <= MOST_DIM:
         reason = "Two means tell a squared loss: the radius costs no noise."
         return "normal_equations", loss, reason
-    is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
+    is_ball = facts.domain.lp_exponent == 2.0
     if not is_ball:
         return "release", loss, "The domain is no l2 ball: a draw fits any."
     if math.isinf(clarity):

@@ -90,7 +90,7 @@ def minimize(
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
     for _ in range(1000):
-        pauses.heard()
+        pauses.notify_listeners()
         value_ahead = energy.slope(ahead, gradient)
         smoothness *= 0.7  # the step may grow again
         for _ in range(100):
@@ -98,6 +98,7 @@ def minimize(
             move = trial - ahead
             model = gradient @ move + 0.5 * smoothness * (move @ move)
             new = energy.value(trial)
+            # The quadratic model bounds the energy if its curvature is large enough.
             if not new > value_ahead + model + 1e-12 * abs(value_ahead):
                 break
             smoothness *= 2.0
@@ -109,6 +110,7 @@ def minimize(
             continue
         next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         ahead = trial + (momentum - 1.0) / next_momentum * (trial - theta)
+        # Momentum may lead out of the domain.
         if not energy.is_inside(ahead):
             energy.project(ahead.copy(), ahead)
         theta, value, momentum = trial.copy(), new, next_momentum
@@ -238,7 +240,7 @@ def _run_newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array
     last_precision: Array | None = None
     damping = Damping(basis.shape[1])
     for _ in range(25):
-        pauses.heard()
+        pauses.notify_listeners()
         gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         # Windows depend on the covariance, and may alternate with it. The mean of the
         # last two precisions ends that.

@@ -25,7 +25,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time, requirements
-from dpsample.targets.reduced import are_stated, facts_obstacle
+from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation as verification
 
 # Inputs agree to the digits of the event: it follows from most of them. Bounds of the
@@ -173,7 +173,7 @@ def _reason_against(sampler: object, c: Certificate) -> str:
     """Why a sampler cannot have drawn any target of the stated facts, or nothing."""
     if isinstance(sampler, samplers.Localized):
         reason = localized.explain_unsupported(c.facts.loss)
-        if reason or not are_stated(c.facts.domain):
+        if reason or not c.facts.domain.has_equalities:
             return reason
         return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):
@@ -290,7 +290,7 @@ def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
     for entry in tree.keywords:
         source = losses if entry.arg == "wall_loss" else namespace
         arguments[entry.arg] = _build_value(entry.value, source)
-    return check.built("certificate.mechanism", kind, arguments)
+    return check.build("certificate.mechanism", kind, arguments)
 
 
 def _event_checks(stated: EventCertificate, rebuilt: EventCertificate) -> list[Check]:

@@ -59,7 +59,7 @@ def prepare_pair(
         prepared = sampler.prepare(target, rng)
     if not isinstance(prepared, PreparedChain | PreparedProximal):
         condition = "a sampler or what its prepare returned"
-        check.fail("sampler", condition, check.shown(sampler), _REMEDY)
+        check.fail("sampler", condition, check.describe(sampler), _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
     coupling = coupled_chain(prepared)
@@ -107,6 +107,7 @@ class Coupled:
         lead = self.continue_first(starts[0], rng, self.lag)
         first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
         if on_rows is not None:
+            # Before the lag the chain ahead is alone. At the lag the other one starts.
             ahead = np.vstack([starts[0], lead])
             on_rows(0, ahead[:-1], ahead[:0])
             on_rows(self.lag, ahead[-1:], starts[1][None])
@@ -117,7 +118,7 @@ class Coupled:
         while not has_met and time < self.max_steps:
             num_rows, count = min(len(draws), self.max_steps - time), 0
             while count < num_rows and not has_met:
-                pauses.heard()
+                pauses.notify_listeners()
                 part = slice(count, min(count + size.size, num_rows))
                 begin = perf_counter()
                 num_filled, has_met = self.pair.advance(
@@ -177,7 +178,7 @@ def run_all(
     if threads is not None:
         check.integer(1, threads=threads)
     with pauses.single_threaded_blas():
-        return pauses.in_threads(task, ((rng,) for rng in streams), threads)
+        return pauses.run_in_threads(task, ((rng,) for rng in streams), threads)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -343,20 +344,22 @@ class MeetingTimes:
         check.open_interval(0.0, 1.0, confidence=confidence)
         entries = np.atleast_1d(check.entries("steps", steps))
         numbers = check.array("steps", entries, shape=(None,))
-        is_valid = (numbers >= 0.0) & (numbers <= check.EXACT)
+        is_valid = (numbers >= 0.0) & (numbers <= check.MAX_EXACT_INT)
         is_valid &= numbers == np.round(numbers)
         if not is_valid.all():
-            condition = f"whole numbers from 0 to {check.EXACT}"
+            condition = f"whole numbers from 0 to {check.MAX_EXACT_INT}"
             check.fail("steps", condition, float(numbers[~is_valid][0]))
         t, count = numbers.astype(np.int64), self.times.size
         counts = self._counts(t)
         estimate = counts.mean(axis=1)
+        # The limit is for variables in [0, 1], so counts are cut at a power of two.
         doublings = np.ceil(np.log2(counts.max(axis=1) + 1.0))
         lags = 2.0**doublings
         # Each number of lags has a share of the error, because the draws decide which
         # number is used.
         error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
         limit = lags * upper_limit(estimate / lags, count, error)
+        # A mean of fewer than three pairs is unreliable. A fitted tail replaces it.
         is_small = estimate < RESOLUTION / count
         tail = geometric_tail(self.times, self.lag, numbers)
         return TotalVariationCurve(
@@ -382,6 +385,7 @@ class MeetingTimes:
                 "a sampler that mixes faster."
             )
             check.fail("max_steps", ALL_MEET, f"{self.max_steps}, with {got}", remedy)
+        # ceil(a / b) = -(-a // b)
         counts = -((self.lag + t[:, None] - self.times) // self.lag)
         return np.asarray(np.maximum(0, counts))
 

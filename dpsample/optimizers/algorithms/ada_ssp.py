@@ -23,8 +23,8 @@ is :math:`\kappa/\alpha\beta`, where the bound is :math:`A (\alpha^4 + \beta^4) 
 (\alpha^2 + \beta^2) + C^2/2A`, increasing in both lengths. Otherwise |t| = 1 is best,
 where it is :math:`(\alpha + \beta)^2 (A (\alpha - \beta)^2 + C)`. That grows when both
 are scaled up, until they reach the first case or the longer is 1; then it grows with
-the shorter, its derivative being a positive multiple of :math:`C - 2 A \alpha (1 - \alpha)
-> 0` for :math:`\alpha < \kappa`. So the largest value is at full length,
+the shorter, its derivative being a positive multiple of :math:`C - 2 A \alpha (1 -
+\alpha) > 0` for :math:`\alpha < \kappa`. So the largest value is at full length,
 
 .. math:: \mathrm{gdp}^2 \le 2 A + 2 C + C^2/2A \ \text{ if } C \le 2 A,
    \quad \text{else } 4 C,
@@ -45,7 +45,6 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball
 from dpsample.losses import Squared
 from dpsample.noise.elementary import add_symmetric_gaussian
 from dpsample.noise.noise import add_gaussian, grid_step
@@ -121,14 +120,16 @@ class NormalEquations(Query):
         curved = np.flatnonzero(sizes > 1e-14 * sizes[-1])
         sizes, slope, vectors = sizes[curved], slope[curved], vectors[:, curved]
         domain, multiplier = facts.domain, 0.0
-        if isinstance(domain, Ball) and domain.p == 2.0:
+        if domain.lp_exponent == 2.0:
 
             def excess(extra: float) -> float:
-                return float(np.linalg.norm(slope / (sizes + extra)) - domain.radius)
+                return float(
+                    np.linalg.norm(slope / (sizes + extra)) - domain.ball_radius
+                )
 
             if excess(0.0) > 0.0:
                 # At |slope|/radius the norm is at most the radius: no size is negative.
-                top = float(np.linalg.norm(slope)) / domain.radius
+                top = float(np.linalg.norm(slope)) / domain.ball_radius
                 multiplier = float(brentq(excess, 0.0, 2.0 * top, xtol=1e-15 * top))
         point = facts.center + vectors @ (slope / (sizes + multiplier))
         return np.asarray(domain.project(point))
