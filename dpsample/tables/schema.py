@@ -27,7 +27,7 @@ A bounds file is TOML or JSON::
     separator = ";"
     decimal = ","
 
-Levels are never taken from the records, because a rare level would reveal that somebody
+Levels are never taken from the records, because a rare level would reveal that a record
 has it. Columns in ``log`` are scaled after sign(x) log(1 + |x|). Dates are counted in
 days. ``columns`` are the names of the columns of a file without a header.
 """
