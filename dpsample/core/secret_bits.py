@@ -263,7 +263,7 @@ class SecretState:
             raise RuntimeError(POISON)
 
     def __enter__(self) -> None:
-        """Begin a function of NumPy. A fork may have copied a closed lock: check first."""
+        """Begin a function of NumPy. Check first: a fork may copy a closed lock."""
         self.check()
         self.lock.acquire()
 
