@@ -3,7 +3,7 @@
 
 A legal record may hold any finite number, so that slopes overflow, norms underflow and
 a user's own loss fails. A sum that one record turns into NaN loses its noise, and an
-error that one record causes is an output that no budget pays for. So nothing reaches
+error that one record causes is an output outside the budget. So nothing reaches
 a sum but through this file: slopes are finite and within the loss's public slope bound,
 a slope that is NaN counts as 0, clipping keeps directions, and all bounds hold for the
 vectors that are added, after rounding.

@@ -48,7 +48,7 @@ ROWS = 1e-11  # more than what rows above their bound change
 
 
 def check_smooth(facts: PublicFacts, scales: DescentScales) -> None:
-    """Refuse losses whose steps are not known to contract."""
+    """Reject losses whose steps are not known to contract."""
     if isinstance(facts.loss, Custom | RecordGradient):
         remedy = "Its convexity and curvature are declared only. Use output='tail'."
         check.fail("loss", "a built-in one for the last iterate", facts.loss, remedy)

@@ -416,7 +416,7 @@ class Optimizer(Spec):
         budget : Budget or None
             None: no noise, no event.
         calibration : {"exact", "paper"}
-            Provable noise, or the printed one.
+            Provable noise, or the published one.
 
         Returns
         -------
@@ -463,7 +463,7 @@ REMEDY = (
 
 
 def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> None:
-    """Refuse a recipe whose steps, or whose privacy, need a loss of the margin."""
+    """Reject a recipe whose steps, or whose privacy, need a loss of the margin."""
     condition = "private for losses that are no function of the margin"
     for phase in recipe.phases:
         reason = _needs_margin(phase, is_private)

@@ -34,7 +34,7 @@ snapshot y with full gradient grad J(y), K steps
     w <- P(w - (grad f_i(w) - grad f_i(y) + grad J(y)) / (10 l))
 
 on random records, and the mean of the steps' points is the next snapshot. K = 100 l/m
-makes the error shrink by 0.834 in the mean; with projections the printed 20 l/m does
+makes the error shrink by 0.834 on average; with projections the published 20 l/m does
 not (BFTT-11). A mean proves nothing of one run: the certificate above at every
 snapshot does.
 """
