@@ -7,11 +7,11 @@ a_i, x - y\rangle`, :math:`0 \le h_i |a_i|^2 \le \beta`, so the step's map has a
 symmetric secant matrix with eigenvalues in that range, wherever both points lie. For
 other losses clipping breaks that. One record moves a step by :math:`\eta \Delta L/n`.
 
-Rounding: the last noise is added to the last point by the exact mechanism of outputs,
-and that of earlier steps lies on so fine a grid that it is an error like all others of
-a step (`iterate_errors`), of which noisy gradients add 6 u eta |noise|, the noise being
-below 12 deviations except with probability 2^-107. Rows may exceed their bound by
-1e-12.
+Rounding: the last noise is added to the last point by the exact mechanism of outputs.
+The noise of earlier steps lies on so fine a grid that its rounding is an error like all
+others of a step (`iterate_errors`). Noisy gradients add 6 u eta |noise| to these. The
+noise is below 12 standard deviations except with probability 2^-107. Rows may exceed
+their bound by 1e-12.
 """
 
 import math
