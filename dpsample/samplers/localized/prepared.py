@@ -132,8 +132,8 @@ class Localization:
         """Take the whole domain as the region. This is exact, slow and never fails."""
         point = target.problem.domain.interior_point(target.dim)
         with _report_failed_loss(target):
-            mode = modes.at(target, target.mu, point)
-        region = regions.everywhere(target, mode)
+            mode = modes.take_point(target, target.mu, point)
+        region = regions.whole_domain(target, mode)
         return cls(target=target, mode=mode, region=region)
 
     def prepare(self, rng: np.random.Generator) -> PreparedLocalized:
@@ -303,8 +303,8 @@ class PreparedLocalized:
     @lazy_property
     def single_chunk(self) -> ChunkColumns:
         """All records, or no records unless all are one chunk in memory."""
-        part = columns.of_one_chunk(self.target, self.mode)
-        return columns.NO_RECORDS if part is None else part.chunk(self.region)
+        part = columns.single_chunk(self.target, self.mode)
+        return columns.NO_RECORDS if part is None else self.region.select_columns(part)
 
     @property
     def max_block_size(self) -> int:
@@ -467,7 +467,7 @@ class PreparedLocalized:
         """
         return [
             self.region.root,
-            *(part for slab in self.region.halves for part in slab),
+            *(part for slab in self.region.half_widths for part in slab),
             self.candidate_rate,
             self.acceptance_rate,
             *(ellipsoid.radius for ellipsoid in self.region.ellipsoids),

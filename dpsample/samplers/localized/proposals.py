@@ -38,7 +38,7 @@ from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tilting import (
     ExponentialOrthant,
     TiltedOrthant,
-    orthant,
+    new_orthant,
 )
 
 # Shares of the multiplier to choose from.
@@ -308,7 +308,7 @@ class Corner:
             back=back,
             sides=sides,
             depths=depths,
-            slacks=orthant(covariance, middle - depths),
+            slacks=new_orthant(covariance, middle - depths),
         )
 
     def draw(self, rng: np.random.Generator, num_tries: int) -> Array:

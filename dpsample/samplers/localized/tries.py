@@ -356,7 +356,7 @@ def ask_all(
     progress, sums = tries.progress, [SIZE, RECORDS]
     before, counted = tries.excess.copy(), progress[sums]
     given = region, frame, is_checked, tries
-    with closing(columns.over(target, mode, _asked, *given)) as passes:
+    with closing(columns.map_columns(target, mode, _asked, *given)) as passes:
         while progress[ALIVE] > 0.0:
             found = next(passes, None)
             if found is None:
@@ -381,7 +381,13 @@ def _asked(
     """Excess of tries, and sums of their progress, after a chunk of records."""
     copied = {n: getattr(tries, n).copy() for n in ("excess", "alive", "progress")}
     own = tries._replace(**copied, out=np.empty(2), control=pauses.new_control())
-    given = frame, part.scene.loss.value_pointer, part.chunk(region), is_checked, own
+    given = (
+        frame,
+        part.setting.loss.value_pointer,
+        region.select_columns(part),
+        is_checked,
+        own,
+    )
     while (code := call(ask, *given)) == pauses.PAUSED:
         pauses.heard()
     raise_unless_ok(code)
