@@ -17,7 +17,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.losses import RecordGradient
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, Ledger, LedgerFile
 from dpsample.privacy.budget import check_not_pure

@@ -3,15 +3,13 @@
 import sys
 from collections.abc import Sequence
 
+from dpsample.cli.exit_codes import FAILED, INTERRUPTED, USAGE_ERROR
 from dpsample.core.public import dir_of
 
 __all__ = ["main"]
 __dir__ = dir_of(__all__)
 
 # Exit codes.
-FAILED = 1
-USAGE_ERROR = 2
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,8 +24,8 @@ SIDES: tuple[Side, ...] = (*("left",) * 4, *("right",) * 3, "left")
 LEGEND = (
     "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "
     ">= attained by the named pair",
-    "noise needed: to meet the claim, in units of the printed noise; none: not "
-    "even 10 000 times as much is enough",
+    "noise needed: to meet the claim, in units of the published noise, or none if "
+    "10,000 times as much is not enough",
 )
 
 

@@ -33,16 +33,17 @@ File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.
 Target = Annotated[str | None, Option(help="Response column.")]
 Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
 Version = Annotated[
-    bool, Option("--version", is_eager=True, callback=_print_version, help="Print it.")
+    bool,
+    Option("--version", is_eager=True, callback=_print_version, help="Show and exit."),
 ]
-Saved = Annotated[Path, typer.Argument(help="What dpsample release --output wrote.")]
+Saved = Annotated[Path, typer.Argument(help="File of dpsample release --output.")]
 Predictions = Annotated[Path | None, Option("--output", help="CSV file to write.")]
 Skeleton = Annotated[Path | None, Option("--output", help="TOML file to write.")]
 Answer = Annotated[
     Path, typer.Argument(help="JSON of a release or a certificate; - is stdin.")
 ]
 Page = Annotated[Path | None, Option(help="HTML page to write, to be published.")]
-Checker = Annotated[str, Option(help="standard, or ball: a proof by balls.")]
+Checker = Annotated[str, Option(help="standard, or ball: proof by ball arithmetic.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
 Radius = Annotated[float, Option(help="Radius of the ball of parameters.")]
@@ -84,11 +85,11 @@ Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE
 ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
 Picture = Annotated[
     Path | None,
-    Option("--output", help="Picture to write; by default dpsample-demo.png."),
+    Option("--output", help="Picture to write, by default dpsample-demo.png."),
 ]
 Paper = Annotated[
     str | None,
-    Option(help="bassily, gopi, su, xie or xu (first authors); by default all five."),
+    Option(help="bassily, gopi, su, xie or xu (first authors), by default all five."),
 ]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing output.")]
 Code = Annotated[str | None, typer.Argument(help="GLLST-E1, BFTT-4, gradient-E15...")]
@@ -228,7 +229,7 @@ def sample(
 
 @app.command()
 def demo(output: Picture = None, overwrite: Overwrite = False) -> None:
-    """Release from 10 000 synthetic records and draw a picture."""
+    """Release from 10,000 synthetic records and draw a picture."""
     from dpsample.cli.demo import run
 
     run(output, overwrite=overwrite)
@@ -236,7 +237,7 @@ def demo(output: Picture = None, overwrite: Overwrite = False) -> None:
 
 @app.command()
 def claims(paper: Paper = None, markdown: Markdown = False, json: Json = False) -> None:
-    """Compare printed noise formulas of five papers with what is true."""
+    """Compare the published noise formulas of five papers with their true epsilon."""
     from dpsample.cli.claims import run
 
     run(paper, markdown=markdown, as_json=json)
@@ -244,7 +245,7 @@ def claims(paper: Paper = None, markdown: Markdown = False, json: Json = False) 
 
 @app.command()
 def errata(code: Code = None, markdown: Markdown = False) -> None:
-    """Print the errata of five papers, or one: what is printed, what is true."""
+    """Print the errata of five papers, or one erratum."""
     from dpsample.cli.claims import print_errata
 
     print_errata(code, markdown=markdown)

@@ -17,12 +17,6 @@ from dpsample.tables import Dataset
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NUM_RECORDS = 10_000
-DIM = 10
-# Norm of the true coefficients, which lie inside the ball of the radius.
-SIGNAL = 2.5
-RADIUS = 3.0
-
 
 def run(output: Path | None, *, overwrite: bool = False) -> None:
     """Release, print the certificate and the risks, and save the picture.
@@ -32,16 +26,18 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
     picture = output or Path("dpsample-demo.png")
     screen.check_outputs(output=picture, overwrite=overwrite or output is None)
     console = screen.console()
+    num_records, dim, radius = 10_000, 10, 3.0
     console.print(
-        f"{NUM_RECORDS} synthetic records of a logistic model, {DIM} features, rows of "
-        f"norm <= 1, parameters in the ball of radius {RADIUS:g}"
+        f"{num_records} synthetic records of a logistic model, {dim} features, rows of "
+        f"norm <= 1, parameters in the ball of radius {radius:g}"
     )
-    data = dps.datasets.logistic(NUM_RECORDS, DIM, seed=1, signal=SIGNAL)
+    # The norm of the true coefficients is 2.5, so they lie inside the ball.
+    data = dps.datasets.logistic(num_records, dim, seed=1, signal=2.5)
     problem = dps.Problem(
         data.features,
         data.response,
         loss=dps.losses.Logistic(),
-        domain=dps.domains.Ball(RADIUS),
+        domain=dps.domains.Ball(radius),
         row_bound=1.0,
     )
     answer = dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
@@ -50,7 +46,7 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
     rows = [
         ("private", f"{diagnostics['risk']:.4f}"),
         ("not private", f"{diagnostics['non_private_risk']:.4f}"),
-        ("theta = 0", f"{problem.risk(np.zeros(DIM)):.4f}"),
+        ("theta = 0", f"{problem.risk(np.zeros(dim)):.4f}"),
     ]
     title = f"{screen.NOT_PRIVATE} (here they are synthetic)"
     screen.print_table(title, ("parameters", "mean loss"), rows)
@@ -93,7 +89,7 @@ def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
     axes.axhline(0.0, color="0.8", lw=0.8, zorder=0)
     axes.set_xticks(index)
     axes.set_xlabel("coefficient")
-    axes.set_ylabel("value; bars: 95 % of the noise, without the pull to 0")
+    axes.set_ylabel("value (bars: 95% of the noise, without the shrinkage to 0)")
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 

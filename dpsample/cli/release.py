@@ -98,7 +98,9 @@ def run(options: ReleaseOptions) -> None:
         if path is not None:
             console.print(f"Private parameters and certificate saved: {path}")
             if had_answer and path == options.output:  # not in a spare file
-                console.print("What was there is replaced; its budget stays spent.")
+                console.print(
+                    "The answer in that file is replaced. Its budget stays spent."
+                )
         elif options.output is not None:  # no file could be written
             console.print(answer.to_json())
         else:

@@ -12,7 +12,8 @@ from rich.console import Console
 
 import dpsample as dps
 from dpsample.api.warm import public_samplers
-from dpsample.cli import INTERRUPTED, screen
+from dpsample.cli import screen
+from dpsample.cli.exit_codes import INTERRUPTED
 from dpsample.cli.records import RecordOptions, build, describe_rules, read
 from dpsample.core import check, files
 from dpsample.privacy.budget import Relation
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
     from dpsample.samplers import Sampler
-
-MAX_ROWS = 40
-# Options that only calibration reads, with their defaults.
-CALIBRATION = {"relation": "replace_one", "risk": "population", "sampler_share": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +118,9 @@ def density(options: SampleOptions, problem: dps.Problem) -> dps.Gibbs:
     """
     epsilon, delta, k, mu = options.epsilon, options.delta, options.k, options.mu
     if epsilon is None and delta is None and k is not None and mu is not None:
-        for name, default in CALIBRATION.items():
+        # Options that only calibration reads, with their defaults.
+        defaults = {"relation": "replace_one", "risk": "population"}
+        for name, default in {**defaults, "sampler_share": 0.1}.items():
             value = getattr(options, name)
             if value != default:
                 option = f"--{name.replace('_', '-')}"
@@ -166,7 +165,7 @@ def print_summary(draws: DataTree) -> None:
     title = f"{screen.NOT_PRIVATE}, not releasable"
     is_short = are_many_and_short(*values.shape[:2])
     if values.shape[1] < 4 and not is_short:
-        screen.print_table(f"{title}; too few draws for a summary", head, [])
+        screen.print_table(f"{title} (too few draws for a summary)", head, [])
         return
     if is_short:
         convergence = mixing(values, superchains(theta))
@@ -175,7 +174,7 @@ def print_summary(draws: DataTree) -> None:
         axes = {"chain_axis": 0, "draw_axis": 1}
         sizes, r_hats = (f(values, **axes) for f in (array_stats.ess, array_stats.rhat))
     columns = values.mean(axis=(0, 1)), values.std(axis=(0, 1)), sizes, r_hats
-    names = theta.coords["coefficient"].values[:MAX_ROWS]
+    names = theta.coords["coefficient"].values[:40]
     formats = ("{:.5g}", "{:.3g}", "{:.0f}", "{:.3f}")
     rows = [
         (str(name), *(f.format(c[j]) for f, c in zip(formats, columns, strict=True)))

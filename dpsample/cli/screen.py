@@ -255,8 +255,8 @@ def _message(error: Exception) -> str:
 
 def _describe_place(path: Path | None, text: Callable[[], str] | None) -> str:
     if path is not None:
-        return f"What was drawn is in {path}."
-    return "What was drawn is lost." if text is None else "What was drawn is printed."
+        return f"The draw is in {path}."
+    return "The draw is lost." if text is None else "The draw is shown above."
 
 
 def _last_resort(path: Path | None, text: Callable[[], str] | None) -> str:

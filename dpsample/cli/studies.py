@@ -21,14 +21,16 @@ Names = Annotated[
 ]
 Studies = Annotated[Path, Option(help="Folder of the studies.")]
 Output = Annotated[
-    Path | None, Option(help="Folder of rows and reports; by default STUDIES/results.")
+    Path | None, Option(help="Folder of rows and reports, by default STUDIES/results.")
 ]
 Quick = Annotated[bool, Option("--quick", help="Few cells, less than a minute.")]
 Jobs = Annotated[int, Option(help="Threads or processes.")]
 Threads = Annotated[bool, Option("--threads/--processes", help="Kind of the jobs.")]
 Dask = Annotated[str | None, Option(help="Address of a Dask scheduler, to run there.")]
 Report = Annotated[bool, Option("--report", help="Then write the reports.")]
-Resume = Annotated[bool, Option("--resume", help="Go on with the rows that exist.")]
+Resume = Annotated[
+    bool, Option("--resume", help="Keep existing rows and compute the others.")
+]
 
 HERE = Path("studies")
 
@@ -82,7 +84,7 @@ def run(
             )
         except KeyboardInterrupt:
             print(
-                f"dpsample: interrupted. Finished replicates are in {path}; "
+                f"dpsample: interrupted. Finished replicates are in {path}: "
                 "go on with --resume.",
                 file=sys.stderr,
             )

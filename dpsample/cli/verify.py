@@ -8,7 +8,8 @@ from typing import Any
 
 import dpsample as dps
 from dpsample.answers.answer import Fit, Release, answer_of
-from dpsample.cli import FAILED, screen
+from dpsample.cli import screen
+from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
 from dpsample.privacy import Certificate, EventCertificate, VerificationReport
 from dpsample.tables import entries
@@ -126,5 +127,5 @@ def describe_state(certificate: AnyCertificate, report: VerificationReport) -> s
     if certificate.seeded:
         return "NOT releasable: the random bits are seeded."
     if not certificate.is_proved:
-        return "NOT releasable: the printed constants are not a proof."
+        return "NOT releasable: the published constants are not a proof."
     return "NOT releasable: it describes a mechanism, not a draw."

@@ -468,7 +468,7 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     number = sum(line.verdict not in ("", "inapplicable") for line in outcome.lines)
     yield f"Intervals hold with {percent:g} % each. {_together(number, 'comparisons')}"
     yield "Tolerances are relative, 1e-9 if none is shown. Baseline: the best answer"
-    yield "that reads no record; a bound that it meets is vacuous.\n"
+    yield "that reads no record. A bound that it meets is vacuous.\n"
     yield from grid(table(outcome.lines))
 
 

@@ -47,16 +47,14 @@ COLORS = (
 # There are 11 markers and 10 colors, so that a color that comes again has another
 # marker. Its line is dashed as well.
 MARKERS = "os^Dv*PX<>p"
-REPEATED_STROKE: Stroke = (0, (8, 2))
 STROKES: dict[str, Stroke] = {
     "upper bound": "--",
     "lower bound": ":",
     "expected": "-.",
     "printed bound": (0, (1, 3)),
 }
-# Size of a panel in inches, and the resolution of the PNG.
+# Width and height of a panel.
 PANEL_INCHES = 3.6
-DPI = 120
 MAX_COLUMNS = 4
 # Inches of a letter, by which labels are spaced.
 LETTER_INCHES = 0.072
@@ -103,7 +101,7 @@ class _Picture:
                 "color": COLORS[k % len(COLORS)],
                 "marker": MARKERS[k % len(MARKERS)],
                 "markersize": 4,
-                "linestyle": "-" if k < len(COLORS) else REPEATED_STROKE,
+                "linestyle": "-" if k < len(COLORS) else (0, (8, 2)),
             }
             for k, group in enumerate(groups)
         }
@@ -327,7 +325,7 @@ def _save(canvas: Canvas, name: str, stem: Path) -> list[Path]:
 
     files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
     with files_module.replacing(files[0]) as draft:
-        canvas.savefig(draft, dpi=DPI, metadata={"Software": None})
+        canvas.savefig(draft, dpi=120, metadata={"Software": None})
     with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         with files_module.replacing(files[1]) as draft:
             canvas.savefig(draft, metadata={"Date": None})

@@ -148,7 +148,7 @@ def run(
     with open_store(path, writing=True) as store:
         done = store.done()
         if done and not resume:
-            remedy = "Pass --resume to go on, or delete that file to start afresh."
+            remedy = "Pass --resume to go on, or delete that file to start again."
             check.fail("store", "empty", f"{path} with rows", remedy)
         reasons = declared_reasons(study, quick=quick)
         for cell in study.cells(quick=quick):  # before any replicate is computed
@@ -274,7 +274,7 @@ class Store:
                         f"{name} of the run",
                         f"{run.configuration.get(name)!r}, as in {self.path}",
                         repr(configuration.get(name)),
-                        "Delete that file to start afresh, or choose another --output.",
+                        "Delete that file to start again, or choose another --output.",
                     )
             cursor = self._connection.execute(
                 "insert into runs (configuration, declared, backend, started)"
@@ -364,7 +364,7 @@ def open_store(path: Path, *, writing: bool = False) -> Iterator[Store]:
     except sqlite3.OperationalError as error:  # a full disk, another writer
         raise OSError(f"results cannot be kept in {path}: {error}") from error
     except sqlite3.DatabaseError as error:
-        remedy = "Move it away to start afresh."
+        remedy = "Move it away to start again."
         check.fail("results", f"readable in {path}", f"{error}", remedy)
 
 

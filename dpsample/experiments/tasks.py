@@ -43,8 +43,8 @@ Kind = Literal["threads", "processes"]
 # Number of tasks that are sent ahead for each worker, so that none is ever idle.
 TASKS_AHEAD = 2
 LOST = (
-    "workers or their scheduler ended ({}), for want of memory perhaps; finished rows"
-    " are stored: go on with --resume, and with fewer jobs if it happens again"
+    "workers or their scheduler ended ({}), perhaps because memory ran out. Finished"
+    " rows are stored: go on with --resume, and with fewer jobs if it happens again"
 )
 
 

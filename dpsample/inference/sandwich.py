@@ -32,7 +32,7 @@ B^2/n either way; noise: `noise.elementary`. Where phi has a kink, phi'' is its 
 times the Epanechnikov kernel of a public bandwidth b about the kink, at most 3/(4b).
 
 **Post-processing.** Noise spreads eigenvalues: the least are too small, intervals of
-their coefficients too long. `noise.elementary.denoised` takes the spread out of both
+their coefficients too long. `noise.elementary.denoise` takes the spread out of both
 matrices. What is left of the noise E of A, of deviation tau, moves
 :math:`\hat\theta` of objective perturbation by :math:`m A^{-1} E u`, :math:`u = A^{-1}
 (\theta - c)`, which is like gradient noise of variance :math:`(m \tau |u|)^2/2` beside
@@ -52,8 +52,8 @@ from dpsample import losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, WholeSpace
-from dpsample.noise.elementary import add_symmetric_gaussian, denoised
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.elementary import add_symmetric_gaussian, denoise
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers import AdaSSP, NoisyGD
 from dpsample.optimizers.algorithms.ada_ssp import (
     NormalEquations,
@@ -491,7 +491,7 @@ def estimate(
     means: Means | None = None,
 ) -> DebiasedFit:
     """Debias a fit and find its covariance: post-processing of private numbers."""
-    values, vectors = denoised(curvature, plan.curvature.stddev)
+    values, vectors = denoise(curvature, plan.curvature.stddev)
     flags = []
     least = float(values.min())
     if least < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
@@ -515,7 +515,7 @@ def estimate(
             flags.append("variance")
     if scores is not None:
         assert plan.scores is not None
-        sizes, directions = denoised(scores, plan.scores.stddev)
+        sizes, directions = denoise(scores, plan.scores.stddev)
         turned = vectors.T @ directions
         inner = turned * np.maximum(sizes, 0.0) @ turned.T
         if np.trace(scores) < CLEAR * plan.scores.stddev * math.sqrt(facts.dim):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dpsample.core import check
 from dpsample.losses import RecordGradient
-from dpsample.noise.law import grid_step
+from dpsample.noise.noise import grid_step
 from dpsample.optimizers.loop.optimizer import Optimizer, Recipe, check_any_loss
 from dpsample.privacy import Budget, EventCertificate
 from dpsample.privacy.accounting.accounting import (

@@ -25,7 +25,6 @@ from dpsample.noise.generalized_gaussian import (
     generalized_gaussian,
 )
 from dpsample.noise.k_norm import KNorm, KNormTable, fill_k_norm, k_norm, k_norm_table
-from dpsample.noise.law import Noise
 from dpsample.noise.mechanism import AdditiveMechanism, NoisyAnswer
 from dpsample.noise.mechanisms import (
     gaussian_mechanism,
@@ -35,6 +34,7 @@ from dpsample.noise.mechanisms import (
     laplace_mechanism,
     schatten_gaussian_mechanism,
 )
+from dpsample.noise.noise import Noise
 from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian, schatten_plan
 
 __all__ = [

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
-from dpsample.noise.law import (
+from dpsample.noise.noise import (
     REACH,
     Noise,
     Size,
@@ -27,24 +27,24 @@ from dpsample.noise.law import (
 )
 
 
-class Independent(Noise):
+class IndependentNoise(Noise):
     """Base of laws of independent coordinates, whose sums are rounded exactly."""
 
     _add: ClassVar[Callable[..., None]]
 
-    def _coordinates(self, dim: int) -> Noise:
+    def _as_independent(self, dim: int) -> Noise:
         del dim
         return self
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         out = values.copy()
         for part in parts(out[:, None], cost=8):
-            self._add(rng, self._least_scale(1), self._step(1), part[:, 0])
+            self._add(rng, self._min_scale(1), self._step(1), part[:, 0])
         return out
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Independent):
+class Gaussian(IndependentNoise):
     """Independent N(0, stddev^2) coordinates.
 
     Parameters
@@ -80,7 +80,7 @@ class Gaussian(Independent):
 
 
 @dataclass(frozen=True, eq=False)
-class Laplace(Independent):
+class Laplace(IndependentNoise):
     """Independent coordinates with density exp(-|z| / scale) / (2 scale).
 
     Parameters
@@ -153,7 +153,7 @@ class DiscreteLaplace(Noise):
         scale = Fraction(self.scale)
         return [discrete_laplace_integer(rng, scale) for _ in range(count)]
 
-    def _coordinates(self, dim: int) -> Noise:
+    def _as_independent(self, dim: int) -> Noise:
         del dim
         return self
 
@@ -306,7 +306,7 @@ def add_symmetric_gaussian(
     matrix[i, j] = matrix[j, i] = entries / scale
 
 
-def denoised(matrix: Array, stddev: float) -> tuple[Array, Array]:
+def denoise(matrix: Array, stddev: float) -> tuple[Array, Array]:
     r"""Estimate A from M = A + noise: eigenvalues, and M's eigenvectors v_i.
 
     The noise E pushes the eigenvalues l_i of M apart. By Stein's identity, with the

@@ -17,7 +17,7 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
 from dpsample.noise.cone import chi, cone_table, cone_vector, scale_to
 from dpsample.noise.elementary import Gaussian
-from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
+from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import norm
 
 
@@ -59,7 +59,7 @@ class GeneralizedGaussian(Noise):
         """Draw vectors along the last axis; see `generalized_gaussian`."""
         return generalized_gaussian(rng, size=size, r=self.r, sigma=self.sigma)
 
-    def _coordinates(self, dim: int) -> Noise | None:
+    def _as_independent(self, dim: int) -> Noise | None:
         """Gaussian coordinates for r = 2, and for a single one."""
         return Gaussian(self.sigma) if self.r == 2.0 or dim == 1 else None
 

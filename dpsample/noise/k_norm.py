@@ -31,7 +31,7 @@ from dpsample.noise.cone import (
 )
 from dpsample.noise.elementary import Laplace
 from dpsample.noise.generalized_gaussian import log_ball_volume
-from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
+from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
 
 COORDINATES, SPECTRUM, FACETS = 0, 1, 2
@@ -82,13 +82,13 @@ class KNorm(Noise):
         """Draw vectors along the last axis; see `k_norm`."""
         return k_norm(rng, size=size, domain=self.domain, scale=self.scale)
 
-    def _coordinates(self, dim: int) -> Noise | None:
+    def _as_independent(self, dim: int) -> Noise | None:
         """Laplace coordinates for the l1 ball."""
         if isinstance(self.domain, Ball) and self.domain.p == 1.0:
             return Laplace(self.scale * self.domain.radius)
         return None
 
-    def _least_scale(self, dim: int) -> float:
+    def _min_scale(self, dim: int) -> float:
         sides = _semi_axes(self.domain, dim)
         if len(sides) == 0:  # a polytope, which has few coordinates
             sides = np.atleast_1d(1.0 / self.domain.gauge(np.eye(dim)))
@@ -332,7 +332,7 @@ def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
 
     try:
         vertices = _vertices(rows, limits)
-        simplices, volume = _triangulated(vertices)
+        simplices, volume = _triangulate(vertices)
     except QhullError as error:
         got = str(error).split("\n")[0]
         check.fail("the triangulation", "exact", got, _REMEDY)
@@ -379,7 +379,7 @@ def _vertices(rows: Array, limits: Array) -> Array:
     return vertices
 
 
-def _triangulated(vertices: Array) -> tuple[Array, float]:
+def _triangulate(vertices: Array) -> tuple[Array, float]:
     from scipy.spatial import ConvexHull
 
     if vertices.shape[1] == 1:

@@ -14,7 +14,7 @@ from dpsample.core.streams import release_streams
 from dpsample.noise.elementary import DiscreteLaplace, Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm
-from dpsample.noise.law import Noise
+from dpsample.noise.noise import Noise
 from dpsample.noise.schatten import SchattenGaussian
 from dpsample.numerics.norms import norm, schatten
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
@@ -32,9 +32,9 @@ class NoisyAnswer:
     Attributes
     ----------
     value : float or ndarray, shape (d,)
-        The query plus noise; of integers if the noise is.
+        The query plus noise. Numbers are integers if the noise has integers.
     certificate : EventCertificate
-        What is guaranteed; not releasable if a seed made the noise.
+        Guarantee. It is not releasable if the noise has a seed.
 
     Examples
     --------
@@ -49,33 +49,33 @@ class NoisyAnswer:
 
     @property
     def releasable(self) -> bool:
-        """Whether the guarantee holds for this very value."""
+        """Whether the guarantee holds for this value."""
         return self.certificate.releasable
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdditiveMechanism:
-    """Calibrated noise for one query; made by the functions named after the noise.
+    """Calibrated noise for one query, made by the functions named after the noise.
 
     Attributes
     ----------
     noise : Noise
-        Law of the noise.
+        Distribution of the noise.
     sensitivity : float
         Declared bound of the query's change between neighbors.
     budget : Budget
-        What was asked for.
+        Budget of one release.
     calibration : {"exact", "paper"}
-        "paper" reproduces a printed noise and promises nothing.
+        "paper" reproduces a published noise and has no guarantee.
     certificate : EventCertificate
-        Of an unseeded release.
+        Certificate of a release without a seed.
     gdp : float or None
-        The release is gdp-GDP; None for purely private noise.
+        The release is gdp-GDP. None for purely private noise.
     dim : int or None
-        Number of coordinates of the query; None where any number will do.
+        Number of coordinates of the query. None where any number is allowed.
     norm : float or None
-        Exponent of the l_q norm of the sensitivity, of Schatten-q for Schatten noise;
-        None where it is the gauge of the K-norm noise's body.
+        Exponent q of the l_q norm of the sensitivity, or of Schatten-q for Schatten
+        noise. None for K-norm noise, whose norm is the gauge of its body.
 
     Examples
     --------
@@ -111,21 +111,21 @@ class AdditiveMechanism:
         """Add one draw of the noise to the value of the query.
 
         The answer is a multiple of the certificate's ``grid``, at most 2^-10 of the
-        scale. For Gaussian and Laplace noise it is the multiple next to the exact sum:
-        rounding is post-processing (`dpsample.noise.law`). Discrete Laplace noise gives
-        integers: the value, rounded down to one, plus the noise. Other noise is added
-        in doubles first; its certificate says "idealized numerics", and nothing of it
-        is releasable.
+        scale. For Gaussian and Laplace noise it is the multiple next to the exact sum,
+        and rounding is post-processing (`dpsample.noise.noise`). Discrete Laplace noise
+        gives integers, the value rounded down to one plus the noise. Other noise is
+        added in doubles first. Its certificate says "idealized numerics", and such
+        answers are not releasable.
 
         Parameters
         ----------
         value : float or array_like, shape (d,)
             The query on the data. It is cut off at 2^51 steps, and NaN counts as 0.
         ledger : Ledger or LedgerFile, optional
-            Where the certificate is entered before the noise is drawn. Without room for
-            it none is.
+            Where the certificate is entered before the noise is drawn. If it exceeds
+            the ledger's budget, no noise is drawn.
         seed : int, optional
-            Makes the noise repeatable, hence not private: the answer is then not
+            Makes the noise repeatable, hence not private, so the answer is not
             releasable. Without a seed the operating system's entropy is used.
 
         Returns
@@ -142,12 +142,13 @@ class AdditiveMechanism:
         ---------
         If the query changes by at most ``sensitivity`` between neighbors, an answer
         that is ``releasable`` is (epsilon, delta)-DP under the budget's relation. Each
-        answer spends the budget again. The query is what is passed, in doubles: declare
-        a sensitivity that holds with its rounding errors, as 2 n u sum |v_i| more for a
-        sum of n numbers (u = 2^-53), and clip what may be infinite or NaN.
+        answer spends the budget again. The query is the value that is passed, in
+        doubles. Declare a sensitivity that includes its rounding errors, as 2 n u sum
+        |v_i| more for a sum of n numbers (u = 2^-53). Clip numbers that may be infinite
+        or NaN.
         """
-        given = check.entries("value", value, finite=False, saturated=True)
-        point = np.nan_to_num(np.atleast_1d(given), nan=0.0)
+        query = check.entries("value", value, finite=False, saturated=True)
+        point = np.nan_to_num(np.atleast_1d(query), nan=0.0)
         self._vector("value", np.zeros_like(point))  # checks the shape
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
@@ -157,13 +158,13 @@ class AdditiveMechanism:
             noisy = self.noise._noisy(rng, point)
         if isinstance(self.noise, DiscreteLaplace):
             noisy = noisy.astype(np.int64)
-        answer = noisy[0].item() if given.ndim == 0 else noisy
+        answer = noisy[0].item() if query.ndim == 0 else noisy
         return NoisyAnswer(value=answer, certificate=certificate)
 
     def privacy_loss(
         self, outputs: ArrayLike, value: ArrayLike, neighbor: ArrayLike
     ) -> Values:
-        """Log-likelihood ratio of each output: log p(. - value) - log p(. - neighbor).
+        """Return log p(. - value) - log p(. - neighbor) of each output.
 
         Parameters
         ----------
@@ -175,7 +176,7 @@ class AdditiveMechanism:
         Returns
         -------
         float or ndarray, shape (...)
-            The losses; no normalizing constant enters.
+            The losses. They do not depend on the normalizing constant.
 
         Raises
         ------
@@ -185,14 +186,16 @@ class AdditiveMechanism:
         first, second = self._pair(value, neighbor)
         points = check.vectors("outputs", outputs, dim=len(first))
         shape, rows = points.shape[:-1], points.reshape(-1, len(first))
-        size, is_squared = norm_of(self.noise)
-        near, far = size(rows - first), size(rows - second)
-        loss = 0.5 * (far - near) * (far + near) if is_squared else far - near
+        norm_fn, is_squared = norm_of(self.noise)
+        to_value, to_neighbor = norm_fn(rows - first), norm_fn(rows - second)
+        loss = to_neighbor - to_value
+        if is_squared:  # (a^2 - b^2)/2 = (a - b)(a + b)/2, without overflow
+            loss = 0.5 * loss * (to_neighbor + to_value)
         losses: Values = np.asarray(loss).reshape(shape)[()]
         return losses
 
     def change(self, value: ArrayLike, neighbor: ArrayLike) -> float:
-        """Size of the change of a query, in the norm of ``sensitivity``.
+        """Return the size of the change of a query, in the norm of ``sensitivity``.
 
         Parameters
         ----------
@@ -228,12 +231,14 @@ class AdditiveMechanism:
         return float(norm(gap, self.norm))
 
     def _pair(self, value: ArrayLike, neighbor: ArrayLike) -> tuple[Array, Array]:
+        """Check and return two queries of the same length."""
         first, second = self._vector("value", value), self._vector("neighbor", neighbor)
         if len(second) != len(first):
             check.fail("neighbor", f"of shape ({len(first)},)", f"shape {second.shape}")
         return first, second
 
     def _vector(self, name: str, value: ArrayLike) -> Array:
+        """Check and return a query."""
         vector = check.array(name, value, shape=(self.dim,))
         if len(vector) == 0:
             check.fail(name, "of shape (>= 1,)", "shape (0,)")
@@ -241,7 +246,7 @@ class AdditiveMechanism:
 
 
 def norm_of(noise: Noise) -> tuple[Callable[[Array], Values], bool]:
-    """Norm of the noise over its scale, and whether the density has its square.
+    """Return the norm of the noise over its scale, and whether the density squares it.
 
     Minus the log density is norm^2/2 or norm, up to a constant.
     """
@@ -258,7 +263,7 @@ def norm_of(noise: Noise) -> tuple[Callable[[Array], Values], bool]:
     check.fail("noise", "one of dpsample.noise", noise)
 
 
-def certified(
+def certify(
     noise: Noise,
     budget: Budget,
     *,
@@ -268,9 +273,9 @@ def certified(
     dim: int | None = None,
     calibration: NoiseCalibration = "exact",
 ) -> AdditiveMechanism:
-    """Return the mechanism with the certificate of an unseeded release."""
+    """Return the mechanism with the certificate of a release without a seed."""
     inputs = inputs | {"grid": noise._step(dim or 1)}
-    is_exact = noise._coordinates(dim or 1) is not None
+    is_exact = noise._as_independent(dim or 1) is not None
     certificate = EventCertificate.of(
         kind=f"noise/{noise.name}" + ("" if is_exact else "/idealized"),
         mechanism=f"{noise.name.replace('_', ' ')} noise added to a query",

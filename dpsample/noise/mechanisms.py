@@ -8,8 +8,8 @@ from dpsample.domains import Domain
 from dpsample.noise.elementary import DiscreteLaplace, Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm, k_norm_table
-from dpsample.noise.law import REACH
-from dpsample.noise.mechanism import AdditiveMechanism, certified
+from dpsample.noise.mechanism import AdditiveMechanism, certify
+from dpsample.noise.noise import REACH
 from dpsample.noise.schatten import SchattenGaussian, schatten_plan
 from dpsample.numerics.norms import dual, regularity
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
@@ -55,7 +55,7 @@ def gaussian_mechanism(
     ---------
     With "exact", each release is (epsilon, delta)-DP, of the bits that are returned:
     those of query + noise in real arithmetic, rounded, which is post-processing
-    (`dpsample.noise.law`). No smaller stddev is.
+    (`dpsample.noise.noise`). No smaller stddev is.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def gaussian_mechanism(
     0.2367
     """
     stddev = gaussian_stddev(budget, sensitivity, calibration=calibration)
-    return certified(
+    return certify(
         Gaussian(stddev),
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l2", "stddev": stddev},
@@ -137,7 +137,7 @@ def generalized_gaussian_mechanism(
         r = regularity(p, dim=dim, r="printed").r
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": dim, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case, calibration=calibration)
-    return certified(
+    return certify(
         GeneralizedGaussian(r, sigma),
         budget,
         inputs=case | {"norm": f"l_{dual(p):g}", "sigma": sigma},
@@ -193,7 +193,7 @@ def schatten_gaussian_mechanism(
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": side, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case)
     schatten_plan(shape, r)  # refuses what cannot be drawn
-    return certified(
+    return certify(
         SchattenGaussian(r, sigma, shape),
         budget,
         inputs={"rows": shape[0], "columns": shape[1], "sensitivity": sensitivity}
@@ -229,7 +229,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     ---------
     Each release is (epsilon, 0)-DP, of the bits that are returned: they are those of
     query + noise in real arithmetic, rounded, which is post-processing
-    (`dpsample.noise.law`).
+    (`dpsample.noise.noise`).
 
     Examples
     --------
@@ -288,7 +288,7 @@ def _l1_mechanism(
 ) -> AdditiveMechanism:
     """Return the pure mechanism of noise whose log density falls with the l1 norm."""
     scale = pure_scale(budget, sensitivity)
-    return certified(
+    return certify(
         kind(scale),
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
@@ -343,7 +343,7 @@ def k_norm_mechanism(
     noise = KNorm(domain, scale)
     k_norm_table(domain, dim)  # refuses what cannot be drawn
     body = json.dumps(domain.to_dict())
-    return certified(
+    return certify(
         noise,
         budget,
         inputs={"dim": dim, "sensitivity": sensitivity, "K": body, "scale": scale},

@@ -38,7 +38,7 @@ from dpsample.noise.cone import (
 )
 from dpsample.noise.elementary import Gaussian
 from dpsample.noise.generalized_gaussian import log_radial_constant
-from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
+from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import schatten
 
 _LOG_GAMMA_3_2 = math.lgamma(1.5)
@@ -111,7 +111,7 @@ class SchattenGaussian(Noise):
         draws = schatten_gaussian(rng, size=sides, r=self.r, sigma=self.sigma)
         return draws.reshape(shape)
 
-    def _coordinates(self, dim: int) -> Noise | None:
+    def _as_independent(self, dim: int) -> Noise | None:
         """Gaussian entries for r = 2, and for a single row or column."""
         del dim
         return Gaussian(self.sigma) if self.r == 2.0 or min(self.shape) == 1 else None

@@ -79,7 +79,7 @@ def printed_noisy(
     n, dim = facts.num_records, facts.dim
     space = geometry(p, dim, "generalized_gaussian", r="printed")
     beta, log_term = smoothness(facts, p), math.log(1.0 / budget.delta)
-    check.positive(beta=beta, remedy="The printed step is 1/beta.")
+    check.positive(beta=beta, remedy="The published step is 1/beta.")
     kappa = printed_kappa(dim=dim, p=p)
     if num_steps is None:
         steps = (n * budget.epsilon * kappa / math.sqrt(dim * log_term)) ** 0.4
@@ -189,7 +189,7 @@ def printed_tilt(
 ) -> Tilt:
     """Ridge, noise and accuracy as published, for bounded domains."""
     if math.isinf(scales.radius):
-        check.fail("domain", "bounded for printed constants", domain)
+        check.fail("domain", "bounded for published constants", domain)
     if paper == "bassily":
         if scales.strong_convexity > 0.0:
             remedy = "Choose printed='su' for the strongly convex version."
@@ -254,8 +254,8 @@ def _su_stddev(scales: TiltScales, budget: Budget) -> float:
 def _inner_radius(domain: Domain, dim: int) -> float:
     """Radius of the largest l2 ball about 0 in an l_p ball about 0."""
     if not isinstance(domain, Ball) or domain.default_center(dim).any():
-        remedy = "Its gauge gives the printed modulus."
-        check.fail("domain", "a Ball about 0 for printed constants", domain, remedy)
+        remedy = "Its gauge gives the published modulus."
+        check.fail("domain", "a Ball about 0 for published constants", domain, remedy)
     return float(domain.radius / conversion(dim, 2.0, domain.p))
 
 
@@ -283,13 +283,13 @@ def printed_phases(
 ) -> tuple[PrintedLocalization, ...]:
     """Return the published schedule on ``count`` records; ``order`` is its 2k."""
     if not scales.order > 2.0:
-        remedy = "The printed schedule uses the moment of order 2k, k > 1."
+        remedy = "The published schedule uses the moment of order 2k, k > 1."
         check.fail("order", "> 2 with calibration='paper'", scales.order, remedy)
     if count < 3:
         check.fail("num_records", "at least 3 in every localized run", count)
     lipschitz = scales.lipschitz
     if math.isinf(lipschitz):
-        remedy = "The printed step needs a Lipschitz constant: bound the domain."
+        remedy = "The published step needs a Lipschitz constant. Bound the domain."
         check.fail("domain", "bounded with calibration='paper'", "unbounded", remedy)
     k, log_n = 0.5 * scales.order, math.log(count)
     inverse = math.inf  # epsilon / sqrt(d log(1/delta) log n)

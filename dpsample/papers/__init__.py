@@ -10,18 +10,11 @@ from collections.abc import Callable, Iterator
 from dpsample.core import check
 from dpsample.core.public import dir_of
 from dpsample.papers import bassily, gopi, su, xie, xu
-from dpsample.papers.claim import Case, Claim
+from dpsample.papers.claim import PAPERS, Case, Claim
 
 __all__ = ["PAPERS", "Claim", "claims"]
 __dir__ = dir_of(__all__)
 
-PAPERS = {
-    "bassily": "Bassily et al. (2019), Private SCO with optimal rates",
-    "gopi": "Gopi et al. (2022), Private convex optimization in general norms",
-    "su": "Su, Zhao and Wang (2023), DP-SCO in (non-)Euclidean space revisited",
-    "xie": "Xie et al. (2022), Statistica Sinica preprint SS-2022-0282",
-    "xu": "Xu et al. (2026), DP-SCO under the Tsybakov noise condition",
-}
 _SOURCES: dict[str, Callable[[], Iterator[Case]]] = {
     "bassily": bassily.cases,
     "gopi": gopi.cases,

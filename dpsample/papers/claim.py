@@ -8,6 +8,15 @@ from typing import Literal
 from dpsample.core.spec import Json
 from dpsample.privacy.budget import Relation
 
+# Keys of the five papers, and their titles.
+PAPERS = {
+    "bassily": "Bassily et al. (2019), Private SCO with optimal rates",
+    "gopi": "Gopi et al. (2022), Private convex optimization in general norms",
+    "su": "Su, Zhao and Wang (2023), DP-SCO in (non-)Euclidean space revisited",
+    "xie": "Xie et al. (2022), Statistica Sinica preprint SS-2022-0282",
+    "xu": "Xu et al. (2026), DP-SCO under the Tsybakov noise condition",
+}
+
 Meaning = Literal["exact", "upper bound", "attack", "unproved"]
 # Epsilon at the claimed delta, as a function of a factor by which the noise is
 # multiplied.

@@ -80,7 +80,7 @@ def _objective() -> Iterator[Case]:
         place="Algorithm 2",
         formula=TILT,
         setting="lambda = beta / (epsilon n) - Delta, d = 1, C = [-10, 10], n = 1000",
-        accounting="exact law of the minimizer around 0 (gradient-E6)",
+        accounting="exact distribution of the minimizer around 0 (gradient-E6)",
         relation="replace_one",
         epsilon=HALF,
         delta=DELTA,

@@ -8,8 +8,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from dpsample.core import check
-from dpsample.papers import PAPERS
-from dpsample.papers.claim import Meaning
+from dpsample.papers.claim import PAPERS, Meaning
 
 Kind = Literal["wrong", "optimistic", "asymptotic only", "conservative", "misprint"]
 Verdict = Literal["confirmed", "refuted", "not comparable"]

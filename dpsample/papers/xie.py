@@ -11,11 +11,6 @@ DELTA = 1e-4  # one over the number of records
 LOG = math.log(1.0 / DELTA)
 CLIPPED = "sigma = C sqrt(log(1/delta)) / (m epsilon)"
 ROBUST = "sigma = sensitivity * sqrt(log(1/delta)) / epsilon"
-# Simulations: T = 5 n^2 / m^2 steps of batches of m records.
-SIMULATIONS = (
-    ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180),
-    ("n = 1e4, m = n/10, T = 500", 0.1, 500),
-)
 POISSON = "Poisson sampling"
 FIXED = "fixed size, pair "
 # Noise is relative to C, the bound of one record (Algorithm 1), or to what a replaced
@@ -37,7 +32,12 @@ def cases() -> Iterator[Case]:
     it moves the sum by 2 C (gradient-E31).
     """
     epsilons = (0.5, 1.0, 3.0)
-    for setting, rate, num_steps in SIMULATIONS:
+    # The simulations have T = 5 n^2 / m^2 steps of batches of m records.
+    simulations = (
+        ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180),
+        ("n = 1e4, m = n/10, T = 500", 0.1, 500),
+    )
+    for setting, rate, num_steps in simulations:
         for epsilon in epsilons:
             yield from _subsampled_cases(setting, rate, num_steps, epsilon)
     for epsilon in epsilons:

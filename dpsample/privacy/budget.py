@@ -1,10 +1,10 @@
-"""A privacy budget: what an analyst promises before the data are touched; exact sums.
+"""Privacy budgets, which are fixed before the records are used, and exact sums.
 
-A float stands for the shortest decimal that reads back as it: 0.1 in a program means
-one tenth. Budgets add up as exact fractions, either of these decimals or of the floats
-themselves, whichever sum is smaller: both readings are consistent. So 0.3 + 0.3 + 0.4
-fits into 1, and ten times 0.1 as well. (What the package computes and then states is
-rounded up by more than the two readings differ.)
+A float has two readings: the double itself, and the shortest decimal that rounds to it.
+0.1 in a program means one tenth. Budgets add up as exact fractions in both readings,
+and the smaller sum counts, because each reading is consistent. So 0.3 + 0.3 + 0.4 fits
+into 1, and ten times 0.1 as well. (Numbers that the package computes and then states
+are rounded up by more than the difference of the readings.)
 """
 
 import math
@@ -32,13 +32,13 @@ class Budget:
     epsilon : float or Fraction
         Privacy loss, finite and > 0. Fractions are rounded down.
     delta : float or Fraction
-        Probability, >= 0 and < 1. At 0 the budget is pure: discrete and continuous
-        Laplace, K-norm noise and the best of purely private tries have proofs of that,
-        Gaussian noise and draws of `dpsample.release` have none. Neither number may be
+        Probability, >= 0 and < 1. At 0 the budget is pure. Discrete and continuous
+        Laplace noise, K-norm noise and the best of purely private runs can meet that.
+        Gaussian noise and draws of `dpsample.release` cannot. Neither number may be
         subnormal (below 2.2e-308).
     relation : {"replace_one", "zero_out"}
-        Which data sets are neighbors: one record replaced by any other, or one
-        record's loss set to zero. The number of records is public in both.
+        Which data sets are neighbors. Either one record is replaced by any other, or
+        one record's loss is set to zero. The number of records is public in both cases.
 
     Raises
     ------
@@ -66,8 +66,8 @@ class Budget:
         if self.delta != 0.0:
             check.normal(delta=self.delta)
         check.one_of(RELATIONS, relation=self.relation)
-        object.__setattr__(self, "epsilon", _rounded_down(self.epsilon))
-        object.__setattr__(self, "delta", _rounded_down(self.delta))
+        object.__setattr__(self, "epsilon", _round_down(self.epsilon))
+        object.__setattr__(self, "delta", _round_down(self.delta))
 
     @property
     def is_pure(self) -> bool:
@@ -75,15 +75,15 @@ class Budget:
         return self.delta == 0.0
 
 
-def _rounded_down(value: float | Fraction) -> float:
-    """Largest float up to a number, and no sign of a zero."""
-    nearest = float(value) + 0.0
+def _round_down(value: float | Fraction) -> float:
+    """Return the largest float up to a number."""
+    nearest = float(value) + 0.0  # turns -0.0 into 0.0
     is_above = isinstance(value, Fraction) and Fraction(nearest) > value
     return math.nextafter(nearest, 0.0) if is_above else nearest
 
 
 def check_not_pure(budget: Budget | None, method: str) -> None:
-    """Refuse a pure budget for a method that has no proof at delta = 0."""
+    """Raise for a pure budget if a method has no proof at delta = 0."""
     if budget is not None and budget.is_pure:
         remedy = (
             "Give a delta far below 1 / (number of records), or ask a query with "
@@ -93,32 +93,41 @@ def check_not_pure(budget: Budget | None, method: str) -> None:
 
 
 class Sum(NamedTuple):
-    """Sum of numbers >= 0: of the decimals that they stand for, and of the floats."""
+    """Exact sum of numbers >= 0 in both readings.
+
+    Attributes
+    ----------
+    decimal, binary : Fraction
+        Sum of the shortest decimals, and of the doubles.
+    """
 
     decimal: Fraction
     binary: Fraction
 
     def is_within(self, limit: float) -> bool:
-        """Return whether the sum is at most a number, in one of the two readings."""
+        """Return whether the sum is at most a number in one of the two readings."""
         return self.decimal <= _decimal(limit) or self.binary <= Fraction(limit)
 
     def least(self) -> float:
-        """Return the least float that the sum is within; infinity if there is none."""
+        """Return the smallest float that the sum is within, or infinity."""
         try:
             nearest = float(self.decimal)
         except OverflowError:
             return math.inf
+        # Rounding moved the sum by at most half a unit, and the readings differ by
+        # less.
         below, above = (math.nextafter(nearest, end) for end in (0.0, math.inf))
         floats = (below, nearest, above, math.nextafter(above, math.inf))
         return next((x for x in floats if x == math.inf or self.is_within(x)), math.inf)
 
     def room(self, limit: float) -> float:
-        """Return the largest float that added keeps the sum within ``limit``, or 0."""
-        rest = _decimal(limit) - self.decimal
-        if rest <= 0:
+        """Return the largest float that may be added within ``limit``, or 0."""
+        remainder = _decimal(limit) - self.decimal
+        if remainder <= 0:
             return 0.0
-        nearest = float(rest)
-        return nearest if _decimal(nearest) <= rest else math.nextafter(nearest, 0.0)
+        nearest = float(remainder)
+        is_within = _decimal(nearest) <= remainder
+        return nearest if is_within else math.nextafter(nearest, 0.0)
 
 
 def exact_sum(values: Iterable[float]) -> Sum:
@@ -130,11 +139,11 @@ def exact_sum(values: Iterable[float]) -> Sum:
     >>> tenths.is_within(1.0), tenths.binary > 1, tenths.least()
     (True, True, 1.0)
     """
-    listed = list(values)
-    whole = Fraction(0)
-    return Sum(sum(map(_decimal, listed), whole), sum(map(Fraction, listed), whole))
+    numbers = list(values)
+    zero = Fraction(0)
+    return Sum(sum(map(_decimal, numbers), zero), sum(map(Fraction, numbers), zero))
 
 
 def _decimal(value: float | Fraction) -> Fraction:
-    """Shortest decimal that reads back as a float."""
+    """Return the shortest decimal that rounds to a float, or a fraction itself."""
     return value if isinstance(value, Fraction) else Fraction(repr(float(value)))

@@ -1,18 +1,21 @@
-r"""Usefulness of an answer, by public facts: what the data holder hears before a draw.
+r"""Usefulness of an answer, by public facts: warnings to the data holder before a draw.
 
-Nothing here reads a record, so a warning tells nothing about them.
+Nothing here reads a record, so a warning does not reveal anything about them.
 
-An answer is compared with the point 0, which costs no privacy. Its loss is that of the
-margin 0, and it exceeds the least one by at most that, or by the Lipschitz constant
-times the radius.
+An answer is compared with the point 0, which costs no privacy. At 0 all margins are 0.
+Its mean loss exceeds the minimum by at most the loss at margin 0, if losses are >= 0,
+and by at most the Lipschitz constant times the radius.
 
 **Coefficients.** Noise of standard deviation s in each coordinate of the mean gradient
-moves the minimizer of a loss with the Hessian H by :math:`H^{-1} s g` and costs
-:math:`s^2 \operatorname{tr} H^{-1}/2 \ge s^2 d^2/(2 \operatorname{tr} H)`, where
-:math:`\operatorname{tr} H \le \beta b^2` for rows of length b. With :math:`s = \Delta
-\ell b/(n t)`, l the slope bound and t the budget's gdp, that is :math:`(\Delta \ell
-d)^2/(2 \beta (n t)^2)`, whatever the rows. A domain or a ridge that holds the minimizer
-back costs less noise, and as much bias.
+moves the minimizer of a loss with the Hessian H by :math:`H^{-1} s g`, g standard
+normal in d coordinates. That adds :math:`s^2 \operatorname{tr} H^{-1}/2 \ge s^2 d^2/(2
+\operatorname{tr} H)` to the loss, where :math:`\operatorname{tr} H \le \beta b^2` for
+rows of length b and curvature :math:`\beta` of the loss in the margin. With n records,
+:math:`s = \Delta \ell b/(n t)`, where :math:`\ell` bounds the loss's derivative, t is
+the gdp of the budget, and :math:`\Delta` is 2 if a record is replaced and 1 if its loss
+is zeroed. So the noise adds at least :math:`(\Delta \ell d)^2/(2 \beta (n t)^2)` for
+any rows. A domain or a ridge that restrains the minimizer reduces the noise, and adds
+about as much bias.
 """
 
 import math
@@ -35,23 +38,20 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
-# Excess risk, in units of what the answer 0 can lose, from which an answer is useless:
-# who publishes 0 loses no more.
+# An answer is useless from this excess risk on, relative to the largest excess risk of
+# the answer 0, which costs no privacy.
 USELESS_SHARE = 1.0
-# The same of the noise in the coefficients, for which the formula above is a lower
-# bound. With 120 indicators in 3000 records (epsilon = 1, share 0.33) private fits kept
-# a quarter of what the best model gains on the answer 0; with 60 (0.08), two thirds.
+# The same for the noise in the coefficients, whose formula is a lower bound. With 120
+# indicators in 3000 records (epsilon = 1, share 0.33) private fits kept a quarter of
+# the gain of the best model over the answer 0. With 60 (0.08) they kept two thirds.
 NOISE_SHARE = 0.25
-# Fewer records are an example of the format, from which nobody expects an answer.
+# Fewer records are an example of the format, from which no answer is expected.
 MIN_RECORDS = 10
-# Kinks count as curvature l^2/w, w this share of the responses' bound: half a margin of
-# labels.
-KINK_WIDTH = 0.5
-SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
+SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}  # Delta
 
 
 def loss_of_zero(facts: PublicFacts) -> float:
-    """Largest excess risk that the point 0 can have; infinite if nothing bounds it."""
+    """Return the largest excess risk of the point 0, infinite if nothing bounds it."""
     if _is_unknown(facts.loss):
         return math.inf
     bound = 1.0 if facts.response_bound is None else facts.response_bound
@@ -59,27 +59,28 @@ def loss_of_zero(facts: PublicFacts) -> float:
         bound = 1.0
     if not math.isfinite(bound):
         return math.inf
+    # Losses that can be negative, as the linear one, are so at one of these margins.
     ends = np.array([-bound, bound])
-    highest = float(facts.loss.value(np.zeros(2), ends).max())
+    loss_at_zero = float(facts.loss.value(np.zeros(2), ends).max())
     reach = min(facts.margin_bound, 1e100)
     margins, responses = np.meshgrid([-reach, 0.0, reach], ends)
     with np.errstate(over="ignore"):
         is_positive = bool((facts.loss.value(margins, responses) >= 0.0).all())
     with np.errstate(invalid="ignore"):
-        by_slope = facts.lipschitz_or_inf(2.0) * facts.radius
-    return min(highest if is_positive else math.inf, by_slope)
+        by_radius = facts.lipschitz_or_inf(2.0) * facts.radius
+    return min(loss_at_zero if is_positive else math.inf, by_radius)
 
 
 def _is_unknown(loss: Loss) -> bool:
-    """Return whether a loss has no values: a file declares it, or its gradient."""
-    is_read = isinstance(loss, Custom) and loss.functions is None
-    return is_read or isinstance(loss, RecordGradient)
+    """Return whether a loss has no values here, because only bounds are declared."""
+    is_declared = isinstance(loss, Custom) and loss.functions is None
+    return is_declared or isinstance(loss, RecordGradient)
 
 
 def gradient_noise_cost(
     facts: PublicFacts, budget: Budget, *, lipschitz: float, reach: float
 ) -> float:
-    """Bound of what noise in gradients costs along so long a way: s sqrt(d) reach."""
+    """Return s sqrt(d) reach, the effect of gradient noise over this distance."""
     if budget.delta == 0.0:
         return math.nan
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
@@ -89,32 +90,34 @@ def gradient_noise_cost(
 
 
 def max_coefficients(facts: PublicFacts, budget: Budget) -> float:
-    """Largest number of coefficients whose noise costs at most `NOISE_SHARE`.
+    """Return the largest number of coefficients whose noise is within `NOISE_SHARE`.
 
-    Infinite where the formula has no number: unbounded slopes, no curvature, no delta.
+    It is infinite where the formula has no value, that is for unbounded derivatives,
+    losses without curvature and pure budgets.
     """
     if isinstance(facts.loss, CalibratedLogistic | CappedLogistic):
-        facts = replace(facts, loss=Logistic())  # it tells the same odds
+        facts = replace(facts, loss=Logistic())  # which estimates the same odds
     lipschitz, curvature = facts.lipschitz_or_inf(2.0), smoothness_or_inf(facts)
     zero_loss = loss_of_zero(facts)
     if not (math.isfinite(lipschitz + zero_loss) and budget.delta > 0.0):
         return math.inf
     if math.isinf(curvature):
-        curvature = lipschitz**2 / (KINK_WIDTH * (facts.response_bound or 1.0))
+        # A non-differentiable point counts as a bend of half the bound of responses.
+        curvature = lipschitz**2 / (0.5 * (facts.response_bound or 1.0))
     if curvature == 0.0:
         return math.inf
     noise = gradient_noise_cost(facts, budget, lipschitz=lipschitz, reach=1.0)
-    scale = math.sqrt(facts.dim)  # the noise of the whole gradient has this size
+    scale = math.sqrt(facts.dim)  # `noise` includes this factor
     return scale * math.sqrt(2.0 * NOISE_SHARE * zero_loss * curvature) / noise
 
 
 def reservations(
     facts: PublicFacts, budget: Budget, risk_bound: float
 ) -> tuple[str, ...]:
-    """Return what makes an answer useless, each with its remedy.
+    """Return the reasons why an answer would be useless, each with its remedy.
 
-    ``risk_bound`` bounds the excess risk of the answer; NaN or infinite if it is not
-    known.
+    ``risk_bound`` bounds the excess risk of the answer. It is NaN or infinite if it is
+    not known.
     """
     if facts.num_records < MIN_RECORDS:
         return ()
@@ -138,18 +141,19 @@ def reservations(
 
 
 def _smaller(facts: PublicFacts, share: float) -> str:
-    """Advice on the domain: the bound grows with it, at least in proportion."""
+    """Return the advice on the domain. The bound grows at least in proportion to it."""
     if not isinstance(facts.domain, Ball):
         return "a smaller domain"
     return f"a radius below {share * facts.domain.radius:.2g}"
 
 
 def warn_if_useless(facts: PublicFacts, budget: Budget, risk_bound: float) -> None:
-    """Warn of what public facts show, before anything is spent."""
-    # The facts keep what was found: a draw may take less time than to find it again.
-    kept: dict[tuple[Budget, float], tuple[str, ...]]
-    kept = vars(facts).setdefault("_reservations", {})
-    if (budget, risk_bound) not in kept:
-        kept[budget, risk_bound] = reservations(facts, budget, risk_bound)
-    for text in kept[budget, risk_bound]:
+    """Warn if public facts show that an answer is useless, before anything is spent."""
+    # The reservations are stored in the facts, because a draw may take less time than
+    # to compute them again.
+    stored: dict[tuple[Budget, float], tuple[str, ...]]
+    stored = vars(facts).setdefault("_reservations", {})
+    if (budget, risk_bound) not in stored:
+        stored[budget, risk_bound] = reservations(facts, budget, risk_bound)
+    for text in stored[budget, risk_bound]:
         warnings.warn(text, UserWarning, stacklevel=check.user_level())

@@ -14,7 +14,7 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING

@@ -244,18 +244,18 @@ def _parse_json(text: str) -> Json:
             object_pairs_hook=once,
             parse_float=shortest(float),
             parse_int=shortest(int),
-            parse_constant=lambda word: _fail(f"{word} is no number"),
+            parse_constant=lambda word: _fail(f"{word} is not a number"),
         )
     except (json.JSONDecodeError, TypeError, RecursionError):
         _fail("the text is not JSON")
-    _require(isinstance(content, dict), "the text is no certificate")
+    _require(isinstance(content, dict), "the text is not a certificate")
     certificate: Json = content
     return certificate
 
 
 def _float(value: Any, name: str, *, zero: bool = False) -> float:
     """Return a stated float, which is positive and normal, or 0 if ``zero``."""
-    _require(isinstance(value, float), f"{name} is no float")
+    _require(isinstance(value, float), f"{name} is not a float")
     is_normal = 2.0**-1022 <= value < math.inf  # subnormal numbers lack digits
     _require(
         is_normal or (zero and value == 0.0), f"{name} = {value!r} is out of range"
@@ -268,14 +268,14 @@ def _exponent(value: Any) -> Ball:
     if value == "inf":
         return arb(0)
     is_number = isinstance(value, float | int) and not isinstance(value, bool)
-    _require(is_number and value >= 1, f"{value!r} is no exponent")
+    _require(is_number and value >= 1, f"{value!r} is not an exponent")
     return 1 / arb(value)
 
 
 def _bound(value: Any, name: str) -> Ball:
     """Return a declared bound, >= 0 and finite."""
     is_number = isinstance(value, float | int) and not isinstance(value, bool)
-    _require(is_number and 0 <= value < math.inf, f"{name} = {value!r} is no bound")
+    _require(is_number and 0 <= value < math.inf, f"{name} = {value!r} is not a bound")
     return arb(value)
 
 
@@ -288,7 +288,7 @@ def _sha256(content: object) -> str:
 def _check_binding(release: Json) -> None:
     """Check that a release's digest binds theta, names, encoding and certificate."""
     theta = release["theta"]
-    _require(all(isinstance(x, float) for x in theta), "theta is no list of floats")
+    _require(all(isinstance(x, float) for x in theta), "theta is not a list of floats")
     bound = {
         "certificate": release["certificate"]["digest"],
         "encoding": release["encoding"],
@@ -339,12 +339,12 @@ def _check_identifiers(
     used = {name: words[name] for name in (*c["theorems"], *c["assumptions"])}
     seal = f"{version}:{_sha256(used)}"
     _require(c["registry"] == seal, "the words behind the identifiers are others")
-    _require(isinstance(c["seeded"], bool), "seeded is no bool")
+    _require(isinstance(c["seeded"], bool), "seeded is not a bool")
     is_proved = c["calibration"] != "paper" and ("event" not in c or bool(c["event"]))
     is_releasable = kind.get("releasable", True) and not c["seeded"] and is_proved
     _require(c["releasable"] is is_releasable, f"releasable is not {is_releasable}")
     _require(
-        c["digest"] == _sha256(c | {"digest": ""}), "the digest is that of other fields"
+        c["digest"] == _sha256(c | {"digest": ""}), "the digest belongs to other fields"
     )
 
 
@@ -356,7 +356,7 @@ def _registered_kind(name: str, text: str, *, field: str) -> Json:
     call = CALL.fullmatch(text)
     if not kind["by"]:
         is_name = LABEL.fullmatch(text) is not None or call is not None
-        _require(is_name, f"{field} {text!r} is no name")
+        _require(is_name, f"{field} {text!r} is not a name")
     elif text not in kind["by"] or name.startswith("draw/"):
         is_allowed = call is not None and call[1] in kind["by"]
         _require(is_allowed, f"{field} {text!r} is unknown to {name!r}")
@@ -536,7 +536,7 @@ def _check_form(content: Json, fields_of: dict[str, str], title: str) -> None:
     for field in fields:
         is_inner = field in ("event", "events", "label")
         _require(
-            is_inner or _is_plain(content[field]), f"{title}'s {field} is no number"
+            is_inner or _is_plain(content[field]), f"{title}'s {field} is not a number"
         )
     for inner in (*content.get("events", ()), *filter(None, [content.get("event")])):
         _check_form(inner, fields_of, title)
@@ -545,7 +545,7 @@ def _check_form(content: Json, fields_of: dict[str, str], title: str) -> None:
 def _check_point(value: object, dim: int, title: str) -> None:
     """Check that a value is a list of ``dim`` finite numbers."""
     is_point = isinstance(value, list) and len(value) == dim
-    _require(is_point, f"{title} is no point of {dim} numbers")
+    _require(is_point, f"{title} is not a point of {dim} numbers")
     for x in value if isinstance(value, list) else []:
         _require(type(x) in (float, int) and math.isfinite(x), f"{x!r} in {title}")
 
@@ -556,7 +556,7 @@ def _box_ends(box: Json, dim: int) -> list[tuple[float, float]]:
     points = [[float(x) for x in (e if isinstance(e, list) else [e])] for e in ends]
     count = max(map(len, points))
     is_point = all(len(point) in (1, dim) for point in points)
-    _require(is_point and 0 < count, "a bound of the box is no point")
+    _require(is_point and 0 < count, "a bound of the box is not a point")
     return list(
         zip(*(p if len(p) == count else p * count for p in points), strict=True)
     )
@@ -573,7 +573,7 @@ def _check_domain(domain: Json, dim: int) -> None:
         is_shape = isinstance(sides, list) and len(sides) == 2
         is_shape = is_shape and all(type(n) is int and n > 0 for n in sides)
         is_shape = is_shape and math.prod(sides) == dim
-        _require(is_shape, "the shape is not that of a matrix of dim entries")
+        _require(is_shape, "the shape does not have dim entries")
     if domain.get("center") is not None:
         _check_point(domain["center"], dim, "the center")
     for rows, limits in (("A", "b"), ("A_eq", "b_eq")):
@@ -601,7 +601,7 @@ def _check_body(body: Json, dim: int) -> None:
         is_about_zero = all(low == -high for low, high in _box_ends(body, dim))
     if body["name"] == "polytope":
         is_about_zero = "A_eq" not in body and min(body["b"]) > 0
-    _require(is_about_zero, "K is no body about 0")
+    _require(is_about_zero, "K is not a body about 0")
 
 
 def _check_facts(facts: Json) -> None:
@@ -623,8 +623,8 @@ def _check_facts(facts: Json) -> None:
     for name in ("num_records", "dim"):
         value = facts[name]
         is_count = isinstance(value, int) and not isinstance(value, bool)
-        _require(is_count and value >= 1, f"{name} is no count")
-    _require(isinstance(facts["intercept"], bool), "intercept is no bool")
+        _require(is_count and value >= 1, f"{name} is not a count")
+    _require(isinstance(facts["intercept"], bool), "intercept is not a bool")
     is_matrix = facts["domain"]["name"] == "schatten_ball"
     _require(not (is_matrix and facts["intercept"]), "matrices have no intercept")
 
@@ -641,7 +641,7 @@ def _check_regularizer(c: Json) -> None:
     _require(set(r) == names, "the regularizer is malformed")
     _require(r["name"] == ("schatten_squared" if is_matrix else "squared_norm"), "r")
     _require(not is_matrix or r["shape"] == domain["shape"], "r has another shape")
-    _require(r["p"] == c["p"] and r["center"] is None, "r is that of another norm")
+    _require(r["p"] == c["p"] and r["center"] is None, "r belongs to another norm")
     is_printed = c["calibration"] == "paper" and c["p"] == 1.0
     variant = "printed" if is_printed else "optimized"
     _require(r["variant"] == variant, f"r is not {variant}")
@@ -881,7 +881,7 @@ def _prove_constant_time(c: Json, gamma: float) -> Lines:
     def nothing_released() -> tuple[Ball, Ball]:
         # Part 5: P(Bin(M, p) < T) <= exp(-M KL((T - 1)/M || p)).
         p, share = plan.acceptance(), arb(t - 1) / m
-        _require(bool(p > share), "more tries are accepted than p says")
+        _require(bool(p > share), "more proposals are accepted than p says")
         divergence = (1 - share) * ((1 - share) / (1 - p)).log()
         divergence += share * (share / p).log() if t > 1 else 0
         return (-m * divergence).exp(), arb(gamma) / 10
@@ -1041,7 +1041,7 @@ class _QueryNoise(NamedTuple):
             is_whole = isinstance(value, int) and not isinstance(value, bool)
             _float(float(value) if is_whole else value, name)
         for name in {"dim", "rows", "columns"} & set(names):
-            _require(_is_count(inputs[name]), f"{name} is no count")
+            _require(_is_count(inputs[name]), f"{name} is not a count")
         return [inputs[name] for name in names]
 
     def check_grid(self, is_exact: bool, scale: Any) -> None:
@@ -1077,7 +1077,7 @@ class _QueryNoise(NamedTuple):
         else:
             is_whole = self.kind == self.base and self.inputs["grid"] == 1.0
             _require(is_whole, "the grid is not 1")
-            _require(isinstance(sensitivity, int), "the sensitivity is no integer")
+            _require(isinstance(sensitivity, int), "the sensitivity is not an integer")
         return arb(sensitivity) / arb(scale)
 
     def _k_norm(self) -> Ball:
@@ -1136,7 +1136,7 @@ def _prove_steps(c: Json, inputs: Json) -> tuple[str, str, str]:
     counts |= {inputs["num_steps"]} if "num_steps" in inputs else set()
     _require(len(counts) == 1, "the number of steps is not stated once")
     (steps,) = counts
-    _require(type(steps) is int and steps >= 1, "num_steps is no count")
+    _require(type(steps) is int and steps >= 1, "num_steps is not a count")
     clip = re.search(r"[(, ](?:clip|threshold)=([0-9.e+-]+)[,)]", c["mechanism"])
     if clip is None or float(clip[1]) != bound:
         _check_stated(names[0], bound, lambda: _lipschitz(facts, 2.0))
@@ -1157,8 +1157,8 @@ def _inputs(pairs: list[list[Any]]) -> Json:
         is_body = name == "K" and isinstance(value, str)
         is_plain = value is None or isinstance(value, float | int)
         is_allowed = is_word or is_body or is_plain
-        _require(is_allowed, f"the input {name!r} is no number or word")
-        _require(NAME.fullmatch(name) is not None, f"{name!r} is no name")
+        _require(is_allowed, f"the input {name!r} is not a number or a word")
+        _require(NAME.fullmatch(name) is not None, f"{name!r} is not a name")
     inputs = dict(pairs)
     _require(len(inputs) == len(pairs), "an input is repeated")
     return inputs
@@ -1191,14 +1191,14 @@ def _prove_event(c: Json) -> Lines:
     if event is not None:
         _check_form(event, EVENTS, "event")
     name = "" if event is None else event["name"]
-    _require(name in kind["events"], f"{c['kind']!r} is no {name} event")
+    _require(name in kind["events"], f"{c['kind']!r} is not a {name} event")
     if event is None:
         _require(c["calibration"] == "paper", "nothing is proved without an event")
         _require(c["epsilon_proved"] == "inf", "no epsilon is proved")
     is_noise = c["kind"].startswith("noise/")
     has_none = c["kind"] == "declared" or is_noise
     is_given = has_none == (facts is None)
-    _require(is_given, "facts are those of a fit, and of nothing else")
+    _require(is_given, "only a fit has facts, and it must have them")
     after = []
     if facts is not None:
         _check_facts(facts)

@@ -54,12 +54,6 @@ TOLERANCE = 1e-9
 # than the rounding errors of the few operations on both sides. The privacy curve is
 # rounded up on its own.
 ROUNDING = 8.0 * 2.0**-53
-# Arguments of `calibrate` that a certificate states, and the numbers that follow.
-INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
-DERIVED = (
-    *("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu"),
-    *("epsilon_proved", "gamma", "risk_bound"),
-)
 
 
 def recompute(certificate: Certificate | EventCertificate) -> VerificationReport:
@@ -142,7 +136,8 @@ def _has_formula(c: EventCertificate) -> bool:
 
 def _recalibrate(stated: Certificate) -> ExponentialMechanism:
     """Calibrate the mechanism again from the inputs of its certificate."""
-    inputs = {name: getattr(stated, name) for name in INPUTS}
+    names = ("p", "risk", "calibration", "sampler_share", "strong_convexity")
+    inputs = {name: getattr(stated, name) for name in (*names, "confidence")}
     return calibrate(stated.facts, stated.budget, **inputs)
 
 
@@ -150,9 +145,13 @@ def _compare_derived(
     stated: Certificate, recalibrated: ExponentialMechanism
 ) -> list[Check]:
     """Compare the derived numbers with the recalibrated ones."""
+    derived = (
+        *("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp"),
+        *("k", "mu", "epsilon_proved", "gamma", "risk_bound"),
+    )
     checks = [
         check_agreement(name, getattr(stated, name), getattr(recalibrated, name))
-        for name in DERIVED
+        for name in derived
     ]
     if stated.regularizer != recalibrated.regularizer:
         fail_disagreement("regularizer", recalibrated.regularizer, stated.regularizer)

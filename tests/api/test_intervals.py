@@ -15,7 +15,7 @@ from dpsample.api import intervals as verb
 from dpsample.core.streams import streams
 from dpsample.inference import sandwich as module
 from dpsample.inference.sandwich import Sandwich, Spread, planned, tail_spread
-from dpsample.noise.elementary import denoised
+from dpsample.noise.elementary import denoise
 from dpsample.privacy import EventCertificate, Ledger
 from studies.intervals_coverage import classical
 from tests.support.statistics import assert_frequency, assert_mean, rejected
@@ -129,7 +129,7 @@ def noisy_pairs(spectrum, stddev, count):
     for _ in range(count):
         noise = stddev * rng.standard_normal((dim, dim)) / math.sqrt(2.0)
         matrix = np.diag(spectrum) + (noise + noise.T) / math.sqrt(2.0)
-        values, vectors = denoised(matrix, stddev)
+        values, vectors = denoise(matrix, stddev)
         true = np.einsum("ji,j,ji->i", vectors, spectrum, vectors)
         rows.append((values, np.linalg.eigvalsh(matrix), true))
     return np.array(rows).swapaxes(0, 1)

@@ -121,7 +121,7 @@ def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, caps
         (answer.certificate, RELEASABLE),
         (fit.certificate, RELEASABLE),
         (seeded.certificate, "NOT releasable: the random bits are seeded."),
-        (paper.certificate, "NOT releasable: the printed constants are not a proof."),
+        (paper.certificate, "NOT releasable: the published constants are not a proof."),
         (dps.calibrate(problem, BUDGET).certificate, "NOT releasable: it describes a"),
     ):
         (tmp_path / "c.json").write_text(certificate.to_json())

@@ -101,7 +101,7 @@ def share_moved(law, dim):
 
 def coordinates(law, dim):
     """Independent coordinates have the density of the law itself."""
-    plain = law._coordinates(dim)
+    plain = law._as_independent(dim)
     if plain is not None:
         z = draws(law, dim)[:100]
         np.testing.assert_allclose(plain.log_density(z), law.log_density(z), rtol=1e-9)
@@ -119,9 +119,9 @@ PROMISES = {
     "draw": log_density,
     "log_density": log_density,
     "_step": step,
-    "_least_scale": step,
+    "_min_scale": step,
     "_noisy": noisy,
-    "_coordinates": coordinates,
+    "_as_independent": coordinates,
     "to_dict": travels,
 }
 NO_PROMISES = {"name"}
@@ -133,11 +133,11 @@ def planted(law, dim, factor):
     yield "draw", lambda self, rng, size: factor * kind.draw(self, rng, size)
     yield "log_density", lambda self, z: kind.log_density(self, z) + math.log(factor)
     if not is_whole(law, dim):
-        yield "_least_scale", lambda self, dim: 99.0 * kind._least_scale(self, dim)
+        yield "_min_scale", lambda self, dim: 99.0 * kind._min_scale(self, dim)
     yield "_step", lambda self, dim: 0.3 * kind._step(self, dim)
     # Where integers are 0 in more than nine of ten draws no few draws could tell.
     if not is_whole(law, dim) or share_moved(law, dim) > 0.1:
         yield "_noisy", lambda self, rng, values: np.rint(values)
-    yield "_coordinates", lambda self, dim: noise.Gaussian(0.123)
+    yield "_as_independent", lambda self, dim: noise.Gaussian(0.123)
     other = noise.Laplace(0.321)
     yield "to_dict", lambda self: other.to_dict()

@@ -24,7 +24,7 @@ from dpsample.noise import (
     gaussian_mechanism,
     k_norm_mechanism,
 )
-from dpsample.noise import law as grid
+from dpsample.noise import noise as grid
 from tests.support.additive_mechanisms import BUDGET, MECHANISMS, SHAPE
 from tests.support.statistics import rejected, spend
 from tests.support.tiers import slow_but
@@ -211,7 +211,7 @@ def test_certificates_say_which_numerics_are_proved(name):
     certificate = mech.certificate
     assert dict(certificate.inputs)["grid"] == mech.step
     assert verify(certificate).statement == certificate.statement
-    is_exact = mech.noise._coordinates(dim) is not None
+    is_exact = mech.noise._as_independent(dim) is not None
     assert is_exact == (name in EXACT)
     assert ("NOISE.IDEALIZED" in certificate.assumptions) == (not is_exact)
     assert certificate.releasable == mech.release(np.zeros(dim)).releasable == is_exact
@@ -219,14 +219,14 @@ def test_certificates_say_which_numerics_are_proved(name):
 
 
 def test_which_noise_has_independent_coordinates():
-    assert GeneralizedGaussian(2.0, 3.0)._coordinates(5) == Gaussian(3.0)
-    assert GeneralizedGaussian(7.0, 3.0)._coordinates(1) == Gaussian(3.0)
-    assert GeneralizedGaussian(7.0, 3.0)._coordinates(2) is None
-    assert SchattenGaussian(2.0, 3.0, SHAPE)._coordinates(6) == Gaussian(3.0)
-    assert SchattenGaussian(5.0, 3.0, (1, 4))._coordinates(4) == Gaussian(3.0)
-    assert SchattenGaussian(5.0, 3.0, SHAPE)._coordinates(6) is None
-    assert KNorm(Ball(2.0, p=1.0), 3.0)._coordinates(4) == Laplace(6.0)
-    assert KNorm(Ball(2.0, p=1.5), 3.0)._coordinates(4) is None
+    assert GeneralizedGaussian(2.0, 3.0)._as_independent(5) == Gaussian(3.0)
+    assert GeneralizedGaussian(7.0, 3.0)._as_independent(1) == Gaussian(3.0)
+    assert GeneralizedGaussian(7.0, 3.0)._as_independent(2) is None
+    assert SchattenGaussian(2.0, 3.0, SHAPE)._as_independent(6) == Gaussian(3.0)
+    assert SchattenGaussian(5.0, 3.0, (1, 4))._as_independent(4) == Gaussian(3.0)
+    assert SchattenGaussian(5.0, 3.0, SHAPE)._as_independent(6) is None
+    assert KNorm(Ball(2.0, p=1.0), 3.0)._as_independent(4) == Laplace(6.0)
+    assert KNorm(Ball(2.0, p=1.5), 3.0)._as_independent(4) is None
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_which_noise_has_independent_coordinates():
     ],
 )
 def test_coordinates_have_the_law_of_their_noise(noise, dim):
-    plain = noise._coordinates(dim)
+    plain = noise._as_independent(dim)
     z = np.random.default_rng(56).normal(size=(20, dim)) * 4.0
     np.testing.assert_allclose(plain.log_density(z), noise.log_density(z), rtol=1e-12)
     values = np.arange(float(dim))

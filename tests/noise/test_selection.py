@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from dpsample.core.jit import kernel
 from dpsample.core.streams import streams
 from dpsample.noise import selection
-from dpsample.noise.law import REACH
+from dpsample.noise.noise import REACH
 from dpsample.noise.selection import selection_grid, signed_choice
 from tests.support.scripted_words import Script, exponential, scripted
 from tests.support.statistics import rejected, spend

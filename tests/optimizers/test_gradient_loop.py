@@ -10,7 +10,7 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample.core.streams import streams
-from dpsample.noise.law import REACH, grid_step
+from dpsample.noise.noise import REACH, grid_step
 from dpsample.optimizers.loop import advance, loop
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean

@@ -14,7 +14,7 @@ import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
-from dpsample.noise.law import grid_step
+from dpsample.noise.noise import grid_step
 from dpsample.optimizers.loop import batches
 from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean

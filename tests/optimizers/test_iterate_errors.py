@@ -15,7 +15,7 @@ from dpsample import losses
 from dpsample import optimizers as opt
 from dpsample.core.streams import streams
 from dpsample.domains import Ball, Box, WholeSpace
-from dpsample.noise.law import grid_step
+from dpsample.noise.noise import grid_step
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.iterate_errors import (

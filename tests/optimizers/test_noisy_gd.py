@@ -8,7 +8,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.api.minimize import minimize
-from dpsample.noise.law import grid_step
+from dpsample.noise.noise import grid_step
 from dpsample.optimizers import NoisyGD, NoisySGD
 from dpsample.problem.problem import Problem
 from tests.support.clipped_cases import BUDGET, logistic, rows_and_labels

@@ -9,7 +9,7 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
-from dpsample.noise.law import grid_step
+from dpsample.noise.noise import grid_step
 from dpsample.optimizers import NoisyGD, NoisySGD, ProxGD
 from dpsample.privacy import epsilon_of, gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent

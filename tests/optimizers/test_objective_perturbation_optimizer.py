@@ -9,7 +9,7 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.api.minimize import minimize
 from dpsample.core.streams import streams
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers import ApproximateObjectivePerturbation, ObjectivePerturbation
 from dpsample.optimizers.loop.solve import fill_tilt
 from dpsample.optimizers.loop.tilted import tilt_scales

@@ -20,7 +20,7 @@ from dpsample.privacy import (
     calibrate,
     gdp_from_budget,
 )
-from dpsample.privacy.accounting.attack_risk import GRID, percent
+from dpsample.privacy.accounting.attack_risk import EPSILON_GRID, percent
 from tests.support.public_facts import BUDGET, final, logistic_facts
 from tests.support.statistics import assert_frequency, rejected
 
@@ -162,7 +162,10 @@ def test_right_answers_are_bounded_where_doubles_end(rate, prior):
 @pytest.mark.parametrize("k", [1, 12, 27, 36])
 def test_true_positives_are_rounded_up(rate, k):
     """A pure event is attained; at 5e-324 the nearest double is a third too small."""
-    risk, epsilon = risk_of(PureEvent(float(GRID[k]))), decimal.Decimal(float(GRID[k]))
+    risk, epsilon = (
+        risk_of(PureEvent(float(EPSILON_GRID[k]))),
+        decimal.Decimal(float(EPSILON_GRID[k])),
+    )
     with decimal.localcontext() as context:
         context.prec = 60
         given, growth = decimal.Decimal(rate), epsilon.exp()

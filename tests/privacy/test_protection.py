@@ -155,7 +155,7 @@ def test_nothing_below_an_obstacle_is_said_to_hold():
     assert "It holds only without the obstacle above." in shown
     unproved = text_of(golden("steps/with_replacement").to_html())
     assert "No protection is proved." in unproved
-    assert not any(sentence in unproved for sentence in page.SAID.values())
+    assert not any(sentence in unproved for sentence in page.PROTECTION.values())
 
 
 def test_the_command_line_shows_warnings_first(tmp_path, capsys):

@@ -6,7 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make
 from dpsample.core.streams import restore, save_state
-from dpsample.noise import law
+from dpsample.noise import noise
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.pieces import BLOCK
 from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
@@ -151,7 +151,7 @@ def test_rows_of_noise_do_not_depend_on_their_calls(r, monkeypatch):
         ]
 
     whole = drawn()
-    monkeypatch.setattr(law, "CALL_NUMBERS", 9)
+    monkeypatch.setattr(noise, "CALL_NUMBERS", 9)
     assert_same_bits(drawn(), whole)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import dpsample as dps
 from dpsample.domains import WholeSpace
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian
 from dpsample.optimizers.loop.optimizer import Minimization, Query, Recipe

@@ -212,7 +212,7 @@ def test_what_no_problem_has_is_refused(facts):
     assert content["facts"]["dim"] == 6 and checker.prove(resealed(content))
     content["facts"] |= facts
     words = (
-        "malformed|no point|in the center|in b|no rows|is 0|level|width|no intercept"
+        "malformed|not a point|in the center|in b|no rows|is 0|level|width|no intercept"
     )
     with pytest.raises(checker.NotProved, match=words):
         checker.prove(resealed(content))

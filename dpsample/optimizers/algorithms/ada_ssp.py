@@ -48,7 +48,7 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Ball
 from dpsample.losses import Squared
 from dpsample.noise.elementary import add_symmetric_gaussian
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import (
     LEAST_NOISE,
     Calibration,

@@ -12,7 +12,7 @@ only for many batches and small epsilon; Poisson sampling is best, but its batch
 overlap.
 
 **Bits.** What a Gaussian step gives is the multiple of a public power of two next to
-estimate + noise (`noise.law`): a rounded draw of the ideal mechanism, whose
+estimate + noise (`noise.noise`): a rounded draw of the ideal mechanism, whose
 sensitivity is that of the estimate as it is computed. All that follows, in whatever
 arithmetic, is computed from such multiples alone. `rounding_excess` bounds how much
 farther computed estimates of neighbors are apart than exact ones, and the noise is
@@ -33,7 +33,7 @@ from dpsample.core.jit import Piece, kernel
 from dpsample.core.spec import Spec
 from dpsample.noise import ConeTable, cone_table
 from dpsample.noise.generalized_gaussian import fill_generalized_gaussian
-from dpsample.noise.law import add_gaussian, grid_step
+from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Batches, Poisson, Slices
 from dpsample.optimizers.loop.pieces import (
     BLOCK,

@@ -1,14 +1,16 @@
-r"""Attack risk: what a privacy curve leaves to whoever guesses from the answer.
+r"""Attack risk: bounds on guesses about one record from the answer.
 
-An attacker sees the answer and decides between two neighboring data sets, as whether
-a record is in the data. Whatever the rule, by (epsilon, delta)-DP in both directions
-its rates of true and false positives obey, for every epsilon >= 0,
+An attacker sees the answer and decides between two neighboring data sets, say, whether
+a record is in the data. "Positive" is one of the two decisions. TPR and FPR are the
+probabilities of true and of false positives. By (epsilon, delta)-DP in both directions
+they obey, for every rule of the attacker and every epsilon >= 0,
 
 .. math:: \mathrm{TPR} \le \delta(\epsilon) + e^{\epsilon} \mathrm{FPR}, \qquad
    1 - \mathrm{FPR} \le \delta(\epsilon) + e^{\epsilon} (1 - \mathrm{TPR})
 
-(Kairouz, Oh and Viswanath, arXiv:1311.0776, Theorem 2.1). The bounds here are the least
-over epsilon: any search for it gives a bound.
+(Kairouz, Oh and Viswanath, arXiv:1311.0776, Theorem 2.1). The bounds here are minima
+over epsilon. Every epsilon gives a valid bound, so the search may be inexact. The final
+bound at the best epsilon is computed in fractions and rounded to the safe side.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ from dpsample.problem.facts import RELATIONS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHOWN = (0.1, 0.01, 0.001)  # false-positive rates of reports
-GRID = [0.0, *np.geomspace(1e-3, 100.0, 51).tolist()]
+REPORTED_RATES = (0.1, 0.01, 0.001)  # false-positive rates
+# Epsilons at which the search for the best bound begins.
+EPSILON_GRID = [0.0, *np.geomspace(1e-3, 100.0, 51).tolist()]
 QUESTIONS = {
     "replace_one": "which of two values one record has",
     "zero_out": "whether one record is in the data",
@@ -47,10 +50,10 @@ class AttackRisk:
     Parameters
     ----------
     event : Event
-        What the mechanism does to privacy.
+        Effect of the mechanism on privacy.
     relation : {"replace_one", "zero_out"}
-        Neighboring relation under which it holds, and the attacker's question: which of
-        two values a record has, or whether it is in the data.
+        Neighboring relation under which it holds. It decides about the attacker's
+        question, which of two values a record has or whether it is in the data.
 
     Raises
     ------
@@ -59,7 +62,7 @@ class AttackRisk:
 
     Guarantee
     ---------
-    The bounds hold for every attacker, whatever else he knows, if the event holds.
+    The bounds hold for every attacker with any knowledge, if the event holds.
 
     Examples
     --------
@@ -83,30 +86,33 @@ class AttackRisk:
         check.one_of(RELATIONS, relation=self.relation)
 
     def _delta(self, epsilon: float) -> float:
+        """Return delta of the event at an epsilon."""
         return delta_of(self.event, epsilon=epsilon, relation=self.relation)
 
     def true_positive_rate(self, false_positive_rate: ArrayLike) -> Values:
-        """Return the most of the positives that an attacker finds.
+        """Return the largest true-positive rate of an attacker.
 
         Parameters
         ----------
         false_positive_rate : array_like
-            Share of the negatives that he takes for positives, in [0, 1].
+            False-positive rate of the attacker, in [0, 1].
 
         Returns
         -------
         float or ndarray
             Upper bounds, of the same shape.
         """
-        given = np.asarray(check.entries("false_positive_rate", false_positive_rate))
-        if not ((given >= 0.0) & (given <= 1.0)).all():
+        false_rates = check.entries("false_positive_rate", false_positive_rate)
+        false_rates = np.asarray(false_rates)
+        if not ((false_rates >= 0.0) & (false_rates <= 1.0)).all():
             check.fail("false_positive_rate", "in [0, 1]", false_positive_rate)
-        rates = [self._most(rate) for rate in given.ravel().tolist()]
-        result: Values = np.reshape(rates, given.shape)[()]
+        true_rates = [self._max_true_rate(x) for x in false_rates.ravel().tolist()]
+        result: Values = np.reshape(true_rates, false_rates.shape)[()]
         return result
 
-    def _most(self, rate: float) -> float:
-        from scipy.optimize import minimize_scalar  # which imports take a while
+    def _max_true_rate(self, rate: float) -> float:
+        """Return the bound at one false-positive rate."""
+        from scipy.optimize import minimize_scalar  # here, because its import is slow
 
         def bound(epsilon: float) -> float:
             delta = self._delta(max(epsilon, 0.0))
@@ -114,30 +120,33 @@ class AttackRisk:
             reverse = math.exp(-epsilon) * (delta + rate) - math.expm1(-epsilon)
             return min(direct, reverse, 1.0)
 
-        values = [bound(epsilon) for epsilon in GRID]
-        best = int(np.argmin(values))
-        ends = GRID[max(best - 1, 0)], GRID[min(best + 1, len(GRID) - 1)]
-        with np.errstate(all="ignore"):  # bounds may be as small as doubles get
-            found = minimize_scalar(bound, bounds=ends, method="bounded")
-        is_better = float(found.fun) < values[best]
-        return self._bound(float(found.x if is_better else GRID[best]), rate)
+        bounds = [bound(epsilon) for epsilon in EPSILON_GRID]
+        k = int(np.argmin(bounds))
+        last = len(EPSILON_GRID) - 1
+        bracket = EPSILON_GRID[max(k - 1, 0)], EPSILON_GRID[min(k + 1, last)]
+        with np.errstate(all="ignore"):  # bounds may be subnormal
+            refined = minimize_scalar(bound, bounds=bracket, method="bounded")
+        is_better = float(refined.fun) < bounds[k]
+        epsilon = float(refined.x if is_better else EPSILON_GRID[k])
+        return self._bound_at(epsilon, rate)
 
-    def _bound(self, epsilon: float, rate: float) -> float:
-        """Both bounds at an epsilon: the smaller one, rounded up."""
+    def _bound_at(self, epsilon: float, rate: float) -> float:
+        """Return the smaller of the two bounds at an epsilon, rounded up."""
         growth = Fraction(1)
-        if epsilon > 0.0:  # exponentials are right to a digit less than this adds
+        if epsilon > 0.0:  # the error of an exponential is below 2^-50
             growth = Fraction(math.exp(epsilon)) * (1 + Fraction(1, 2**50))
         share, delta = Fraction(rate), Fraction(self._delta(max(epsilon, 0.0)))
         direct, reverse = delta + growth * share, 1 - (1 - delta - share) / growth
-        return _up(max(share, min(direct, reverse, Fraction(1))))
+        # Deciding at random gives TPR = FPR, so no bound is below the rate.
+        return _round_up(max(share, min(direct, reverse, Fraction(1))))
 
     @property
     def advantage(self) -> float:
-        """Upper bound of true-positive less false-positive rate: delta at epsilon 0."""
+        """Upper bound of TPR - FPR, which is delta at epsilon = 0."""
         return self._delta(0.0)
 
     def bayes_risk(self, prior: float = 0.5) -> float:
-        """Return the least share of wrong answers, of positives as likely as ``prior``.
+        """Return the smallest probability of a wrong decision of any attacker.
 
         Parameters
         ----------
@@ -147,32 +156,34 @@ class AttackRisk:
         Returns
         -------
         float
-            A lower bound; the blind answer is wrong with min(prior, 1 - prior).
+            A lower bound. Without the answer it is min(prior, 1 - prior).
         """
         check.open_interval(0.0, 1.0, prior=prior)
-        odds = abs(math.log(prior) - math.log1p(-prior))
-        kept, share = 1 - Fraction(self._delta(odds)), Fraction(float(prior))
-        return 0.0 - _up(-min(share, 1 - share) * kept)  # down
+        # The inequality whose slope e^epsilon equals the odds gives the bound
+        # min(prior, 1 - prior) (1 - delta).
+        log_odds = abs(math.log(prior) - math.log1p(-prior))
+        factor, share = 1 - Fraction(self._delta(log_odds)), Fraction(float(prior))
+        return 0.0 - _round_up(-min(share, 1 - share) * factor)  # rounded down
 
     def reconstruction(self, blind: ArrayLike) -> Values:
-        """Return the largest chance of a right guess, ``blind`` without the answer.
+        """Return the largest probability that a guess of a record is right.
 
         Parameters
         ----------
         blind : array_like
-            Chance that the best guess of a record, or of an attribute in it, is right
-            without the answer, in [0, 1].
+            Probability that the best guess of a record, or of an attribute in it, is
+            right without the answer, in [0, 1].
 
         Returns
         -------
         float or ndarray
-            Upper bounds: a right guess is a true positive of a test that takes a record
-            for the guessed one, with false positives of probability ``blind``.
+            Upper bounds. A right guess is a true positive of a test of the guessed
+            record, whose false positives have probability ``blind``.
         """
         return self.true_positive_rate(blind)
 
     def predictive_value(self, false_positive_rate: float, prior: float) -> float:
-        """Return the largest share of right answers among those that say "positive".
+        """Return the largest probability that a decision "positive" is right.
 
         Parameters
         ----------
@@ -189,12 +200,12 @@ class AttackRisk:
         rate = false_positive_rate
         check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
         rate, prior = float(rate), float(prior)
-        right = Fraction(self._most(rate)) * Fraction(prior)
-        wrong = Fraction(rate) * (1 - Fraction(prior))
-        return _up(right / (right + wrong))
+        true = Fraction(self._max_true_rate(rate)) * Fraction(prior)
+        false = Fraction(rate) * (1 - Fraction(prior))
+        return _round_up(true / (true + false))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the bound of the true-positive rate over the false-positive rate.
+        """Plot the bound of the true-positive rate over the false-positive rate.
 
         Parameters
         ----------
@@ -222,9 +233,9 @@ class AttackRisk:
             (
                 f"true positives at false positives of {100 * rate:g} %",
                 "at most",
-                self._most(rate),
+                self._max_true_rate(rate),
             )
-            for rate in SHOWN
+            for rate in REPORTED_RATES
         ]
         rows.append(("advantage over a blind guess", "at most", self.advantage))
         rows.append(
@@ -238,14 +249,14 @@ class AttackRisk:
         return "\n".join([f"Attacks that ask {QUESTIONS[self.relation]}", *lines])
 
 
-def _up(value: Fraction) -> float:
-    """Round up, which is not 0 where doubles end."""
-    near = float(value)
-    return near if near >= value else math.nextafter(near, math.inf)
+def _round_up(value: Fraction) -> float:
+    """Round up to a double. A positive number is not rounded to 0."""
+    nearest = float(value)
+    return nearest if nearest >= value else math.nextafter(nearest, math.inf)
 
 
 def percent(share: float, *, up: bool) -> str:
-    """Three digits of a share in percent, rounded to the safe side.
+    """Format a share in percent with three digits, rounded up or down.
 
     Examples
     --------
@@ -254,12 +265,12 @@ def percent(share: float, *, up: bool) -> str:
     """
     if share <= 0.0:
         return "0"
-    # A context of its own: the caller's may have fewer digits.
+    # The default context is not used, because the caller may have changed its digits.
     return f"{float(round_decimal(share, digits=3, up=up).scaleb(2, Context())):.3g}"
 
 
 def round_decimal(value: float, *, digits: int, up: bool) -> Decimal:
-    """Return the decimal that ``value`` stands for if short, else one beside it.
+    """Round to a decimal, unless ``value`` stands for one with so few digits.
 
     Examples
     --------

@@ -1,8 +1,9 @@
 r"""Exponent of the generalized Gaussian that is least noisy for a sensitivity.
 
-At a fixed gdp and sensitivity 1 in the dual norm l_q, noise with exponent r has
-sigma = sqrt(r-1) max ||v||_r/||v||_q / gdp, and its radius is independent of its
-direction: with coordinates y of density proportional to exp(-|y|^r),
+Noise z in d coordinates with exponent r has density proportional to exp(-||z||_r^2/(2
+sigma^2)). At a fixed gdp and sensitivity 1 in the dual norm l_q it has sigma =
+sqrt(r-1) max ||v||_r/||v||_q / gdp. Its radius ||z||_r is independent of its direction,
+so with independent coordinates y of density proportional to exp(-|y|^r),
 
     E ||z||_s^2 = d sigma^2 Gamma(d/r)/Gamma((d+2)/r) E ||y||_s^2.
 """
@@ -18,7 +19,7 @@ from dpsample.numerics.norms import dual
 from dpsample.privacy.curves.additive import smooth_sensitivity
 
 Criterion = Literal["dual", "euclidean", "dual_bound"]
-GRID = 33
+NUM_EXPONENTS = 33  # from 2 to the largest one, by the same factor
 
 
 class ExponentChoice(NamedTuple):
@@ -31,7 +32,7 @@ class ExponentChoice(NamedTuple):
     cost : float
         Mean squared norm of its noise at sensitivity 1 and gdp 1.
     gaussian_cost : float
-        The same of plain Gaussian noise.
+        Mean squared norm of plain Gaussian noise.
 
     Examples
     --------
@@ -51,31 +52,31 @@ class ExponentChoice(NamedTuple):
 
 @check.plain
 def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -> float:
-    """Mean squared norm of the noise at sensitivity 1 (in the dual of l_p) and gdp 1.
+    """Return the mean squared norm of the noise at sensitivity 1 and gdp 1.
 
     Parameters
     ----------
     dim : int
         Length of the query.
     p : float
-        Exponent in [1, inf]; sensitivity is in the dual norm l_q, q = p/(p-1).
+        Exponent in [1, inf]. Sensitivity is in the dual norm l_q, q = p/(p-1).
     r : float
         Exponent of the noise, 2 <= r < inf.
     criterion : {"dual", "euclidean", "dual_bound"}
-        Which norm: "dual" is l_q, "euclidean" l2, both exact to about 1e-10 (for q
-        above 4096, "dual" is bounded through the largest coordinate). "dual_bound" is
-        the bound d sigma^2 of "dual" (r <= q) that risk bounds in the literature use:
-        the bound, not the noise, is what is then small.
+        Norm of the noise. "dual" is l_q, "euclidean" is l2, both exact to about 1e-10
+        (for q above 4096, "dual" is bounded through the largest coordinate).
+        "dual_bound" is the bound d sigma^2 of "dual" (r <= q) that risk bounds in the
+        literature use. It makes the bound small, and not the noise.
 
     Returns
     -------
     float
-        The mean square; it grows with (sensitivity/gdp)^2.
+        The mean square. For other numbers multiply it by (sensitivity/gdp)^2.
 
     Raises
     ------
     ValueError
-        If a number or word is out of range, or "dual_bound" is asked for r > q.
+        If an argument is out of range, or r > q with "dual_bound".
 
     Examples
     --------
@@ -100,9 +101,9 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
 def best_exponent(
     dim: int, p: float, *, criterion: Criterion = "dual"
 ) -> ExponentChoice:
-    """Exponent of the generalized Gaussian with the smallest `noise_cost`.
+    """Return the exponent of the generalized Gaussian with the smallest `noise_cost`.
 
-    Plain Gaussian noise, r = 2, is a candidate and usually the best: its actual noise
+    Plain Gaussian noise, r = 2, is a candidate and usually the best. Its actual noise
     is smaller although its bound d sigma^2 is larger. At sensitivity in the maximum
     norm (p = 1) another exponent wins from about 4100 coordinates on.
 
@@ -123,7 +124,7 @@ def best_exponent(
 
     Guarantee
     ---------
-    ``cost <= gaussian_cost``: the search never does worse than plain Gaussian noise.
+    ``cost <= gaussian_cost``, because plain Gaussian noise is a candidate.
     The choice reads public numbers only.
 
     Examples
@@ -143,13 +144,13 @@ def best_exponent(
     def cost(r: float) -> float:
         return noise_cost(dim, p, r, criterion=criterion)
 
-    grid = np.geomspace(2.0, largest, GRID)
-    grid[-1] = largest
-    values = [cost(float(r)) for r in grid]
-    k = int(np.argmin(values))
-    bracket = (grid[max(k - 1, 0)], grid[min(k + 1, GRID - 1)])
-    inner = minimize_scalar(cost, bounds=bracket, method="bounded")
-    pairs = [(gaussian, 2.0), (values[k], float(grid[k]))]
-    pairs.append((float(inner.fun), float(inner.x)))
-    best, exponent = min(pairs)
-    return ExponentChoice(exponent, best, gaussian)
+    grid = np.geomspace(2.0, largest, NUM_EXPONENTS)
+    grid[-1] = largest  # which rounding may have passed
+    costs = [cost(float(r)) for r in grid]
+    k = int(np.argmin(costs))
+    bracket = (grid[max(k - 1, 0)], grid[min(k + 1, NUM_EXPONENTS - 1)])
+    refined = minimize_scalar(cost, bounds=bracket, method="bounded")
+    pairs = [(gaussian, 2.0), (costs[k], float(grid[k]))]
+    pairs.append((float(refined.fun), float(refined.x)))
+    best_cost, exponent = min(pairs)
+    return ExponentChoice(exponent, best_cost, gaussian)

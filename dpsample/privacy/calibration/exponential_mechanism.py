@@ -1,18 +1,23 @@
 """Exponential mechanism, calibrated: (k, mu) of exp(-k (F + mu r)) for a budget.
 
-Privacy. V = k (F + mu r) is k mu-strongly convex and, between neighboring data sets,
+F is the mean loss of n records, r a regularizer that is 1-strongly convex, Theta its
+range on the domain. Each loss is G-Lipschitz, and G_Delta is the Lipschitz constant of
+the change of n F between neighbors.
+
+**Privacy.** V = k (F + mu r) is k mu-strongly convex. Between neighboring data sets it
 changes by a k G_Delta/n-Lipschitz function. Theorem 2 of arXiv:2207.08347 compares the
 two draws with two unit Gaussians at distance
 
     gdp = (k G_Delta/n) / sqrt(k mu) = (G_Delta/n) sqrt(k/mu),
 
 so the budget fixes a = mu/k = (G_Delta/(n gdp))^2. Replacing one record changes n F by
-f(.; s) - f(.; s'), whose Lipschitz constant is at most 2G, not G (erratum GLLST-E1);
-setting one record's loss to zero changes it by f(.; s): G.
+f(.; s) - f(.; s'), whose Lipschitz constant is at most 2G, not G (erratum GLLST-E1).
+Setting one record's loss to zero changes it by f(.; s), so G_Delta = G.
 
-Utility. The excess risk is at most mu Theta + C/k, with C as in `terms`. Theorems 3 and
-4 minimize it along mu = a k: k = sqrt(C/(a Theta)), so k mu = C/Theta. Theorems 5 and 6
-have mu = lambda fixed and no Theta: the largest private k = lambda/a is best.
+**Utility.** The excess risk is at most mu Theta + C/k, with C as in `terms`. Theorems 3
+and 4 minimize it along mu = a k. This gives k = sqrt(C/(a Theta)), so k mu = C/Theta.
+Theorems 5 and 6 have mu = lambda fixed and no Theta. The largest private k = lambda/a
+is best there.
 """
 
 import math
@@ -49,24 +54,23 @@ INVERSIONS = {
     "closed_form": closed_form_gdp,
     "paper": paper_gdp,
 }
-# Relative rounding up of sensitivities: more than the errors of the powers, sums and
-# special functions that they are made of, so that no stated number is too small.
+# Sensitivities are raised by this relative amount. It exceeds the rounding errors of
+# the powers, sums and special functions in them, so that no stated number is too small.
 MARGIN = 1e-12
-SPEND_OTHERWISE = "Spend a larger delta or a smaller sampler_share."
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialMechanism(MechanismTerms):
     """A calibrated mechanism: one draw from exp(-k (F + mu r)) on the domain.
 
-    Made by `calibrate`. The fields are listed in `MechanismTerms`; the ones most used
+    `calibrate` makes it. The fields are listed in `MechanismTerms`. The ones most used
     are ``k``, ``mu``, ``gdp``, ``regularizer``, ``risk_bound``, ``delta_exact`` and
     ``gamma``.
 
     Guarantee
     ---------
     If the declared bounds hold for every possible record, an exact draw is gdp-GDP and
-    (epsilon_proved, delta_exact)-DP under the budget's relation; a draw within total
+    (epsilon_proved, delta_exact)-DP under the budget's relation. A draw within total
     variation gamma of it on every data set is (epsilon_proved, delta)-DP.
 
     Examples
@@ -82,7 +86,7 @@ class ExponentialMechanism(MechanismTerms):
 
     @cached_property
     def certificate(self) -> Certificate:
-        """Certificate of an exact draw; a release names its sampler in a copy."""
+        """Certificate of an exact draw. A release adds its sampler to a copy."""
         return Certificate.of(self)
 
     def target(self, problem: Problem) -> Gibbs:
@@ -114,7 +118,7 @@ class ExponentialMechanism(MechanismTerms):
         return Gibbs(problem, k=self.k, mu=self.mu, regularizer=self.regularizer)
 
     def __repr__(self) -> str:
-        """Numbers a reader wants first."""
+        """Return the most important numbers."""
         domain, dim = self.facts.domain, self.facts.dim
         return (
             f"ExponentialMechanism(k={self.k:.6g}, mu={self.mu:.6g}, "
@@ -150,27 +154,28 @@ def calibrate(
         Epsilon, delta and the neighboring relation.
     p : float
         Norm in [1, inf] in which sensitivity is measured and the regularizer is
-        strongly convex: l_p, or Schatten-p on a `SchattenBall`. Any p is valid; the
-        one with the smallest ``risk_bound`` is best.
+        strongly convex. It is l_p, or Schatten-p on a `SchattenBall`. Any p is valid.
+        The one with the smallest ``risk_bound`` is best.
     risk : {"population", "empirical"}
         Excess risk that the bound is for.
     calibration : {"exact", "closed_form", "paper"}
-        How gdp follows from the budget: by exact inversion of the Gaussian curve, by a
-        closed form that is smaller, or as printed. "paper" reproduces the printed k
-        and mu; its certificate states the epsilon that is true of them and is never
-        releasable.
+        How gdp follows from the budget. "exact" inverts the Gaussian curve,
+        "closed_form" is a smaller gdp in closed form, and "paper" reproduces the
+        published k and mu. Its certificate states the epsilon that holds for them, and
+        is never releasable.
     sampler_share : float
-        Part of delta, in [0, 1), that pays for an approximate sampler: delta_exact =
-        (1 - share) delta and gamma = share delta/(1 + e^epsilon).
+        Part of delta, in [0, 1), for an approximate sampler. delta_exact = (1 - share)
+        delta and gamma = share delta/(1 + e^epsilon).
     strong_convexity : float
-        Strength lambda of a public ridge lambda r that belongs to the objective: mu =
-        lambda, and the risk is that of F + lambda r. It allows an unbounded domain.
-        Under "zero_out" the record's loss without the ridge is set to zero; curvature
-        k lambda (1 - 1/n) is charged, as if the ridge's share went with it.
+        Strength lambda of a public ridge lambda r in the objective. Then mu = lambda,
+        and the risk is the risk of F + lambda r. It allows an unbounded domain. Under
+        "zero_out" the record's loss without the ridge is set to zero. Privacy is
+        computed for a curvature of k lambda (1 - 1/n), as if the record's share of the
+        ridge were removed, too.
     confidence : float, optional
-        Minimize a bound that holds with this probability over the draw instead of in
-        expectation. With population risk it bounds that quantile of the excess risk,
-        averaged over the records: nothing is said about unlucky records.
+        Minimize a bound that holds with this probability over the draw, instead of one
+        in expectation. With population risk it bounds that quantile of the excess risk,
+        averaged over the records. It does not hold for each data set.
 
     Returns
     -------
@@ -186,10 +191,10 @@ def calibrate(
     Guarantee
     ---------
     If the declared bounds hold for every possible record, an exact draw is
-    (epsilon, delta_exact)-DP under the budget's relation; a draw within total
-    variation gamma on every data set is (epsilon, delta)-DP. ("paper": with
-    ``epsilon_proved`` in place of epsilon.) The bound of the risk is that of an exact
-    draw; total variation gamma adds at most gamma times the range of the risk.
+    (epsilon, delta_exact)-DP under the budget's relation. A draw within total
+    variation gamma on every data set is (epsilon, delta)-DP. (With "paper", epsilon is
+    ``epsilon_proved``.) The bound of the risk is for an exact draw. Total variation
+    gamma adds at most gamma times the range of the risk.
 
     Examples
     --------
@@ -221,18 +226,18 @@ def calibrate(
 
 
 def _regularizer(inputs: CalibrationInputs) -> Regularizer:
-    """Return the r of the norm table (Corollaries 2 to 5), or the entropy."""
-    domain, is_printed = inputs.facts.domain, inputs.calibration == "paper"
-    variant = "printed" if is_printed and inputs.p == 1.0 else "optimized"
+    """Return r for the norm of the problem (Corollaries 2 to 5), or the entropy."""
+    domain, is_published = inputs.facts.domain, inputs.calibration == "paper"
+    variant = "printed" if is_published and inputs.p == 1.0 else "optimized"
     if isinstance(domain, SchattenBall):
         return SchattenSquared(inputs.p, shape=domain.shape, variant=variant)
-    if isinstance(domain, Simplex) and inputs.p == 1.0 and not is_printed:
+    if isinstance(domain, Simplex) and inputs.p == 1.0 and not is_published:
         return Entropy()
     return SquaredNorm(inputs.p, variant=variant)
 
 
 def _range(inputs: CalibrationInputs, regularizer: Regularizer) -> float:
-    """Return Theta, which only a mechanism without a ridge needs finite."""
+    """Return Theta, which must be finite unless the objective has a ridge."""
     try:
         value = float(regularizer.range_on(inputs.facts.domain, inputs.facts.dim))
     except OverflowError:  # Python's powers raise where NumPy's are infinite
@@ -248,24 +253,25 @@ def _range(inputs: CalibrationInputs, regularizer: Regularizer) -> float:
 
 
 def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
-    """Derive every number of the mechanism; the module's formulas."""
+    """Derive every number of the mechanism by the module's formulas."""
     facts, budget = inputs.facts, inputs.budget
     lipschitz = facts.lipschitz(inputs.p)
     diff = facts.diff_lipschitz(inputs.p, budget.relation)
     swap = facts.diff_lipschitz(inputs.p, "replace_one")
-    kept = inputs.curvature_kept
+    curvature_share = inputs.curvature_kept
     delta_exact = budget.delta - inputs.sampler_share * budget.delta
-    check.normal(delta_exact=delta_exact, remedy=SPEND_OTHERWISE)
+    remedy = "Spend a larger delta or a smaller sampler_share."
+    check.normal(delta_exact=delta_exact, remedy=remedy)
     check.normal(lipschitz=lipschitz, remedy=BEYOND_FLOATS)
-    target = INVERSIONS[inputs.calibration](budget.epsilon, delta_exact)
-    is_printed = inputs.calibration == "paper"
+    target_gdp = INVERSIONS[inputs.calibration](budget.epsilon, delta_exact)
+    is_published = inputs.calibration == "paper"
     # GLLST-E1 and -E4: the paper has G in place of every sensitivity.
-    distance = (lipschitz if is_printed else diff) / (facts.num_records * target)
-    check.open_interval(1e-150, 1e150, **{"sqrt(mu/k)": distance}, remedy=BEYOND_FLOATS)
-    if not is_printed:
-        distance *= 1.0 + MARGIN
-    ratio = distance**2 / (1.0 if is_printed else kept)
-    valid = RiskModel(
+    root = (lipschitz if is_published else diff) / (facts.num_records * target_gdp)
+    check.open_interval(1e-150, 1e150, **{"sqrt(mu/k)": root}, remedy=BEYOND_FLOATS)
+    if not is_published:
+        root *= 1.0 + MARGIN
+    ratio = root**2 / (1.0 if is_published else curvature_share)  # a = mu/k
+    valid_model = RiskModel(
         risk=inputs.risk,
         confidence=inputs.confidence,
         dim=facts.domain.affine_dim(facts.dim),
@@ -275,16 +281,22 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
         ratio=ratio,
         has_ridge=inputs.has_ridge,
     )
-    chosen = replace(valid, swap_lipschitz=lipschitz) if is_printed else valid
-    k, mu = _temperature(inputs, chosen.constant()[0], ratio, range_bound)
+    # The model that is minimized. With "paper" the stated risk bound is another one,
+    # which is valid.
+    model = valid_model
+    if is_published:
+        model = replace(valid_model, swap_lipschitz=lipschitz)
+    k, mu = _temperature(inputs, model.constant()[0], ratio, range_bound)
     check.normal(k=k, mu=mu, remedy=BEYOND_FLOATS)
-    gdp, epsilon = target, budget.epsilon
-    if is_printed:
-        gdp = diff / facts.num_records * math.sqrt(k / (mu * kept)) * (1.0 + MARGIN)
+    gdp, epsilon = target_gdp, budget.epsilon
+    if is_published:  # the privacy that the published numbers have
+        root_k_over_mu = math.sqrt(k / (mu * curvature_share))
+        gdp = diff / facts.num_records * root_k_over_mu * (1.0 + MARGIN)
         epsilon = gaussian_epsilon(delta_exact, gdp)
-    constant, proofs = valid.constant()
+    constant, proofs = valid_model.constant()
+    risk_bound = constant / k + (0.0 if inputs.has_ridge else mu * range_bound)
     inversion = f"CURVE.{inputs.calibration.upper()}"
-    theorems = ("COMPARISON", inversion, _choice(inputs), *proofs)
+    theorems = ("COMPARISON", inversion, _choice_theorem(inputs), *proofs)
     return {
         "lipschitz": lipschitz,
         "diff_lipschitz": diff,
@@ -294,13 +306,14 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
         "delta_exact": delta_exact,
         "gamma": _gamma(budget.delta - delta_exact, epsilon),
         "epsilon_proved": epsilon,
-        "risk_bound": constant / k + (0.0 if inputs.has_ridge else mu * range_bound),
+        "risk_bound": risk_bound,
         "theorems": theorems + (("NEAR",) if inputs.sampler_share else ()),
     }
 
 
-def _choice(inputs: CalibrationInputs) -> str:
+def _choice_theorem(inputs: CalibrationInputs) -> str:
     """Name the theorem whose k and mu are used."""
+    # Theorems 3 and 4 are for empirical and population risk, 5 and 6 with a ridge.
     number = 3 + (inputs.risk == "population") + 2 * inputs.has_ridge
     return f"CHOICE.{number}" + ".PAPER" * (inputs.calibration == "paper")
 
@@ -316,10 +329,10 @@ def _temperature(
     return k, ratio * k
 
 
-def _gamma(rest: float, epsilon: float) -> float:
-    """Largest gamma with (1 + e^epsilon) gamma <= rest of delta, rounded down."""
-    # The factor keeps the computed sum below delta in spite of rounding.
-    share = max(rest, 0.0) * (1.0 - 1e-12)
+def _gamma(delta_share: float, epsilon: float) -> float:
+    """Return the largest gamma with (1 + e^epsilon) gamma <= ``delta_share``."""
+    # The factor keeps the computed sum below delta in spite of rounding errors.
+    share = max(delta_share, 0.0) * (1.0 - 1e-12)
     gamma = share * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
     if gamma < check.SMALLEST_NORMAL and share > 4.0 * check.SMALLEST_NORMAL:
         limit = math.floor(math.log(share / check.SMALLEST_NORMAL - 1.0))

@@ -1,4 +1,10 @@
-"""Noise of objective perturbation for a budget, with an exact or a certified solver."""
+"""Noise of objective perturbation for a budget, with an exact or a certified solver.
+
+Objective perturbation adds a random linear term <G, theta> / n, the *tilt*, to the
+objective of n records and minimizes it. `objective_perturbation` has the theorem and
+its letters: a record's gradient has norm <= L and a curvature <= beta, the ridge is
+lambda |theta|^2, and G has the standard deviation ``stddev`` in each coordinate.
+"""
 
 import functools
 import math
@@ -8,7 +14,7 @@ from dpsample.core import check
 from dpsample.privacy.accounting.events import ApproximateEvent
 from dpsample.privacy.budget import Budget, check_not_pure
 from dpsample.privacy.curves.additive import gaussian_stddev
-from dpsample.privacy.curves.gaussian import gdp_from_budget
+from dpsample.privacy.curves.gaussian import bisect, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
     MIN_DISTANCE,
     MIN_Z,
@@ -20,7 +26,7 @@ from dpsample.privacy.curves.objective_perturbation import (
 
 
 def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
-    """Smallest noise of a tilted objective that is proved to meet the budget.
+    """Return the smallest noise of a tilted objective that is proved for a budget.
 
     t is the larger solution of 2 (Phi(-z) - e^e Phi(-z - t)) <= delta that also has
     z = e/t - t/2 >= 1 (>= 0 under zero_out), and the noise is 2 L / t (L / t).
@@ -40,8 +46,8 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
     Raises
     ------
     ValueError
-        If the relations differ, or epsilon <= log(1 + beta / (2 n lambda)): no noise
-        helps, the ridge must be larger.
+        If the relations differ, or epsilon <= log(1 + beta / (2 n lambda)). Then no
+        noise is enough, and the ridge must be larger.
 
     Guarantee
     ---------
@@ -63,29 +69,30 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
     check_not_pure(budget, "objective perturbation")
     if budget.relation != objective.relation:
         check.fail("budget.relation", repr(objective.relation), repr(budget.relation))
-    left = (budget.epsilon - objective.log_determinant) * (1.0 - ROUNDING)
-    if left <= 0.0:
-        least = objective.smoothness / (2 * objective.num_records)
+    remainder = (budget.epsilon - objective.log_determinant) * (1.0 - ROUNDING)
+    if remainder <= 0.0:
+        curvature = objective.smoothness / (2 * objective.num_records)
         check.fail(
             "ridge",
-            f"> {least / math.expm1(budget.epsilon):.6g}, where the Jacobian alone "
+            f"> {curvature / math.expm1(budget.epsilon):.6g}, where the Jacobian alone "
             "spends epsilon",
             objective.ridge,
             "Choose it so that log(1 + smoothness/(2 n ridge)) is epsilon / 4.",
         )
     z = MIN_Z[objective.relation]
-    # z t + t^2/2 = left, without the cancellation of the quadratic formula.
-    t = 2.0 * left / (z + math.sqrt(z * z + 2.0 * left))
-    t = min(t, gdp_from_budget(left, 0.5 * budget.delta))
+    # The largest t with z t + t^2/2 <= remainder, by the form of the quadratic formula
+    # that does not cancel. The curve is twice a Gaussian one, so delta is halved.
+    t = 2.0 * remainder / (z + math.sqrt(z * z + 2.0 * remainder))
+    t = min(t, gdp_from_budget(remainder, 0.5 * budget.delta))
     return objective.shift / t * (1.0 + 4.0 * ROUNDING)
 
 
-@functools.lru_cache(maxsize=64)  # runs and their verification ask alike
+@functools.lru_cache(maxsize=64)  # runs and their verification call it alike
 def composed_stddev(objective: PerturbedObjective, budget: Budget, gdp: float) -> float:
-    """Noise of a tilted objective beside Gaussian mechanisms, rounded up.
+    """Return the noise of a tilted objective next to Gaussian mechanisms, rounded up.
 
-    With a shift of t standard deviations `tilt_and_gaussian_delta` is at most delta;
-    with 1 + 1e-9 times that t it is more.
+    ``gdp`` is the parameter of these mechanisms. With a shift of t standard deviations
+    `tilt_and_gaussian_delta` is at most delta, and with (1 + 1e-9) t it is more.
 
     Raises
     ------
@@ -95,26 +102,25 @@ def composed_stddev(objective: PerturbedObjective, budget: Budget, gdp: float) -
     log_determinant = objective.log_determinant
 
     def is_safe(distance: float) -> bool:
-        found = tilt_and_gaussian_delta(
+        delta = tilt_and_gaussian_delta(
             budget.epsilon,
             log_determinant=log_determinant,
             distance=distance,
             gdp=gdp,
             relation=budget.relation,
         )
-        return found <= budget.delta
+        return delta <= budget.delta
 
-    unsafe = gdp_from_budget(budget.epsilon, budget.delta)  # delta_0 is above its curve
+    # The curve of a tilt is above the Gaussian curve, so this distance is unsafe.
+    unsafe = gdp_from_budget(budget.epsilon, budget.delta)
     safe = 0.5 * unsafe
     while not is_safe(safe):
         unsafe, safe = safe, 0.5 * safe
         if safe < MIN_DISTANCE:
             remedy = "Spend less on the Gaussian part, or a larger epsilon."
             check.fail("budget", "large enough for the tilt", budget, remedy)
-    while unsafe - safe > 1e-9 * safe:
-        middle = 0.5 * (safe + unsafe)
-        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
-    return objective.shift / safe * (1.0 + 4.0 * ROUNDING)
+    t = bisect(is_safe, safe=safe, unsafe=unsafe, width=1e-9)
+    return objective.shift / t * (1.0 + 4.0 * ROUNDING)
 
 
 @check.plain
@@ -130,12 +136,12 @@ def objective_event(
     stddev : float
         Standard deviation of each coordinate of G, > 0.
     delta : float
-        Where the curve is read, > 0 and < 1.
+        delta of the event, > 0 and < 1.
 
     Returns
     -------
     ApproximateEvent
-        (epsilon, delta) with the epsilon that is proved there.
+        (epsilon, delta) with the epsilon that is proved at this delta.
 
     Raises
     ------
@@ -144,7 +150,7 @@ def objective_event(
 
     Guarantee
     ---------
-    Under ``objective.relation`` the minimizer is as the event says.
+    Under ``objective.relation`` the exact minimizer satisfies the event.
 
     Examples
     --------
@@ -161,7 +167,15 @@ def objective_event(
 
 
 class ApproximateNoise(NamedTuple):
-    """Noise of approximate objective perturbation: of G, and of the output."""
+    """Noise of approximate objective perturbation.
+
+    Attributes
+    ----------
+    stddev : float
+        Standard deviation of each coordinate of G.
+    output_stddev : float
+        Standard deviation of the noise that is added to the solver's point.
+    """
 
     stddev: float
     output_stddev: float
@@ -171,10 +185,10 @@ class ApproximateNoise(NamedTuple):
 def approximate_noise(
     objective: PerturbedObjective, budget: Budget, *, gap: float, share: float = 0.9
 ) -> ApproximateNoise:
-    """Noise for a solver that certifies J(theta) - min J <= ``gap``.
+    """Return the noise for a solver that certifies J(theta) - min J <= ``gap``.
 
-    Bassily et al. (2019), Algorithm 3, corrected (BFTT-10): the tilt spends ``share``
-    of epsilon and delta, the output noise 2 sqrt(gap / lambda) / gdp the rest.
+    Bassily et al. (2019), Algorithm 3, corrected (BFTT-10). The tilt spends ``share``
+    of epsilon and delta, and the output noise 2 sqrt(gap / lambda) / gdp the rest.
 
     Parameters
     ----------
@@ -200,9 +214,9 @@ def approximate_noise(
 
     Guarantee
     ---------
-    The noisy point is (epsilon, delta)-DP: given the exact minimizer, which the first
+    The noisy point is (epsilon, delta)-DP. Given the exact minimizer, which the first
     part releases, the solver's points on neighbors are at most 2 sqrt(gap / lambda)
-    apart, and (epsilon, delta) add up.
+    apart. The epsilons and deltas of both parts add up.
 
     Examples
     --------
@@ -218,7 +232,7 @@ def approximate_noise(
     check.open_interval(0.0, 1.0, share=share)
     check.instance(Budget, budget=budget)
     check_not_pure(budget, "objective perturbation")
-    first, second = (
+    tilt_budget, output_budget = (
         Budget(
             epsilon=part * budget.epsilon * (1.0 - ROUNDING),
             delta=part * budget.delta * (1.0 - ROUNDING),
@@ -228,6 +242,6 @@ def approximate_noise(
     )
     error = minimizer_error(strong_convexity=2.0 * objective.ridge, gap=gap)
     return ApproximateNoise(
-        stddev=objective_stddev(objective, first),
-        output_stddev=gaussian_stddev(second, 2.0 * error),
+        stddev=objective_stddev(objective, tilt_budget),
+        output_stddev=gaussian_stddev(output_budget, 2.0 * error),
     )

@@ -9,19 +9,19 @@ from typing import ClassVar
 from dpsample.core import check
 from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
+from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
     problem_assumptions,
     registry,
 )
-from dpsample.privacy.certificates.sealed import Sealed
 from dpsample.privacy.certificates.terms import MechanismTerms
 from dpsample.problem.facts import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate(Sealed, MechanismTerms):
+class Certificate(Published, MechanismTerms):
     """Public inputs, numbers and theorems behind one differentially private draw.
 
     It holds nothing that depends on the records: it can be published with the answer.
@@ -190,7 +190,7 @@ class Certificate(Sealed, MechanismTerms):
         facts = self.facts
         obstacles = {
             "the random bits are seeded": self.seeded,
-            "the printed constants are not proved": not self.is_proved,
+            "the published constants are not proved": not self.is_proved,
             "no sampler is named": self.sampler is None,
         }
         sampler = self.sampler

@@ -23,13 +23,13 @@ from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.json_form import parse, strict_json
+from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
     problem_assumptions,
     registry,
 )
-from dpsample.privacy.certificates.sealed import Sealed
 from dpsample.problem.facts import PublicFacts
 
 Input = str | float | bool | None
@@ -44,7 +44,7 @@ WORD = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventCertificate(Sealed):
+class EventCertificate(Published):
     """Public inputs, event and theorems behind one differentially private answer.
 
     It holds nothing that depends on the records: it can be published with the answer.
@@ -233,7 +233,7 @@ class EventCertificate(Sealed):
         """Return name and value of every line of the certificate."""
         obstacles = {
             "the random bits are seeded": self.seeded,
-            "the printed constants are not proved": self.calibration == "paper",
+            "the published constants are not proved": self.calibration == "paper",
             "no privacy is proved": self.event is None,
             "its author declares the event": self.kind == "declared",
             "idealized numerics": self.kind.endswith("/idealized"),

@@ -54,10 +54,6 @@ MIN_PRIVACY_LOSS = 1e-9
 # All ledgers share one lock, because copies of a ledger could not share a lock of its
 # own. It is held while entries are replaced, never while something is computed.
 _LOCK = threading.Lock()
-COPY_WARNING = (
-    "This ledger is a copy from another process, which does not learn of what is spent "
-    "here: a budget that workers share needs a LedgerFile."
-)
 
 
 class Entry(NamedTuple):
@@ -105,11 +101,11 @@ class Entry(NamedTuple):
         if isinstance(item, Event):
             return ()
         reasons = {
-            "seeded: whoever knows the seed knows the noise": item.seeded,
+            "seeded: the seed determines the noise": item.seeded,
             "not releasable: no sampler is named": (
                 isinstance(item, Certificate) and item.sampler is None
             ),
-            "not releasable: printed constants, counted at the epsilon they prove": (
+            "not releasable: published constants, with the epsilon that they prove": (
                 item.event is not None and not item.is_proved
             ),
             "unproved: epsilon is infinite": item.event is None,
@@ -272,7 +268,12 @@ class Ledger:
             then. An unproved entry exceeds every budget.
         """
         if os.getpid() != self._process:
-            warnings.warn(COPY_WARNING, UserWarning, stacklevel=check.user_level())
+            message = (
+                "This ledger is a copy from another process, which does not see "
+                "releases that are entered here. Use a LedgerFile for a budget that "
+                "workers share."
+            )
+            warnings.warn(message, UserWarning, stacklevel=check.user_level())
         after, total = Ledger(self.relation, self.budget), self.budget
         while True:
             before = after._entries = self._entries

@@ -15,6 +15,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.accounting.attack_risk import (
     QUESTIONS,
-    SHOWN,
+    REPORTED_RATES,
     AttackRisk,
     percent,
 )
@@ -36,7 +37,7 @@ MAX_BARS = 30
 # The other world to which the guarantee compares, by the neighboring relation.
 OTHERWISE = {
     "replace_one": "had one record held any other values",
-    "zero_out": "had one record not counted",
+    "zero_out": "had one record been left out",
 }
 # Information about a single record in the answer, by the level of protection.
 PROTECTION = {
@@ -183,19 +184,26 @@ def decade_scale(label: str, low: float) -> AxisScale:
     return AxisScale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
 
 
-# Position of a line's name: pixels right and down from the middle of the line, and the
-# end of the text that is there.
-Side = tuple[float, float, str]
-LEFT_ABOVE = (-8.0, -4.0, "end")
-LEFT_BELOW = (-8.0, 16.0, "end")
-RIGHT_BELOW = (8.0, 16.0, "start")
-# Size of a chart and its margins, in pixels of the view box.
-WIDTH = 400.0
-HEIGHT = 290.0
-LEFT = 74.0
-BOTTOM = 46.0
-TOP = 12.0
-RIGHT = 14.0
+class NamePosition(NamedTuple):
+    """Position of a line's name: pixels right and down from the line's middle point."""
+
+    right: float
+    down: float
+    anchor: str  # "start" or "end": the end of the text that is at the position
+
+
+class ChartSize(NamedTuple):
+    """Size of a chart and its margins, in pixels of the view box."""
+
+    width: float = 400.0
+    height: float = 290.0
+    left: float = 74.0
+    bottom: float = 46.0
+    top: float = 12.0
+    right: float = 14.0
+
+
+SIZE = ChartSize()
 
 
 def chart(
@@ -203,19 +211,21 @@ def chart(
     y: AxisScale,
     *,
     title: str,
-    lines: Sequence[tuple[str, Sequence[tuple[float, float]], Side]],
+    lines: Sequence[tuple[str, Sequence[tuple[float, float]], NamePosition]],
     points: Sequence[tuple[str, float, float]] = (),
     name: str,
 ) -> Html:
     """Return a chart: named lines, and named points, which are marked by circles.
 
     The first line is solid, the others are dashed. The name of a line stands near its
-    middle, at the given `Side`. ``name`` distinguishes the charts of a page.
+    middle, at the given position. ``name`` distinguishes the charts of a page.
     """
 
     def to_pixels(a: float, b: float) -> tuple[float, float]:
-        across = LEFT + x.position(a) * (WIDTH - LEFT - RIGHT)
-        return across, TOP + (1.0 - y.position(b)) * (HEIGHT - TOP - BOTTOM)
+        across = SIZE.left + x.position(a) * (SIZE.width - SIZE.left - SIZE.right)
+        return across, SIZE.top + (1.0 - y.position(b)) * (
+            SIZE.height - SIZE.top - SIZE.bottom
+        )
 
     def label_at(
         text: str, a: float, b: float, anchor: str, **attributes: object
@@ -231,15 +241,22 @@ def chart(
     parts = [tag("title", title, id=f"{name}-title")]
     for tick in x.ticks:
         a, b = to_pixels(tick, y.low)
-        parts += [line([(a, b), (a, TOP)], stroke="#ddd")]
+        parts += [line([(a, b), (a, SIZE.top)], stroke="#ddd")]
         parts += [label_at(f"{tick:g}", a, b + 18.0, "middle")]
     for tick in y.ticks:
         a, b = to_pixels(x.low, tick)
-        parts += [line([(a, b), (WIDTH - RIGHT, b)], stroke="#ddd")]
+        parts += [line([(a, b), (SIZE.width - SIZE.right, b)], stroke="#ddd")]
         parts += [label_at(f"{tick:g}", a - 6.0, b + 4.0, "end")]
-    parts += [label_at(x.label, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "middle")]
-    rotation = f"rotate(-90 14 {(HEIGHT - BOTTOM) / 2.0})"
-    middle = (HEIGHT - BOTTOM + TOP) / 2.0
+    parts += [
+        label_at(
+            x.label,
+            (SIZE.left + SIZE.width - SIZE.right) / 2.0,
+            SIZE.height - 8.0,
+            "middle",
+        )
+    ]
+    rotation = f"rotate(-90 14 {(SIZE.height - SIZE.bottom) / 2.0})"
+    middle = (SIZE.height - SIZE.bottom + SIZE.top) / 2.0
     parts += [label_at(y.label, 14.0, middle, "middle", transform=rotation)]
     for index, (label, values, (right, down, anchor)) in enumerate(lines):
         dashes = {"stroke_dasharray": "6 5"} if index else {}
@@ -247,7 +264,7 @@ def chart(
         ends = [to_pixels(*pair) for pair in values]
         parts += [line(ends, stroke=color, stroke_width=2.5, **dashes)]
         a, b = ends[len(ends) // 2]
-        b = max(b + down, TOP + 12.0)  # the name stays inside the chart
+        b = max(b + down, SIZE.top + 12.0)  # the name stays inside the chart
         parts += [label_at(label, a + right, b, anchor, fill=color)]
     for label, p, q in points:
         a, b = to_pixels(p, q)
@@ -260,7 +277,7 @@ def chart(
         class_="chart",
         role="img",
         aria_labelledby=f"{name}-title",
-        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
+        viewBox=f"0 0 {SIZE.width:g} {SIZE.height:g}",
         font_size=13,
         font_family="system-ui, sans-serif",
     )
@@ -269,7 +286,7 @@ def chart(
 def attack_section(risk: AttackRisk) -> list[Html]:
     """Return bounds on all attacks, in a table, in a chart and in sentences."""
     rows = []
-    for rate in SHOWN:
+    for rate in REPORTED_RATES:
         true_positive_rate = float(risk.true_positive_rate(rate))
         odds = f"{float(percent(true_positive_rate / rate, up=True)) / 100:.4g}"
         true_cases = f"{percent(true_positive_rate, up=True)}\u00a0%"
@@ -285,8 +302,12 @@ def attack_section(risk: AttackRisk) -> list[Html]:
             "share of false alarms. Dashed line below it: a blind guess."
         ),
         lines=[
-            ("any attack, at most", best_attacks, LEFT_ABOVE),
-            ("blind guess", [(rate, rate) for rate in grid], RIGHT_BELOW),
+            ("any attack, at most", best_attacks, NamePosition(-8.0, -4.0, "end")),
+            (
+                "blind guess",
+                [(rate, rate) for rate in grid],
+                NamePosition(8.0, 16.0, "start"),
+            ),
         ],
         name="attacks",
     )
@@ -298,14 +319,14 @@ def attack_section(risk: AttackRisk) -> list[Html]:
             "accepts. The bounds hold for every attacker, whatever else he knows.",
         ),
         table(
-            "What an attack can reach",
+            "Bounds of any attack",
             ["False alarms", "True cases found, at most"]
             + ["By blind guess", "One alarm raises the odds, at most"],
             rows,
         ),
         tag(
             "p",
-            "The last column is the Bayes factor of an alarm: by so much it can raise "
+            "The last column is the Bayes factor of an alarm, by which it can multiply "
             "the odds that a suspicion is true. If both cases are equally likely, an "
             "attacker is wrong at least "
             f"{percent(risk.bayes_risk(), up=False)}\u00a0% of the time (blind guess: "
@@ -349,7 +370,7 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
         decade_scale("delta", low),
         title="Falling line: delta over epsilon."
         + " Circle: the promise." * has_epsilon,
-        lines=[("proved", above or values[:1], LEFT_BELOW)],
+        lines=[("proved", above or values[:1], NamePosition(-8.0, 16.0, "end"))],
         points=promise,
         name="curve",
     )
@@ -358,9 +379,10 @@ def curve_section(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     return [
         tag(
             "p",
-            "Epsilon limits how much the answer can change the odds of any suspicion; "
-            "delta is what this limit leaves out. Smaller numbers mean more privacy."
-            + " The promise is one point; what is proved is a whole curve."
+            "Epsilon limits how much the answer can change the odds of any suspicion. "
+            "Delta is the part of the probability for which it need not hold. Smaller "
+            "numbers mean more privacy."
+            + " The promise is one point of a curve that is proved."
             * has_epsilon,
         ),
         tag("figure", picture),
@@ -447,8 +469,8 @@ def summary_section(certificate: Sealed) -> list[Html]:
         same += "have been published. "
     points = percent(risk.advantage, up=True)
     first = (
-        f"An answer was computed from {count}. Noise took part in it on purpose, "
-        f"{PROTECTION[certificate.level]}. This page tells how much can be learnt from "
+        f"An answer was computed from {count}. Random noise was added on purpose, "
+        f"{PROTECTION[certificate.level]}. This page says how much can be learnt from "
         "it at most."
     )
     second = (
@@ -562,9 +584,9 @@ def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
     )
     steps = (tag("li", *item) for item in items)
     warning = (
-        "A digest finds slips, it is no signature. To recompute the numbers is not to "
-        "see the program run: that it was run as described, on records within the "
-        "declared bounds, is the word of whoever published this page."
+        "A digest detects accidental changes. It is not a signature. Recomputed "
+        "numbers do not show that the program was run as described, on records within "
+        "the declared bounds. For that you rely on the publisher of this page."
     )
     return [tag("ol", *steps), tag("p", warning)]
 
@@ -578,3 +600,30 @@ def _details(certificate: Sealed) -> Html:
     ]
     caption = tag("caption", "For experts")
     return tag("table", caption, tag("tbody", *rows), class_="details")
+
+
+class Published(Sealed):
+    """Base of certificates that have a page."""
+
+    def to_html(self) -> str:
+        """Return a page for readers who are not experts, to be published.
+
+        Returns
+        -------
+        str
+            One HTML document without scripts that loads nothing from elsewhere: what is
+            promised, what an attacker can learn, the privacy curve, assumptions in
+            plain words, and the certificate itself, as a link, with how to verify it.
+            Of what is read from JSON it says "Not verified", unless `dpsample.verify`
+            has passed before, as in the page of an answer and on the command line.
+
+        Raises
+        ------
+        ValueError
+            If the certificate was changed since it was written: its digest is another.
+        """
+        return document(self)
+
+    def _repr_html_(self) -> str:
+        """Return the short form for notebooks."""
+        return summary(self)

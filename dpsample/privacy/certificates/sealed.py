@@ -292,33 +292,6 @@ class Sealed(ABC):
             for i, part in enumerate(value.splitlines())
         )
 
-    def to_html(self) -> str:
-        """Return a page for readers who are not experts, to be published.
-
-        Returns
-        -------
-        str
-            One HTML document without scripts that loads nothing from elsewhere: what is
-            promised, what an attacker can learn, the privacy curve, assumptions in
-            plain words, and the certificate itself, as a link, with how to verify it.
-            Of what is read from JSON it says "Not verified", unless `dpsample.verify`
-            has passed before, as in the page of an answer and on the command line.
-
-        Raises
-        ------
-        ValueError
-            If the certificate was changed since it was written: its digest is another.
-        """
-        from dpsample.privacy.certificates.page import document
-
-        return document(self)
-
-    def _repr_html_(self) -> str:
-        """Return the short form for notebooks."""
-        from dpsample.privacy.certificates.page import summary
-
-        return summary(self)
-
     def __rich__(self) -> Table:
         """Return a table for the terminal; rich is imported only here."""
         from rich.table import Table

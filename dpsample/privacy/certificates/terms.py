@@ -164,7 +164,7 @@ class CalibrationInputs:
         check.one_of(("exact", "closed_form", "paper"), calibration=self.calibration)
         check.non_negative(sampler_share=self.sampler_share)
         if self.sampler_share >= 1.0:
-            remedy = "It is the part of delta that pays for the sampler."
+            remedy = "It is the part of delta for the error of the sampler."
             check.fail("sampler_share", "< 1", self.sampler_share, remedy)
         check.non_negative(strong_convexity=self.strong_convexity)
         if self.strong_convexity > 0.0:
@@ -188,7 +188,7 @@ class CalibrationInputs:
             remedy = "There is nothing to choose in a single point."
             check.fail("domain", "of dimension >= 1", self.facts.domain, remedy)
         if self.calibration == "paper" and self.confidence is not None:
-            remedy = "The printed constants have no such variant: use 'exact'."
+            remedy = "The published constants have no such variant. Use 'exact'."
             condition = "None with calibration='paper'"
             check.fail("confidence", condition, self.confidence, remedy)
         if self.loses_curvature and self.facts.num_records < 2:

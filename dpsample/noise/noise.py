@@ -1,27 +1,27 @@
 # mypy: allow-untyped-defs
-"""Law of additive noise: what each one offers, and the grid that its values are on.
+"""Base class of additive noise, and the public grid on which noisy values lie.
 
-**Grid.** In doubles q + noise is no additive noise: which doubles it can be depends on
-q, and its last bits tell queries apart (Mironov, CCS 2012). Here the step s is the
+**Grid.** In doubles q + noise is not additive noise. Which doubles it can be depends on
+q, and its last bits distinguish queries (Mironov, CCS 2012). Here the *step* s is the
 largest power of two up to 2^-10 times the scale of the noise, a public number, and the
-answer is the multiple of s next to q + noise in real arithmetic, ties up. Rounding what
-a private mechanism returns is post-processing: no sensitivity grows, whatever the
-dimension, and the accounting is that of continuous noise. The rounding adds s^2/12 <
-1e-7 scale^2 to the variance.
+answer is the multiple of s next to q + noise in real arithmetic, ties up. Rounding the
+result of a private mechanism is post-processing. No sensitivity grows in any dimension,
+and the privacy is as for continuous noise. The rounding adds s^2/12 < 1e-7 scale^2 to
+the variance.
 
-**The nearest multiple, certified.** With q/s = b + f, b whole and |f| <= 1/2 (exact: s
-is a power of two), and with the digits high + low of the noise over its scale, what is
-rounded is f + (scale/s)(high + low), scale/s < 2^11. Product and sum of the high parts
-are exact as pairs of doubles, and the pair is compared exactly with the borders of its
-cell. The parts below are off by less than 2^-83: they are at most 2^-33, three of their
-operations are rounded to 53 bits, and the digits are cut off at 2^-97 of a scale. That
-close to a border the sum is with probability below 2^-81. With the little that the
-digits' own law is off (`numerics.exact`), each number is that of the ideal rounded law
-except with probability `TOTAL_VARIATION`.
+**The nearest multiple, certified.** q/s = b + f, b whole and |f| <= 1/2, is exact
+because s is a power of two. The noise over its scale has the digits high + low, each a
+double. So f + (scale/s)(high + low) is rounded, scale/s < 2^11. Product and sum of the
+high parts are exact as pairs of doubles, and the pair is compared exactly with the
+borders of its cell. The low parts are off by less than 2^-83. They are at most 2^-33,
+three of their operations are rounded to 53 bits, and the digits are cut off at 2^-97 of
+a scale. The sum is so close to a border with probability below 2^-81. Together with the
+small error of the digits' own distribution (`numerics.exact`), each number has the
+ideal rounded distribution except with probability `TOTAL_VARIATION`.
 
 **Range.** Queries are cut off at +-2^51 s, which moves no two of them apart in any l_p
-norm; NaN, which no declared sensitivity allows, counts as 0. So nothing raises because
-of a query's value, and a number of the answer is below 2^52 s: exact in a double.
+norm. NaN, which no declared sensitivity allows, counts as 0. So no value of a query
+raises an error, and a number of the answer is below 2^52 s, hence exact in a double.
 """
 
 import math
@@ -43,21 +43,20 @@ from dpsample.numerics.exact import (
     word,
 )
 
-# Bits between the step and the scale of the noise.
-FINENESS = 10
-REACH = 2.0**51
+REACH = 2.0**51  # steps at which queries are cut off
 TOTAL_VARIATION = 2.0**-80
-# Of the scale: products with it stay normal numbers, and so does the whole range.
-_LEAST, _MOST = 1e-280, 1e280
-SCALES = ("stddev", "sigma", "scale")  # fields of which a law has one
+# Smallest and largest scale. Products with them, and the whole range of an answer, are
+# normal doubles.
+MIN_SCALE = 1e-280
+MAX_SCALE = 1e280
+SCALES = ("stddev", "sigma", "scale")  # every kind of noise has one of these fields
 Size = int | tuple[int, ...]
-
 # Gaussian numbers that a compiled call makes in about 20 ms.
 CALL_NUMBERS = 200_000
 
 
 def grid_step(scale: float) -> float:
-    """Largest power of two up to 2^-10 of the scale of the noise.
+    """Return the largest power of two up to 2^-10 of the scale of the noise.
 
     Raises
     ------
@@ -69,30 +68,32 @@ def grid_step(scale: float) -> float:
     >>> grid_step(1.0) == grid_step(1.9) == 2.0**-10
     True
     """
-    if not _LEAST <= scale <= _MOST:
-        condition = f"from {_LEAST:g} to {_MOST:g}"
+    if not MIN_SCALE <= scale <= MAX_SCALE:
+        condition = f"from {MIN_SCALE:g} to {MAX_SCALE:g}"
         check.fail("the scale of the noise", condition, scale, "Use other units.")
-    return math.ldexp(1.0, math.frexp(scale)[1] - 1 - FINENESS)
+    return math.ldexp(1.0, math.frexp(scale)[1] - 1 - 10)
 
 
 @kernel
 def nearest_multiple(query, ratio, step, high, low):
-    """Multiple of ``step`` next to query + ratio step (high + low), ties up."""
+    """Return the multiple of ``step`` next to query + ratio step (high + low)."""
     cells = query / step
     if np.isnan(cells):
         cells = 0.0
     cells = min(max(cells, -REACH), REACH)
-    base = np.rint(cells)  # to a floor the distance would not always be exact
-    product, error = two_product(ratio, high)
-    total, rest = two_sum(cells - base, product)
-    rest += error + ratio * low
+    base = np.rint(cells)  # the distance from a floor would not always be exact
+    product, product_error = two_product(ratio, high)
+    total, remainder = two_sum(cells - base, product)
+    remainder += product_error + ratio * low
+    # The pair total + remainder is rounded. The offset and its distances to close
+    # borders are exact.
     nearest = np.rint(total)
-    gap = total - nearest  # exact, and so are its distances to close borders
-    if rest >= 0.5 - gap:
+    offset = total - nearest
+    if remainder >= 0.5 - offset:
         nearest += 1.0
-    elif rest < -0.5 - gap:
+    elif remainder < -0.5 - offset:
         nearest -= 1.0
-    return (base + nearest + 0.0) * step  # no sign of a zero
+    return (base + nearest + 0.0) * step  # adding 0.0 turns -0.0 into 0.0
 
 
 @kernel
@@ -108,20 +109,20 @@ def add_laplace(rng, scale, step, values):
     """Replace each value by the multiple next to it + Laplace noise of this scale."""
     for i in range(len(values)):
         high, low = exact_exponential(rng)
-        if word(rng) & np.uint64(1) == np.uint64(1):
+        if word(rng) & np.uint64(1) == np.uint64(1):  # a fair sign
             high, low = -high, -low
         values[i] = nearest_multiple(values[i], scale / step, step, high, low)
 
 
 def rounded_sum(values: Array, noise: Array, step: float) -> Array:
-    """Multiples of ``step`` near values + noise, both as they are in doubles."""
+    """Return multiples of ``step`` next to values + noise, computed in doubles."""
     values = np.clip(np.nan_to_num(values, nan=0.0), -REACH * step, REACH * step)
     cells = np.clip(np.round((values + noise) / step), -2.0 * REACH, 2.0 * REACH)
-    return np.asarray((cells + 0.0) * step)  # no sign of a zero
+    return np.asarray((cells + 0.0) * step)  # no -0.0
 
 
 class Noise(Spec):
-    """Law of additive noise with a density; frozen, compared by content.
+    """Additive noise with a density, as frozen data that is compared by content.
 
     Examples
     --------
@@ -145,47 +146,47 @@ class Noise(Spec):
         """Draw an array of shape ``size``, one vector on the last axis."""
         raise NotImplementedError
 
-    def _coordinates(self, dim: int) -> "Noise | None":
-        """Independent Gaussian or Laplace coordinates of this very law, if it is one.
+    def _as_independent(self, dim: int) -> "Noise | None":
+        """Return the same noise as independent coordinates, or None if it has none.
 
-        Their sums with a query are rounded exactly; those of others are not.
+        Only sums with independent Gaussian or Laplace coordinates are rounded exactly.
         """
         del dim
         return None
 
     def _step(self, dim: int) -> float:
-        """Step of the grid on which `_noisy` answers, a public power of two."""
-        return grid_step(self._least_scale(dim))
+        """Return the step of the grid of `_noisy` answers, a public power of two."""
+        return grid_step(self._min_scale(dim))
 
-    def _least_scale(self, dim: int) -> float:
-        """Scale of a coordinate, of the order of its standard deviation or below."""
+    def _min_scale(self, dim: int) -> float:
+        """Return the scale of a coordinate, about its standard deviation or less."""
         del dim
         return float(next(vars(self)[name] for name in SCALES if name in vars(self)))
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
-        """Values, shape (dim,), plus one draw of the noise, on the grid.
+        """Return values, shape (dim,), plus one draw of the noise, on the grid.
 
-        Only with ``_coordinates`` is it the ideal sum that is rounded (`noise.law`);
-        else the sum in doubles, of whose law nothing is proved.
+        For independent coordinates the ideal sum is rounded, as the module proves.
+        Otherwise the sum in doubles is rounded, and nothing is proved about its bits.
         """
-        plain = self._coordinates(len(values))
-        if plain is not None:
-            return plain._noisy(rng, values)
+        independent = self._as_independent(len(values))
+        if independent is not None:
+            return independent._noisy(rng, values)
         noise = self.draw(rng, len(values))
         return rounded_sum(values, noise, self._step(len(values)))
 
-    @np.errstate(over="ignore")  # minus infinity
+    @np.errstate(over="ignore")  # far out it is minus infinity
     def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
         return self._log_density(check.vectors("z", z))
 
     def _log_density(self, points: Array) -> Values:
-        """Log density at vectors that were looked at."""
+        """Return the log density at vectors that have been checked."""
         raise NotImplementedError
 
 
 def check_rng(rng: object) -> None:
-    """Refuse what is not a Generator."""
+    """Raise unless ``rng`` is a Generator."""
     remedy = "Use numpy.random.default_rng()."
     check.instance(np.random.Generator, rng=rng, remedy=remedy)
 
@@ -206,16 +207,17 @@ def checked_size(size: object, num_axes: int = 0) -> tuple[int, ...]:
 
 
 def _is_side(value: object) -> bool:
+    """Return whether a value is an integer >= 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         return False
     return int(value) >= 0
 
 
 def parts(rows: Array, *, cost: int = 1) -> Iterator[Array]:
-    """Split rows for calls of about 20 ms, between which Ctrl-C is heard.
+    """Split rows for calls of about 20 ms, between which Ctrl-C is handled.
 
-    Rows have shape (num_rows, dim); ``cost`` is the work per number in units of one
-    Gaussian.
+    Rows have shape (num_rows, dim). ``cost`` is the work per number, in units of one
+    Gaussian number.
     """
     count = max(1, CALL_NUMBERS // (cost * max(1, rows.shape[1])))
     for start in range(0, len(rows), count):
