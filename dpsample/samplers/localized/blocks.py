@@ -30,7 +30,7 @@ from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode, in_basis
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tries import MAX_BLOCK
+from dpsample.samplers.localized.rejection import MAX_BLOCK
 from dpsample.targets.gibbs import Gibbs
 
 # Maximum number of accepted points that are kept. A block has about as many on average.

@@ -95,7 +95,7 @@ from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.prepared import PreparedLocalized
 from dpsample.samplers.localized.region import Ellipsoid
-from dpsample.samplers.localized.tries import BLOCK_NUMBERS
+from dpsample.samplers.localized.rejection import BLOCK_NUMBERS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 

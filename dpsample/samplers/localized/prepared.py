@@ -42,7 +42,7 @@ from dpsample.samplers.errors import (
 from dpsample.samplers.localized import blocks, columns, proposals
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
-from dpsample.samplers.localized import tries as kernels
+from dpsample.samplers.localized import rejection as kernels
 from dpsample.samplers.localized.blocks import MAX_KEPT
 from dpsample.samplers.localized.columns import ChunkColumns
 from dpsample.samplers.localized.mode import Mode
@@ -53,12 +53,12 @@ from dpsample.samplers.localized.proposals import (
     proposal,
 )
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tries import (
+from dpsample.samplers.localized.rejection import (
     MAX_BLOCK,
     DrawLimits,
     LocalFrame,
-    TryPieces,
-    TryRoom,
+    RejectionFunctions,
+    RejectionWork,
     call,
 )
 from dpsample.samplers.proximal.proximal import pass_work
@@ -146,8 +146,8 @@ class Localization:
             mode=self.mode,
             region=self.region,
             proposal=NONE,
-            frame=LocalFrame.of(self.target, self.mode, self.region),
-            pieces=TryPieces.of(self.target),
+            frame=LocalFrame.new(self.target, self.mode, self.region),
+            pieces=RejectionFunctions.of_target(self.target),
         )
         costs_fn = prepared.trial_costs(rng)
         chosen = proposal(self.mode, self.region, ball, rng, costs_fn)
@@ -166,7 +166,7 @@ class PreparedLocalized:
     region: Region
     proposal: Proposal | Corner
     frame: LocalFrame
-    pieces: TryPieces
+    pieces: RejectionFunctions
     candidate_rate: float = 0.0  # candidates per proposal
     acceptance_rate: float = 0.0  # accepted ones per candidate
     share_read: float = 1.0  # share of the records that a candidate reads
@@ -296,7 +296,7 @@ class PreparedLocalized:
         }
 
     @property
-    def frame_and_pieces(self) -> tuple[LocalFrame, TryPieces]:
+    def frame_and_pieces(self) -> tuple[LocalFrame, RejectionFunctions]:
         """First arguments of the kernels."""
         return self.frame, self.pieces
 
@@ -309,12 +309,12 @@ class PreparedLocalized:
     @property
     def max_block_size(self) -> int:
         """Maximum number of proposals that one kernel call draws."""
-        return kernels.most_tries(self.mode.basis.shape[1])
+        return kernels.max_block_size(self.mode.basis.shape[1])
 
-    def new_workspace(self, block_size: int) -> TryRoom:
+    def new_workspace(self, block_size: int) -> RejectionWork:
         """Return memory for blocks of at most this number of proposals."""
         rank = self.mode.basis.shape[1]
-        return kernels.new_tries(block_size, rank, self.target.dim)
+        return kernels.new_work(block_size, rank, self.target.dim)
 
     def trial_costs(self, rng: np.random.Generator) -> Callable[[Proposal], Array]:
         """Return a function of a proposal to the costs of `NUM_TRIALS` proposals."""
@@ -323,7 +323,7 @@ class PreparedLocalized:
         arguments = limits, rng, workspace.point, workspace
 
         def costs(trial: Proposal) -> Array:
-            workspace.progress[:] = 0.0
+            workspace.progress[:] = np.zeros(1, kernels.DrawProgress)
             part = *self.frame_and_pieces, columns.NO_RECORDS, trial
             call(kernels.draw, *part, *arguments)
             return workspace.costs
@@ -341,7 +341,7 @@ class PreparedLocalized:
         )
 
     def _propose(
-        self, rng: np.random.Generator, num_proposals: int, workspace: TryRoom
+        self, rng: np.random.Generator, num_proposals: int, workspace: RejectionWork
     ) -> None:
         """Fill the workspace with proposals of a corner, which are not compiled."""
         assert isinstance(self.proposal, Corner)
@@ -349,15 +349,15 @@ class PreparedLocalized:
         num_in_domain, progress = len(vectors), workspace.progress
         workspace.proposed[:num_in_domain] = vectors
         workspace.costs[:num_in_domain] = 0.0
-        progress[kernels.IS_GIVEN], progress[kernels.GIVEN] = 1.0, num_in_domain
-        progress[kernels.PROPOSALS] += num_proposals
+        progress["has_proposals"], progress["num_proposed"] = True, num_in_domain
+        progress["proposals"] += num_proposals
 
     def _run(
         self,
         limits: DrawLimits,
         rng: np.random.Generator,
         theta: Array,
-        workspace: TryRoom,
+        workspace: RejectionWork,
         on_passes: Callable[[float], None] | None = None,
     ) -> int:
         """Run the kernel `draw` to its end, and return its code.
@@ -371,14 +371,14 @@ class PreparedLocalized:
         arguments = *self.frame_and_pieces, chunk, compiled, *state
         while True:
             code = call(kernels.draw, *arguments)
-            if code == kernels.WANTS_PROPOSALS:
+            if code == kernels.NEEDS_PROPOSALS:
                 self._propose(rng, limits.size, workspace)
-            elif code == kernels.WANTS_RECORDS:
+            elif code == kernels.NEEDS_RECORDS:
                 self._add_records(workspace, is_checked=limits.is_checked)
             elif code != pauses.PAUSED:
                 return code
             if on_passes is not None:
-                num_read = workspace.progress[kernels.RECORDS]
+                num_read = int(workspace.progress["records"][0])
                 on_passes(num_read / self.target.storage.num_records)
             pauses.heard()
 
@@ -392,9 +392,9 @@ class PreparedLocalized:
             workspace = self.new_workspace(size)
             limits = self._unfinished(size, until=kernels.AT_CANDIDATES)
             self._run(limits, rng, workspace.point, workspace)
-            num_candidates = int(workspace.progress[kernels.KEPT])
+            num_candidates = int(workspace.progress["num_candidates"][0])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])
-            blocks_of_thresholds.append(workspace.budgets[:num_candidates])
+            blocks_of_thresholds.append(workspace.thresholds[:num_candidates])
             pauses.heard()
         return np.concatenate(blocks_of_vectors), np.concatenate(blocks_of_thresholds)
 
@@ -425,9 +425,9 @@ class PreparedLocalized:
         """
         size = len(vectors)
         workspace = self.new_workspace(size)
-        workspace.vectors[:], workspace.budgets[:] = vectors, thresholds
+        workspace.vectors[:], workspace.thresholds[:] = vectors, thresholds
         workspace.moves[:] = vectors @ self.mode.basis.T
-        workspace.progress[kernels.KEPT] = size
+        workspace.progress["num_candidates"] = size
         # One group of candidates, after which no more proposals are allowed.
         limits = DrawLimits(
             size=size,
@@ -440,13 +440,13 @@ class PreparedLocalized:
             code = self._run(limits, UNUSED_STREAM, workspace.point, workspace)
         if code != kernels.OUT_OF_PATIENCE:
             raise_unless_ok(code)
-        return workspace.excess, int(workspace.progress[kernels.RECORDS])
+        return workspace.excess, int(workspace.progress["records"][0])
 
-    def _add_records(self, workspace: TryRoom, *, is_checked: bool) -> None:
+    def _add_records(self, workspace: RejectionWork, *, is_checked: bool) -> None:
         """Add the terms of all records to the excess of a group, chunk by chunk."""
         arguments = self.target, self.mode, self.region, self.frame, workspace
         with _report_failed_loss(self.target):
-            kernels.ask_all(*arguments, is_checked=is_checked)
+            kernels.add_all_records(*arguments, is_checked=is_checked)
 
     def init(self, position: Array | None = None) -> ChainState:
         """Return a state without stored draws. No draw depends on its position."""
@@ -500,10 +500,11 @@ class PreparedLocalized:
         code = self._run(limits, rng, theta, workspace, on_passes)
         if code == kernels.OUT_OF_WORK:
             raise WorkLimitError
+        progress = workspace.progress
         counts = {
-            "proposals": int(workspace.progress[kernels.PROPOSALS]),
-            "asked": int(workspace.progress[kernels.ASKED]),
-            "records": int(workspace.progress[kernels.RECORDS]),
+            "proposals": int(progress["proposals"][0]),
+            "asked": int(progress["candidates"][0]),
+            "records": int(progress["records"][0]),
         }
         if code == kernels.OUT_OF_PATIENCE:
             return None, counts
@@ -535,7 +536,7 @@ class PreparedLocalized:
         arguments = part, grid, project, *streams, thetas, workspace
         # Streams count modulo 2^64, which raises a warning in interpreted kernels.
         with np.errstate(over="ignore"):
-            while call(kernels.draw_each, *arguments) == pauses.PAUSED:
+            while call(kernels.draw_many, *arguments) == pauses.PAUSED:
                 pauses.heard()
 
     def _draw_limits(self, max_passes: float, patience: float) -> DrawLimits:
