@@ -709,7 +709,9 @@ def test_only_entangled_sides_are_given_up():
     assert not proposals.are_entangled(normals[[0, 2]])
     assert not proposals.are_entangled(normals[[]])
     held, near = np.full(3, -1.0), np.arange(3)
-    assert proposals.independent(normals, held, near, are_asked=True) == [0, 2]
+    assert proposals.select_independent(
+        normals, held, near, tests_entanglement=True
+    ) == [0, 2]
 
 
 def test_a_side_that_is_entangled_with_nothing_given_stays_given():

@@ -5,7 +5,7 @@ and a quadratic below the energy on it. `proposals` draws from the density with 
 quadratic as its energy. A proposal in the region and in the domain is a candidate. Its
 excess D is the energy minus the quadratic. It is accepted if D is at most a threshold,
 which has a standard exponential distribution. D is a sum of non-negative terms, one per
-record, and the sum ends as soon as it is above the threshold. `tries` is compiled.
+record, and the sum ends as soon as it is above the threshold. `rejection` is compiled.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import blocks, columns, proposals
+from dpsample.samplers.localized import blocks, columns, proposals, rejection
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
-from dpsample.samplers.localized import rejection as kernels
 from dpsample.samplers.localized.blocks import MAX_KEPT
 from dpsample.samplers.localized.columns import ChunkColumns
 from dpsample.samplers.localized.mode import Mode
@@ -50,7 +49,7 @@ from dpsample.samplers.localized.proposals import (
     NONE,
     Corner,
     Proposal,
-    proposal,
+    choose_proposal,
 )
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.rejection import (
@@ -150,8 +149,8 @@ class Localization:
             pieces=RejectionFunctions.of_target(self.target),
         )
         costs_fn = prepared.trial_costs(rng)
-        chosen = proposal(self.mode, self.region, ball, rng, costs_fn)
-        return replace(prepared, proposal=chosen).with_pilot_run(rng)
+        proposal = choose_proposal(self.mode, self.region, ball, rng, costs_fn)
+        return replace(prepared, proposal=proposal).with_pilot_run(rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,7 +228,7 @@ class PreparedLocalized:
         num_records = self.target.storage.num_records
         num_left, start, num_reads = float(group_size), 0, 0.0
         while num_left > 0.0 and start < num_records:
-            block_size = kernels.records_of_block.py_func(math.ceil(num_left))
+            block_size = rejection.records_of_block.py_func(math.ceil(num_left))
             stop = min(num_records, start + block_size)
             num_reads += num_left * (stop - start)
             num_left = group_size * float((survival > stop / num_records).mean())
@@ -297,7 +296,7 @@ class PreparedLocalized:
 
     @property
     def frame_and_pieces(self) -> tuple[LocalFrame, RejectionFunctions]:
-        """First arguments of the kernels."""
+        """First arguments of the rejection."""
         return self.frame, self.pieces
 
     @lazy_property
@@ -309,23 +308,25 @@ class PreparedLocalized:
     @property
     def max_block_size(self) -> int:
         """Maximum number of proposals that one kernel call draws."""
-        return kernels.max_block_size(self.mode.basis.shape[1])
+        return rejection.max_block_size(self.mode.basis.shape[1])
 
     def new_workspace(self, block_size: int) -> RejectionWork:
         """Return memory for blocks of at most this number of proposals."""
         rank = self.mode.basis.shape[1]
-        return kernels.new_work(block_size, rank, self.target.dim)
+        return rejection.new_work(block_size, rank, self.target.dim)
 
     def trial_costs(self, rng: np.random.Generator) -> Callable[[Proposal], Array]:
-        """Return a function of a proposal to the costs of `NUM_TRIALS` proposals."""
-        workspace = self.new_workspace(proposals.NUM_TRIALS)
-        limits = self._unfinished(proposals.NUM_TRIALS, until=kernels.AT_PROPOSALS)
+        """Return a function of a proposal to the costs of `NUM_TRIAL_PROPOSALS` proposals."""
+        workspace = self.new_workspace(proposals.NUM_TRIAL_PROPOSALS)
+        limits = self._unfinished(
+            proposals.NUM_TRIAL_PROPOSALS, until=rejection.AT_PROPOSALS
+        )
         arguments = limits, rng, workspace.point, workspace
 
         def costs(trial: Proposal) -> Array:
-            workspace.progress[:] = np.zeros(1, kernels.DrawProgress)
+            workspace.progress[:] = np.zeros(1, rejection.DrawProgress)
             part = *self.frame_and_pieces, columns.NO_RECORDS, trial
-            call(kernels.draw, *part, *arguments)
+            call(rejection.draw, *part, *arguments)
             return workspace.costs
 
         return costs
@@ -370,10 +371,10 @@ class PreparedLocalized:
         state = limits, rng, theta, workspace
         arguments = *self.frame_and_pieces, chunk, compiled, *state
         while True:
-            code = call(kernels.draw, *arguments)
-            if code == kernels.NEEDS_PROPOSALS:
+            code = call(rejection.draw, *arguments)
+            if code == rejection.NEEDS_PROPOSALS:
                 self._propose(rng, limits.size, workspace)
-            elif code == kernels.NEEDS_RECORDS:
+            elif code == rejection.NEEDS_RECORDS:
                 self._add_records(workspace, is_checked=limits.is_checked)
             elif code != pauses.PAUSED:
                 return code
@@ -390,7 +391,7 @@ class PreparedLocalized:
         for start in range(0, num_proposals, self.max_block_size):
             size = min(self.max_block_size, num_proposals - start)
             workspace = self.new_workspace(size)
-            limits = self._unfinished(size, until=kernels.AT_CANDIDATES)
+            limits = self._unfinished(size, until=rejection.AT_CANDIDATES)
             self._run(limits, rng, workspace.point, workspace)
             num_candidates = int(workspace.progress["num_candidates"][0])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])
@@ -407,7 +408,7 @@ class PreparedLocalized:
         for start in range(0, len(rows), num_rows):
             part = slice(start, start + num_rows)
             arguments = *self.frame_and_pieces, rows[part], is_inside[part]
-            jit.call(kernels.fill_inside, *arguments)
+            jit.call(rejection.fill_inside, *arguments)
             pauses.heard()
         return is_inside
 
@@ -438,7 +439,7 @@ class PreparedLocalized:
         )
         with _report_failed_loss(self.target):
             code = self._run(limits, UNUSED_STREAM, workspace.point, workspace)
-        if code != kernels.OUT_OF_PATIENCE:
+        if code != rejection.OUT_OF_PATIENCE:
             raise_unless_ok(code)
         return workspace.excess, int(workspace.progress["records"][0])
 
@@ -446,7 +447,7 @@ class PreparedLocalized:
         """Add the terms of all records to the excess of a group, chunk by chunk."""
         arguments = self.target, self.mode, self.region, self.frame, workspace
         with _report_failed_loss(self.target):
-            kernels.add_all_records(*arguments, is_checked=is_checked)
+            rejection.add_all_records(*arguments, is_checked=is_checked)
 
     def init(self, position: Array | None = None) -> ChainState:
         """Return a state without stored draws. No draw depends on its position."""
@@ -498,7 +499,7 @@ class PreparedLocalized:
         workspace = self.new_workspace(limits.size)
         theta = np.empty(self.target.dim)
         code = self._run(limits, rng, theta, workspace, on_passes)
-        if code == kernels.OUT_OF_WORK:
+        if code == rejection.OUT_OF_WORK:
             raise WorkLimitError
         progress = workspace.progress
         counts = {
@@ -506,7 +507,7 @@ class PreparedLocalized:
             "asked": int(progress["candidates"][0]),
             "records": int(progress["records"][0]),
         }
-        if code == kernels.OUT_OF_PATIENCE:
+        if code == rejection.OUT_OF_PATIENCE:
             return None, counts
         raise_unless_ok(code)
         return theta, counts
@@ -534,9 +535,9 @@ class PreparedLocalized:
         project = pointer(self.target.problem.domain.project_piece, PROJECT)
         streams = generator.memory, words, generator.rng
         arguments = part, grid, project, *streams, thetas, workspace
-        # Streams count modulo 2^64, which raises a warning in interpreted kernels.
+        # Streams count modulo 2^64, which raises a warning in interpreted rejection.
         with np.errstate(over="ignore"):
-            while call(kernels.draw_many, *arguments) == pauses.PAUSED:
+            while call(rejection.draw_many, *arguments) == pauses.PAUSED:
                 pauses.heard()
 
     def _draw_limits(self, max_passes: float, patience: float) -> DrawLimits:
