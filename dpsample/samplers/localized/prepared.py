@@ -316,7 +316,7 @@ class PreparedLocalized:
         return rejection.new_work(block_size, rank, self.target.dim)
 
     def trial_costs(self, rng: np.random.Generator) -> Callable[[Proposal], Array]:
-        """Return a function of a proposal to the costs of `NUM_TRIAL_PROPOSALS` proposals."""
+        """Return a function from a proposal to the costs of trial draws of it."""
         workspace = self.new_workspace(proposals.NUM_TRIAL_PROPOSALS)
         limits = self._unfinished(
             proposals.NUM_TRIAL_PROPOSALS, until=rejection.AT_PROPOSALS

@@ -105,10 +105,10 @@ DrawProgress = record_dtype(
     next_proposal=int,  # first one that is not tested
     num_candidates=int,  # in this block
     group_start=int,  # first candidate of the group
-    stage=int,  # of the group: NEW, BEGUN or DONE
+    stage=int,  # NEW, BEGUN or DONE
     next_record=int,  # first one that the excess does not include yet
     num_active=int,
-    size_sum=float,  # of the absolute values of the excess's terms
+    size_sum=float,  # sum of the sizes of the excess's terms so far
     proposals=int,  # counts of the draw
     candidates=int,
     records=int,
@@ -133,7 +133,7 @@ class RejectionWork(NamedTuple):
     point: Array  # (dim,): scratch
     out: Array  # (2,): outputs of compiled functions
     progress: RecordArray  # one record of `DrawProgress`
-    control: RecordArray  # of `core.pauses`
+    control: RecordArray  # a control of `core.pauses`
     proposed: Array  # (size, m): v of proposals
     costs: Array  # (size,): of proposals
 
