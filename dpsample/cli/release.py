@@ -72,6 +72,7 @@ def run(options: ReleaseOptions) -> None:
     ledger = open_ledger(options)
     console = screen.console()
     console.print("\n".join(describe_rules(data, problem)))
+    # The budget of an answer that is replaced stays spent, which is reported.
     had_answer = options.output is not None and options.output.exists()
     with remove_if_unused(ledger if is_new else None), warnings.catch_warnings():
         # Warnings are shown on stderr even if PYTHONWARNINGS would hide them or turn
@@ -214,6 +215,7 @@ def predict(
         remedy = "Use predict(features, offset=...) in Python."
         check.fail("the answer", "of a model without an offset", "one with", remedy)
     names = release.feature_names[: facts.dim - int(facts.intercept)]
+    # Without an encoding, columns are matched by their names and used as they are.
     encoding = release.encoding or Encoding(schema=None, columns=names)
     with warnings.catch_warnings(record=True) as clipping_warnings:
         warnings.simplefilter("always", RuntimeWarning)
@@ -232,6 +234,7 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
     """Encode a file of new records."""
     content, kind = contents(file, format)
     if kind == "libsvm":
+        # LIBSVM files number their columns from 1.
         numbers = tuple(str(j + 1) for j in range(len(encoding.columns)))
         is_named = encoding.target is not None and encoding.columns != numbers
         if encoding.is_scaled or is_named:

@@ -61,6 +61,7 @@ def run(options: SampleOptions) -> int:
         overwrite=options.overwrite,
     )
     if options.checkpoint is not None:
+        # A checkpoint may exist, because a run can go on from it.
         screen.check_outputs(*inputs, checkpoint=options.checkpoint)
     data = read(options, options.file)
     problem = build(options, data)
@@ -164,6 +165,7 @@ def print_summary(draws: DataTree) -> None:
     head = ("name", "mean", "sd", "ESS", "R-hat")
     title = f"{screen.NOT_PRIVATE}, not releasable"
     is_short = are_many_and_short(*values.shape[:2])
+    # ESS and R-hat split each chain in halves of at least two draws.
     if values.shape[1] < 4 and not is_short:
         screen.print_table(f"{title} (too few draws for a summary)", head, [])
         return

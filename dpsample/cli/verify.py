@@ -62,7 +62,7 @@ def show(file: Path, html: Path | None, *, overwrite: bool = False) -> int:
 def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     """Return a text about the content of a file.
 
-    If it does not verify, the reason is printed, and None is returned.
+    If it does not verify, show the reason and return None.
     """
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))

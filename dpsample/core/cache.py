@@ -44,6 +44,7 @@ WITHOUT_KERNELS = (
     "estimators",
     "experiments",
     "inference",
+    "optimizers/algorithms",
     "papers",
     "running",
     "verification",
@@ -62,7 +63,8 @@ def fingerprint(package: Path = PACKAGE) -> str:
     digest = hashlib.sha256()
     for source in sorted(package.rglob("*.py")):
         place = source.relative_to(package)
-        if place.parts[0] not in WITHOUT_KERNELS:
+        folders = map(Path.as_posix, place.parents)
+        if not any(folder in WITHOUT_KERNELS for folder in folders):
             digest.update(str(place).encode())
             digest.update(source.read_bytes())
     for version in (numba.__version__, llvmlite.__version__, np.__version__):

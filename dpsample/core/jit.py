@@ -23,6 +23,7 @@ from numba.extending import NativeValue, register_model, typeof_impl, unbox
 
 from dpsample.core import check
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
+from dpsample.core.compiling import KernelCompiler
 from dpsample.core.frames import ADDRESS
 from dpsample.core.linking import (
     CheckedDispatcher,
@@ -208,7 +209,9 @@ def kernel(
     options |= {"error_model": "numpy", "boundscheck": None}
     options |= {"no_cfunc_wrapper": True}  # a `pointer` is compiled apart
     dispatcher = CheckedDispatcher if "fastmath" in options else KernelDispatcher
-    made = dispatcher(py_func=function, targetoptions=options)
+    made = dispatcher(
+        py_func=function, targetoptions=options, pipeline_class=KernelCompiler
+    )
     made.opens_cache = cached and bool(CACHE_DIRECTORY)
     return made
 
@@ -236,7 +239,9 @@ def pointer(
         python_function = getattr(function, "py_func", function)
         refuse_frame(python_function.__name__, signature.return_type)
         with package_cache(), without_collector():
-            made = cfunc(signature, cache=cached, **options)
+            made = cfunc(
+                signature, cache=cached, pipeline_class=KernelCompiler, **options
+            )
             found = made(python_function)
             vars(found)[ADDRESS] = found.address
             # What has an id here lives as long as its entry.

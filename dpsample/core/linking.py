@@ -21,6 +21,7 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
 
 from dpsample.core.cache import package_cache
+from dpsample.core.compiling import KernelCompiler
 from dpsample.core.frames import FrameType
 
 # Types of arguments, as Numba has them.
@@ -227,6 +228,7 @@ class KernelDispatcher(CheckedDispatcher):
             flags,
             self.locals,
             library=library,
+            pipeline_class=KernelCompiler,
         )
         key = object()
         context.insert_user_function(key, result.fndesc, [library])

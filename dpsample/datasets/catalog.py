@@ -120,6 +120,7 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     check.one_of(sorted(entry.files, reverse=True), split=split)
     content = _read_verified(entry, split, _folder(folder, entry))
     if entry.num_features:
+        # No row has more entries 1 than that, so its norm is at most 1.
         scale = 1.0 / math.sqrt(entry.ones)
         data = read.from_libsvm(content, entry.num_features, scale=scale)
         data = replace(data, response_bound=1.0)

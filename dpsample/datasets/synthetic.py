@@ -26,6 +26,7 @@ def _draw(
     if row_norm != math.inf:
         check.half_open(1.0, LARGEST_EXPONENT, row_norm=row_norm)
     check.half_open(0.0, 1.0 / check.SMALL, signal=signal)
+    # The order of the draws is part of the meaning of a seed: rows before coefficients.
     rng = streams(seed, 1)[0]
     rows = unit_rows(rng, (num_records, dim), float(row_norm))
     theta = signal * unit_rows(rng, (1, dim), 2.0)[0]
@@ -77,7 +78,7 @@ def logistic(
     ((1000, 20), [-1.0, 1.0])
     """
     rng, rows, theta = _draw(num_records, dim, seed, row_norm=row_norm, signal=signal)
-    with np.errstate(over="ignore"):  # a probability of 0
+    with np.errstate(over="ignore"):  # an overflow means a probability of 0
         positive = rng.random(num_records) < 1.0 / (1.0 + np.exp(-rows @ theta))
     return dataset_of(
         rows,
@@ -294,6 +295,7 @@ def heavy_tailed_logistic(
     """
     rng, rows, theta = _design(num_records, dim, seed=seed, scale=scale)
     uniform = rng.random(num_records)
+    # The median of (U/(1-U))^2 is 1, so the subtraction centers the errors.
     errors = 0.5 * (uniform / (1.0 - uniform)) ** 2 - 0.5
     return dataset_of(
         rows,

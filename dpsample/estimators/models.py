@@ -48,6 +48,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         assert_all_finite(response, input_name="y")
         lower, upper = self.response_range_ = self._ends(self.encoding_)
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
+        # Clipped again, because the privacy proof rests on the bound 1, which rounding
+        # could exceed.
         return np.clip(2.0 * unit - 1.0, -1.0, 1.0), 1.0
 
     @property
@@ -70,6 +72,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         if self.response_range is None:
             return schema, target
         if target is None:
+            # The response needs a name that no column has.
             target = name if isinstance(name, str) and name else "response"
             while target in used or schema.kind(target) is not None:
                 target += "_"
@@ -184,6 +187,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     width: float | None = None
 
     def _loss(self) -> Loss:
+        # Half of the range is one unit of the scaled response.
         width = 0.2 * self._units[0] if self.width is None else self.width
         check.positive(width=width)
         return Huber(width / self._units[0])
@@ -254,6 +258,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
 
     def _response(self, y: Any) -> tuple[Array, float | None]:
         labels = column_or_1d(y, warn=True)
+        # Missing labels in an array of objects are None or texts such as "NA". NaN is
+        # found by scikit-learn below.
         words = labels[:0] if labels.dtype != object else labels
         if any(is_missing(word) for word in words if not isinstance(word, float)):
             check.fail("y", "complete", "a missing label", "Drop such records first.")

@@ -157,6 +157,8 @@ def load(source_bundle: Bundle) -> Study:
 
 def _import(source_bundle: Bundle) -> None:
     """Import all files of a bundle as modules of a new package, or none."""
+    # The package exists in memory only. An empty path makes relative imports in it
+    # work.
     package = ModuleType(source_bundle.package)
     package.__path__ = []
     modules = {source_bundle.package: package}
@@ -165,12 +167,14 @@ def _import(source_bundle: Bundle) -> None:
         for source in source_bundle.sources:
             full = f"{source_bundle.package}.{source.name}"
             module = ModuleType(full)
+            # Modules are registered before they run, as the import system does it.
             module.__file__, module.__package__ = source.path, source_bundle.package
             modules[full] = sys.modules[full] = module
             code = compile(source.text, source.path, "exec", dont_inherit=True)
             exec(code, vars(module))
             setattr(package, source.name, module)
     except BaseException:
+        # Half-imported modules would be found by the next import.
         for name in modules:
             sys.modules.pop(name, None)
         raise
@@ -257,6 +261,8 @@ def check_environment(expected: Configuration) -> None:
 
 def code_digest(source_bundle: Bundle) -> str:
     """Return a digest of the code that determines the results of a cell."""
+    # All statements of imported files belong to the code, but only some of the study's
+    # own.
     *sibling_trees, study_tree = (
         ast.parse(source.text) for source in source_bundle.sources
     )
@@ -378,6 +384,7 @@ def digests(source_bundle: Bundle, study: Study) -> dict[str, str]:
 def _load(package: str, name: str, loaders: Loaders) -> tuple[object, str]:
     """Return a data set and its digest, which are kept for the process."""
     with _data_lock:
+        # The lock lets threads wait for a loader that one of them has called.
         if (package, name) not in _loaded:
             value = loaders[name]()
             _freeze(value)

@@ -72,7 +72,7 @@ class FittedSlope(NamedTuple):
         within the tolerance. It contradicts the theorem only beyond both.
         """
         slack, low, high = self.slope.tolerance, *self.wide
-        if math.isinf(low):
+        if math.isinf(low):  # the interval of one replicate has all values
             return "unknown: one replicate"
         rounding = 1e-6
         if low - rounding <= self.expected <= high + rounding:
@@ -81,6 +81,7 @@ class FittedSlope(NamedTuple):
             return "uninformative" if high - low > effect else "agrees"
         if abs(self.value - self.expected) <= slack:
             return f"agrees within {slack:g}"
+        # A bound that falls more slowly than the means is not contradicted.
         if self.value < self.expected and not self.slope.is_exact:
             return "smaller than the bound's"
         if low - slack <= self.expected <= high + slack:
@@ -131,6 +132,7 @@ def _fit(
     is_paired: bool,
 ) -> FittedSlope:
     """Fit a line to the log means; ``levels`` are the two confidences."""
+    # The slope is a weighted sum of the log means, with weights that sum to 0.
     x = np.log([float(point.params[slope.x]) for point in points])
     means = np.array([point.mean for point in points])
     weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
@@ -153,11 +155,13 @@ def _interval(
     points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
     """Return Student's interval, with Welch and Satterthwaite's degrees of freedom."""
+    # By the delta method the error of a log mean is the relative error of the mean.
     errors = np.array([point.standard_error / point.mean for point in points])
     parts = (weights * errors) ** 2
     total = float(parts.sum())
     if total == 0.0:
         return MeanInterval(value, value)
+    # Each variance has the degrees of freedom of its own replicates.
     degrees = np.array([max(len(point.values) - 1, 1) for point in points])
     freedom = total**2 / float(np.sum(parts**2 / degrees))
     return student(value, math.sqrt(total), freedom, confidence)
@@ -441,6 +445,7 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     study = outcome.study
     yield f"# {study.title}"
     yield f"\n{study.question}"
+    # The answer was written after a full run, so it is shown for full runs only.
     is_full = not outcome.quick and outcome.num_rows == outcome.num_wanted
     if study.answer and is_full:
         answer = study.answer(outcome.mean) if callable(study.answer) else study.answer

@@ -88,7 +88,7 @@ class _Picture:
     figure: Figure
     panels: Mapping[str, Sequence[TheoryComparison]]
     looks: Mapping[str, Look]
-    positions: Mapping[object, float]  # of values on the horizontal axis
+    positions: Mapping[object, float]  # values on the horizontal axis
     floor: float  # lowest value on a logarithmic vertical axis
 
     @classmethod
@@ -217,7 +217,7 @@ def _panel(axis: Axes, picture: _Picture, lines: Sequence[TheoryComparison]) -> 
         _theory(axis, STROKES[reference], curves)
     _scales(axis, picture)
     axis.set_xlabel(figure.x_label or figure.x)
-    axis.tick_params(labelbottom=True)  # there may be no panel below
+    axis.tick_params(labelbottom=True)  # also if there is a panel below
     axis.grid(True, which="major", alpha=0.3)
 
 

@@ -99,6 +99,8 @@ class Clock:
         """Return the seconds left at the present pace; NaN before the first row."""
         if self._spent <= 0.0:
             return math.nan
+        # Work is in seconds of the tasks. Several of them may run at a time, so it is
+        # converted by the ratio of elapsed and spent seconds.
         work = self._known + self._unknown * self._spent / self.done
         return max(work, 0.0) * (now - self._begin) / self._spent
 
@@ -257,6 +259,7 @@ class Store:
         self, configuration: Configuration, declared: Reasons, backend: str
     ) -> None:
         """Note a run; a ValueError if the rows have another configuration."""
+        # All in one transaction, as another run may begin at the same time.
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         text = (
             json.dumps(configuration),
@@ -266,6 +269,7 @@ class Store:
         )
         with self._connection:
             self._start()
+            # Runs without a row do not bind a later run to their configuration.
             if not self.done():
                 self._connection.execute("delete from runs")
             for run in self.runs()[:1]:

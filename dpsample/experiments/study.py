@@ -32,7 +32,7 @@ Grid = Params | Sequence[Params]
 
 @dataclass(frozen=True)
 class Metric:
-    """One number that a cell measures, and what theory says about it.
+    """One number that a cell measures, and its references in theory.
 
     Attributes
     ----------
@@ -317,6 +317,8 @@ def seeds_of(
     """
     identity = {name: value for name, value in params.items() if name not in paired}
     digest = hashlib.sha256(f"{study}\n{key_of(identity)}".encode()).digest()
+    # Parameters in `paired` do not enter the digest, so cells that differ only in them
+    # share their seeds. Four words of 32 bits make collisions impossible in practice.
     words = np.frombuffer(digest[:16], dtype="<u4").tolist()
     return [np.random.SeedSequence(root, spawn_key=(*words, i)) for i in replicates]
 
@@ -423,6 +425,7 @@ class Study:
             _check_known("metric", named, metric_names)
         for entry in self.inapplicable:
             _check_known("metric", entry.metrics, metric_names)
+        # Evaluating all cells finds repeated cells and wrong functions before a run.
         for quick in (False, True):
             for cell in self.cells(quick=quick):
                 check.integer(1, replicates=self.replicates_of(cell, quick=quick))
@@ -447,6 +450,7 @@ class Study:
         for cell in self.cells(quick=quick):
             params = cell.params
             if all(params.get(name) == value for name, value in figure.where.items()):
+                # Cells at one point may differ only in parameters that are drawn.
                 point = key_of({name: params[name] for name in params if name in used})
                 first = seen.setdefault(point, params)
                 free = [n for n in params if first.get(n, params[n]) != params[n]]

@@ -204,6 +204,7 @@ def comparisons(
     ``inapplicable`` has the reasons why references do not apply, by cell and metric.
     """
     by_name = {(e.key, e.metric.name): e for e in measured}
+    # Comparisons that are marked as inapplicable do not share the level.
     number = sum(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
         for e in measured
@@ -239,6 +240,7 @@ def comparisons(
                         estimate, other, estimate.confidence
                     )
                     joint_interval = _difference_interval(estimate, other, confidence)
+                # Allowance for the rounding of computed numbers.
                 slack = metric.tolerance * abs(value)
                 slack = slack if math.isfinite(value) else 0.0
                 verdict = _verdict(interval_alone, joint_interval, word, value, slack)
@@ -275,6 +277,7 @@ def _difference_interval(
         other_interval = interval(other.metric, other.values, confidence)
         below, above = other.mean - other_interval.low, other_interval.high - other.mean
         return MeanInterval(low - above, high + below)
+    # Differences of exact numbers need not be equal in all replicates.
     metric = dataclasses.replace(estimate.metric, kind="mean")
     low, high = interval(metric, estimate.values - other.values, confidence)
     return MeanInterval(low + other.mean, high + other.mean)

@@ -49,7 +49,7 @@ PAPERS = ("bassily", "su")
 
 
 class PrintedMirrorDescent(NamedTuple):
-    """A published schedule, its noise and its true event."""
+    """A published schedule of mirror descent, its noise and its true event."""
 
     space: Geometry
     num_steps: int
@@ -61,7 +61,7 @@ class PrintedMirrorDescent(NamedTuple):
 
 
 def require_budget(budget: Budget | None) -> Budget:
-    """Fail without a budget: published schedules depend on it."""
+    """Return the budget, on which published schedules depend, or raise an error."""
     if budget is None:
         check.fail("budget", "given with calibration='paper'", "None")
     return budget
@@ -70,7 +70,7 @@ def require_budget(budget: Budget | None) -> Budget:
 def printed_noisy(
     facts: PublicFacts, budget: Budget | None, *, p: float, num_steps: int | None
 ) -> PrintedMirrorDescent:
-    """Algorithm 3 with the schedule of Theorem 7, unless ``num_steps`` is given.
+    """Return Algorithm 3 with the schedule of Theorem 7, or with ``num_steps``.
 
     sigma^2 = 64 L^2 kappa T log(1/delta)/(n^2 epsilon^2), gamma = beta, alpha = 4
     beta/T log_2(n/T), T = (n epsilon kappa/sqrt(d log(1/delta)))^(2/5).
@@ -82,10 +82,14 @@ def printed_noisy(
     check.positive(beta=beta, remedy="The published step is 1/beta.")
     kappa = printed_kappa(dim=dim, p=p)
     if num_steps is None:
+        # The formula has no limits. At most n/2 steps, so that the ridge, which has
+        # log_2(n/T), does not vanish.
         steps = (n * budget.epsilon * kappa / math.sqrt(dim * log_term)) ** 0.4
         num_steps = min(max(round(steps), 1), max(n // 2, 1))
     sigma = 8.0 * facts.lipschitz(p) * math.sqrt(kappa * num_steps * log_term)
     sigma /= n * budget.epsilon
+    # The event is computed from the sensitivity, whatever the paper claims: T steps on
+    # all records compose to the root of T times the gdp of one.
     sensitivity = SHIFTS[budget.relation] * space.record_bound(facts) / n
     return PrintedMirrorDescent(
         space=space,
@@ -107,7 +111,7 @@ def printed_truncated(
     beta: float,
     num_steps: int | None,
 ) -> PrintedMirrorDescent:
-    """Algorithm 4 with the schedule of Theorem 10, unless ``num_steps`` is given.
+    """Return Algorithm 4 with the schedule of Theorem 10, or with ``num_steps``.
 
     Every record's noise has sigma^2 = log(n/delta) kappa B^2 log(1/delta)/(n
     epsilon^2), B = beta M + lambda, M the diameter; lambda = sqrt(n epsilon)/(kappa^2 d
@@ -118,6 +122,7 @@ def printed_truncated(
     space = geometry(p, dim, "generalized_gaussian", r="printed")
     log_term = math.log(1.0 / budget.delta)
     kappa = printed_kappa(dim=dim, p=p)
+    # lambda of the paper: the part of the threshold above the smooth part beta M.
     slack = math.sqrt(n * epsilon) / (kappa**2 * dim * log_term) ** 0.25
     if num_steps is None:
         steps = (2.0 * radius * n * epsilon / slack) ** 2 / (dim * log_term)
@@ -125,6 +130,7 @@ def printed_truncated(
     threshold = 2.0 * beta * radius + slack
     log_terms = math.log(n / budget.delta) * log_term
     sigma = threshold * math.sqrt(kappa * log_terms / n) / epsilon
+    # Every record is in one batch, and has a noise of its own.
     size = n // num_steps
     bound = space.record_bound(facts, threshold)
     return PrintedMirrorDescent(
@@ -146,7 +152,7 @@ def printed_truncated(
 def shuffled_event(
     budget: Budget, *, record_gdp: float, num_records: int, size: int
 ) -> Event:
-    """Event of noise on every record of disjoint batches in random order.
+    """Return the event of noise on every record of disjoint batches in random order.
 
     ``record_gdp`` is the record bound over the noise of one record. The mean over a
     batch has ``size`` independent noises, which compose. Shuffling may prove more.
@@ -157,9 +163,11 @@ def shuffled_event(
     batch_epsilon = epsilon_of(batch, delta=delta, relation=relation)
 
     def is_proved(epsilon: float) -> bool:
+        # A third of delta, at most, is for records whose noise is not pure. Each record
+        # has gdp 2 record_gdp, as a replacement moves it by twice its bound.
         local_delta = delta / (3.0 * num_records * (math.exp(epsilon) + 1.0))
         local = gaussian_epsilon(local_delta, 2.0 * record_gdp)
-        if local <= epsilon:
+        if local <= epsilon:  # a single record is private enough without shuffling
             return True
         main = shuffle_delta(
             epsilon=epsilon, local_epsilon=local, num_records=num_records
@@ -173,6 +181,8 @@ def shuffled_event(
         )
         return total <= delta
 
+    # The noise of a batch proves epsilon without shuffling. Bisection goes down from
+    # it.
     if batch_epsilon > 50.0 or not is_proved(batch_epsilon):
         return batch
     shuffled_epsilon = bisect(is_proved, safe=batch_epsilon, unsafe=0.0, width=1e-6)
@@ -181,13 +191,14 @@ def shuffled_event(
 
 
 def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:
+    """Return gdp of generalized Gaussian noise of exponent r, sqrt(r - 1) s/sigma."""
     return round_up(math.sqrt(space.r - 1.0) * sensitivity / sigma)
 
 
 def printed_tilt(
     scales: TiltScales, budget: Budget, domain: Domain, paper: Paper
 ) -> Tilt:
-    """Ridge, noise and accuracy as published, for bounded domains."""
+    """Return ridge, noise and accuracy as published, for bounded domains."""
     if math.isinf(scales.radius):
         check.fail("domain", "bounded for published constants", domain)
     if paper == "bassily":
@@ -202,11 +213,14 @@ def printed_tilt(
 
 
 def bassily(scales: TiltScales, budget: Budget, *, is_exact: bool) -> Tilt:
-    """Bassily et al. (2019), Algorithm 2 (exact minimizer) or Algorithm 3."""
+    """Return Algorithm 2 (exact minimizer) or 3 of Bassily et al. (2019)."""
     n, log_term = scales.num_records, math.log(1.0 / budget.delta)
     rate = 2.0 / n + 4.0 * scales.dim * log_term / (budget.epsilon * n) ** 2
     ridge = 2.0 * scales.lipschitz / scales.radius * math.sqrt(rate)
+    # The ridge that minimizes their bound, and at least the one that privacy needs.
     ridge = max(ridge, scales.smoothness / (budget.epsilon * n))
+    # Accuracy alpha of the approximate minimizer. The output noise hides its distance
+    # from the exact one.
     gap = (scales.radius / n) ** 2 * ridge
     unit = scales.lipschitz * math.sqrt(log_term) / budget.epsilon
     if is_exact:
@@ -216,13 +230,15 @@ def bassily(scales: TiltScales, budget: Budget, *, is_exact: bool) -> Tilt:
 
 
 def _su_convex(scales: TiltScales, budget: Budget) -> Tilt:
-    """Su, Zhao and Wang (2023), Algorithm 1. The diameter is twice the radius."""
+    """Return Algorithm 1 of Su, Zhao and Wang (2023), whose diameter is 2 radius."""
     n, diameter, lipschitz = scales.num_records, 2.0 * scales.radius, scales.lipschitz
     rank = min(scales.dim, 2)
     ridge = max(
         lipschitz / (math.sqrt(n) * diameter),
         rank * scales.smoothness / (budget.epsilon * n),
     )
+    # The accuracy depends on the Gaussian width of the domain in place of its
+    # dimension.
     scaled = (budget.epsilon * diameter / scales.width) ** 2
     part = min(1.0, scaled / math.log(1.0 / budget.delta))
     gap = lipschitz * diameter / n**1.5 * part
@@ -232,7 +248,7 @@ def _su_convex(scales: TiltScales, budget: Budget) -> Tilt:
 
 
 def _su_strongly_convex(scales: TiltScales, budget: Budget, domain: Domain) -> Tilt:
-    """Algorithm 2, Delta measured in the gauge of the domain (gradient-E6)."""
+    """Return Algorithm 2, with Delta in the gauge of the domain (gradient-E6)."""
     n, diameter, lipschitz = scales.num_records, 2.0 * scales.radius, scales.lipschitz
     modulus = scales.strong_convexity * _inner_radius(domain, scales.dim) ** 2
     rank = min(scales.dim, 2)
@@ -247,12 +263,13 @@ def _su_strongly_convex(scales: TiltScales, budget: Budget, domain: Domain) -> T
 
 
 def _su_stddev(scales: TiltScales, budget: Budget) -> float:
+    """Return the standard deviation of the perturbation of the objective."""
     log_term = 128.0 * math.log(2.5 / budget.delta)
     return scales.lipschitz * math.sqrt(log_term) / budget.epsilon
 
 
 def _inner_radius(domain: Domain, dim: int) -> float:
-    """Radius of the largest l2 ball about 0 in an l_p ball about 0."""
+    """Return the radius of the largest l2 ball about 0 in an l_p ball about 0."""
     if not isinstance(domain, Ball) or domain.default_center(dim).any():
         remedy = "Its gauge gives the published modulus."
         check.fail("domain", "a Ball about 0 for published constants", domain, remedy)
@@ -260,16 +277,16 @@ def _inner_radius(domain: Domain, dim: int) -> float:
 
 
 class PrintedLocalization(NamedTuple):
-    """Published numbers of one phase."""
+    """Published numbers of one phase, which descends on its own records."""
 
-    first: int
-    size: int
+    first: int  # position of the first record
+    size: int  # number of records
     eta: float
-    ridge: float
-    clip: float
+    ridge: float  # lambda_i, around the start of the phase
+    clip: float  # C_i
     num_steps: float  # as published, not capped
-    stddev: float
-    radius: float
+    stddev: float  # sigma_i of the noise on the output
+    radius: float  # a ball around the start that has the minimizer
 
 
 def printed_phases(
@@ -281,7 +298,11 @@ def printed_phases(
     distance: float,
     failure: float,
 ) -> tuple[PrintedLocalization, ...]:
-    """Return the published schedule on ``count`` records; ``order`` is its 2k."""
+    """Return the published schedule on ``count`` records.
+
+    The order of the moment is 2k, ``distance`` bounds the distance of the start from
+    the minimizer, and ``failure`` is the probability that the risk bound fails.
+    """
     if not scales.order > 2.0:
         remedy = "The published schedule uses the moment of order 2k, k > 1."
         check.fail("order", "> 2 with calibration='paper'", scales.order, remedy)
@@ -297,6 +318,7 @@ def printed_phases(
         inverse = budget.epsilon / math.sqrt(
             scales.dim * math.log(1.0 / budget.delta) * log_n
         )
+    # Without a budget this term is 0, as k > 1.
     privacy = (inverse * count) ** ((1.0 - k) / k)
     rate = scales.moment * (count**-0.5 + privacy)
     p = max(1.0, 2.0 * math.log(lipschitz / rate) / log_n)
@@ -309,6 +331,7 @@ def printed_phases(
     eta *= distance / count ** (0.5 * p)
     phases = []
     for i in range(1, count.bit_length()):
+        # Each phase has half of the remaining records and a quarter of the step.
         size, step = count >> i, eta * 0.25**i
         contraction = size ** -(2.0 * p if i == 1 else p)
         ridge = contraction / step
@@ -338,10 +361,11 @@ def printed_loops(
     max_steps: int,
     local_radius: float,
 ) -> tuple[Loop, ...]:
-    """Gradient loops of the published phases.
+    """Return the gradient loops of the published phases.
 
-    A ball of ``local_radius`` about the first start stands for the published ones about
-    each phase's start, which never bind: |minimizer - start| <= L/lambda.
+    If ``local_radius`` is finite, a ball of that radius about the first start replaces
+    the published balls about the start of each phase. These do not change the
+    minimizer, because |minimizer - start| <= L/lambda.
     """
     is_local = math.isfinite(local_radius)
     return tuple(
@@ -367,7 +391,7 @@ def printed_event(
     phases: tuple[PrintedLocalization, ...],
     max_steps: int,
 ) -> Event | None:
-    """Return what the published noise proves of losses of a linear margin."""
+    """Return the event of the published noise, for losses of a linear margin."""
     gdp = 0.0
     for phase in phases:
         sensitivity = scales.shift * descent_sensitivity(
@@ -378,5 +402,7 @@ def printed_event(
             ridge=phase.ridge,
             num_steps=int(min(phase.num_steps, max_steps)),
         )
+        # A record is in one phase only, so the largest gdp holds for all phases
+        # together.
         gdp = max(gdp, sensitivity / phase.stddev)
     return GaussianEvent(gdp * (1.0 + 1e-12)) if math.isfinite(gdp) else None

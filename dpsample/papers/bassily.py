@@ -41,6 +41,7 @@ def cases() -> Iterator[Case]:
 
 def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
     """Return the published batch size and noise multiplier of a batch's sum."""
+    # m = n sqrt(epsilon/(4 T)). The published noise is on the mean of the batch.
     batch = max(round(NUM_RECORDS * math.sqrt(epsilon / (4.0 * num_steps))), 1)
     stddev = math.sqrt(8.0 * num_steps * LOG) / (NUM_RECORDS * epsilon)
     return batch, stddev * batch

@@ -85,6 +85,8 @@ class Claim(Formula):
         """``holds``, ``fails``, ``not refuted`` or ``unproved``."""
         if self.true_epsilon is None:
             return "unproved"
+        # An upper bound may be too large and an attack too weak, so that each of them
+        # decides in one direction only.
         within = self.true_epsilon <= self.epsilon
         words = {
             "exact": ("holds", "fails"),
@@ -144,6 +146,6 @@ def needed_factor(
             return None
     while excess(low) <= 0.0:
         low, high = low - 0.6, low
-    accuracy = 5e-4  # of the factor, relative
+    accuracy = 5e-4  # relative accuracy of the factor
     root = float(brentq(excess, low, high, xtol=0.4 * accuracy))
     return math.exp(root + 0.5 * accuracy)

@@ -51,7 +51,7 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
 
     Xu et al. (2026), Algorithm 2, from w_0 = 0 with C = 1, lambda = 0.01 and
     T = 2 log(n) / (eta lambda) steps, as their Algorithm 3 asks for. The data set is
-    25 000 records at each of four corners and one more record.
+    25,000 records at each of four corners and one more record.
 
     Parameters
     ----------
@@ -196,6 +196,7 @@ def _clipped_mean(w: Array, neighbor: bool) -> Array:
     matrices, centers, weights = _records(neighbor)
     gradients = np.einsum("kij,kj->ki", matrices, w - centers)
     norms = np.sqrt((gradients**2).sum(axis=1))
+    # Gradients shorter than C are not changed: C / max(|g|, C) = 1.
     scale = weights * CLIP / np.maximum(norms, CLIP)
     return np.asarray(scale @ gradients)
 
@@ -204,6 +205,8 @@ def _clipped_mean(w: Array, neighbor: bool) -> Array:
 def _records(neighbor: bool) -> tuple[Array, Array, Array]:
     """Matrices, centers and relative weights of the five distinct records."""
     matrices = np.empty((5, 2, 2))
+    # The valley of a corner runs at 45 degrees through it. The fifth matrix belongs to
+    # the record that differs.
     for matrix, corner in zip(matrices, CORNERS, strict=False):
         matrix[:] = [[0.5, 0.0], [0.0, 0.5]]
         matrix[0, 1] = matrix[1, 0] = -0.45 * np.sign(corner[0] * corner[1])
@@ -215,6 +218,7 @@ def _records(neighbor: bool) -> tuple[Array, Array, Array]:
 
 @functools.lru_cache(maxsize=16)
 def _descend(neighbor: bool, step_size: float) -> Array:
+    # The start is the saddle w_0 = 0, around which the ridge is centered as well.
     w = np.zeros(2)
     num_steps = math.ceil(2.0 * math.log(NUM_RECORDS) / (step_size * RIDGE))
     for _ in range(num_steps):

@@ -134,6 +134,8 @@ def growth_regression(
     rng = streams(seed, 1)[0]
     theta = signal * unit_rows(rng, (1, dim), 2.0)[0]
     root = math.sqrt(dim)
+    # log of E|z|^exponent for a standard normal z, without the power of 2. On the
+    # sphere it is divided by the same moment of the norm of a normal vector.
     log_constant = math.lgamma(0.5 * (exponent + 1.0)) - 0.5 * math.log(math.pi)
     if law == "sphere":
         rows = root * unit_rows(rng, (num_records, dim), 2.0)
@@ -200,6 +202,7 @@ class HardInstance:
     def excess_risk(self, theta: ArrayLike) -> float:
         """F(w) - F*, exactly: no test records are needed."""
         w = check.array("theta", theta, shape=self.mean.shape)
+        # Far points have an infinite risk, and no warning.
         with np.errstate(over="ignore", invalid="ignore"):
             grown = np.linalg.norm(w) ** self.exponent / self.exponent
             excess = float(grown - w @ self.mean - self.minimum)
@@ -260,6 +263,8 @@ def rare_records(
     rng = streams(seed, 1)[0]
     rate = min(1.0, math.sqrt(dim) / (num_records * math.sqrt(rho)))
     signs = np.where(rng.random(dim) < 0.5, -1.0, 1.0)
+    # Entries of a large record. Records have half of the declared moment. The other
+    # half is for the gradient of the norm on the domain.
     spike = rate ** (-1.0 / order) * moment / (2.0 * math.sqrt(dim)) * signs
     is_large = rng.random(num_records) < rate
     size = float(np.linalg.norm(rate * spike))
@@ -319,6 +324,7 @@ def tilted_signs(
     check.positive(tilt=tilt)
     rng = streams(seed, 1)[0]
     signs = np.where(rng.random(dim) < 0.5, -1.0, 1.0)
+    # A sparse record shows one coordinate only, so the signs may lean more.
     root = math.sqrt(dim) if law == "sparse" else 1.0
     delta = min(1.0, tilt * root / math.sqrt(num_records))
     sides = np.where(rng.random((num_records, dim)) < 0.5 * (1.0 + delta), 1.0, -1.0)

@@ -127,6 +127,7 @@ def errata() -> tuple[Erratum, ...]:
     >>> print(errata()[0].id, errata()[0].kind)
     GLLST-E1 wrong
     """
+    # The file has lists and tables, which become tuples and records here.
     return tuple(
         Erratum(
             **{

@@ -14,8 +14,8 @@ the stated epsilon is at most the stated one. For noise on a query and for noisy
 on all records it also proves that the listed noise has the event. `list_unchecked`
 names the statements that it does not prove.
 
-JSON may come from anywhere. Every field is therefore checked before it is used, and
-whatever else fails is a certificate that is not proved.
+JSON may come from anywhere. Every field is therefore checked before it is used, and any
+other error also means that the certificate is not proved.
 """
 
 import functools
@@ -36,7 +36,7 @@ except ImportError:  # `prove` raises an error that says how to install it
 
 Json = dict[str, Any]
 Ball = Any  # an `arb` of python-flint
-Lines = list[tuple[str, str, str]]  # name, left and right side of what is proved
+Lines = list[tuple[str, str, str]]  # name, left and right side of an inequality
 
 CERTIFICATES = Path(__file__).parents[1] / "privacy" / "certificates"
 # Bits of precision, doubled from the first to the second number.
@@ -300,7 +300,7 @@ def _check_binding(release: Json) -> None:
     )
 
 
-# What both kinds of certificates share.
+# Parts of both kinds of certificates.
 
 
 @functools.cache

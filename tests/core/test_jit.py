@@ -84,7 +84,7 @@ def test_a_fingerprint_ignores_what_is_no_source(toy):
 def test_an_edit_where_no_kernel_can_be_recompiles_nothing(toy):
     before = cache_module.fingerprint(toy)
     for folder in cache_module.WITHOUT_KERNELS:
-        (toy / folder).mkdir()
+        (toy / folder).mkdir(parents=True)
         (toy / folder / "new.py").touch()
         assert cache_module.fingerprint(toy) == before
         sources = [f.read_text() for f in (cache_module.PACKAGE / folder).rglob("*.py")]

@@ -28,7 +28,7 @@ def make_toy(folder):
     (package / "core").mkdir(parents=True)
     for place in (package, package / "core"):
         (place / "__init__.py").touch()
-    for name in ("arrays", "cache", "check", "frames", "jit", "linking"):
+    for name in ("arrays", "cache", "check", "compiling", "frames", "jit", "linking"):
         text = (ROOT / "dpsample" / "core" / f"{name}.py").read_text()
         (package / "core" / f"{name}.py").write_text(
             text.replace("from dpsample.", "from toy.")

@@ -68,6 +68,7 @@ class Certificate(Published, MechanismTerms):
         super().__post_init__()
         if self.sampler is not None:
             check_name(kind_of(self.sampler), self.sampler, field="sampler")
+            # A part of delta must be left for the error of a sampler that has one.
             if self.gamma == 0.0 and not self.registered.exact:
                 remedy = "Pass sampler_share > 0 to calibrate: gamma is 0."
                 check.fail("sampler", "an exact one", self.sampler, remedy)
@@ -166,6 +167,7 @@ class Certificate(Published, MechanismTerms):
     @property
     def event(self) -> Event:
         """Privacy event of one draw, for ledgers and accountants."""
+        # The draw is within gamma of an exact one in total variation.
         exact = GaussianEvent(self.gdp)
         return NearEvent(exact, self.gamma) if self.gamma > 0.0 else exact
 

@@ -111,6 +111,7 @@ class EventCertificate(Published):
         check.instance(Budget, budget=self.budget)
         check.one_of(("exact", "paper"), calibration=self.calibration)
         check.instance((PublicFacts, type(None)), facts=self.facts)
+        # Numbers of NumPy become those of Python, so that equal inputs have one digest.
         object.__setattr__(self, "inputs", _plain_inputs(self.inputs))
         check.instance((Event, type(None)), event=self.event)
         name = "" if self.event is None else self.event.name
@@ -161,6 +162,7 @@ class EventCertificate(Published):
         """
         check.instance(Budget, budget=budget)
         check.instance((Event, type(None)), event=event)
+        # "not <=" also rejects an epsilon of NaN.
         epsilon, accounted = _account(event, budget)
         if calibration == "exact" and not epsilon <= budget.epsilon * (1.0 + SLACK):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"

@@ -48,7 +48,7 @@ class LedgerFile:
     relation : {"replace_one", "zero_out"}
         Neighboring relation of every entry.
     budget : Budget, optional
-        What all entries together may spend, under the same relation.
+        Total budget of all entries, under the same relation.
 
     Raises
     ------

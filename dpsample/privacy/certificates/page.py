@@ -4,8 +4,8 @@
 functions return sections of the page as `Html`, in the order in which they stand on it.
 
 The page is complete in itself. It has no script, font or picture from elsewhere, and
-the file to verify is inside, as a link with its content. Of the numbers on it only the
-private answer depends on the records.
+the file to verify is inside, as a link with its content. Only the private answer on it
+depends on the records.
 """
 
 from __future__ import annotations
@@ -192,18 +192,56 @@ class NamePosition(NamedTuple):
     anchor: str  # "start" or "end": the end of the text that is at the position
 
 
-class ChartSize(NamedTuple):
-    """Size of a chart and its margins, in pixels of the view box."""
+def svg_label(text: str, a: float, b: float, anchor: str, **attributes: object) -> Html:
+    """Return a text whose start, middle or end (``anchor``) is at pixel (a, b)."""
+    position = {"x": f"{a:.1f}", "y": f"{b:.1f}", "text_anchor": anchor}
+    return tag("text", text, **position, **attributes)
 
+
+def svg_line(ends: Sequence[tuple[float, float]], **attributes: object) -> Html:
+    """Return a line through pixels."""
+    path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in ends)
+    return tag("path", d=path, fill="none", **attributes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartPlane:
+    """Plane of a chart, with lengths in pixels from the left upper corner."""
+
+    x: AxisScale
+    y: AxisScale
     width: float = 400.0
     height: float = 290.0
-    left: float = 74.0
-    bottom: float = 46.0
+    left: float = 74.0  # of the axes, as are the next three
+    right: float = 386.0
     top: float = 12.0
-    right: float = 14.0
+    bottom: float = 244.0
 
+    def to_pixels(self, a: float, b: float) -> tuple[float, float]:
+        """Return the pixel of a point; the vertical axis of SVG points down."""
+        across = self.left + self.x.position(a) * (self.right - self.left)
+        down = self.top + (1.0 - self.y.position(b)) * (self.bottom - self.top)
+        return across, down
 
-SIZE = ChartSize()
+    def axes(self) -> list[Html]:
+        """Return grid lines, ticks and titles of both axes."""
+        parts = []
+        for tick in self.x.ticks:
+            a, b = self.to_pixels(tick, self.y.low)
+            parts += [svg_line([(a, b), (a, self.top)], stroke="#ddd")]
+            parts += [svg_label(f"{tick:g}", a, b + 18.0, "middle")]
+        for tick in self.y.ticks:
+            a, b = self.to_pixels(self.x.low, tick)
+            parts += [svg_line([(a, b), (self.right, b)], stroke="#ddd")]
+            parts += [svg_label(f"{tick:g}", a - 6.0, b + 4.0, "end")]
+        center = (self.left + self.right) / 2.0
+        parts += [svg_label(self.x.label, center, self.height - 8.0, "middle")]
+        rotation = f"rotate(-90 14 {self.bottom / 2.0})"
+        middle = (self.bottom + self.top) / 2.0
+        return [
+            *parts,
+            svg_label(self.y.label, 14.0, middle, "middle", transform=rotation),
+        ]
 
 
 def chart(
@@ -215,69 +253,34 @@ def chart(
     points: Sequence[tuple[str, float, float]] = (),
     name: str,
 ) -> Html:
-    """Return a chart: named lines, and named points, which are marked by circles.
+    """Return a chart with named lines, and named points that are marked by circles.
 
     The first line is solid, the others are dashed. The name of a line stands near its
     middle, at the given position. ``name`` distinguishes the charts of a page.
     """
-
-    def to_pixels(a: float, b: float) -> tuple[float, float]:
-        across = SIZE.left + x.position(a) * (SIZE.width - SIZE.left - SIZE.right)
-        return across, SIZE.top + (1.0 - y.position(b)) * (
-            SIZE.height - SIZE.top - SIZE.bottom
-        )
-
-    def label_at(
-        text: str, a: float, b: float, anchor: str, **attributes: object
-    ) -> Html:
-        return tag(
-            "text", text, x=f"{a:.1f}", y=f"{b:.1f}", text_anchor=anchor, **attributes
-        )
-
-    def line(ends: Sequence[tuple[float, float]], **attributes: object) -> Html:
-        path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in ends)
-        return tag("path", d=path, fill="none", **attributes)
-
-    parts = [tag("title", title, id=f"{name}-title")]
-    for tick in x.ticks:
-        a, b = to_pixels(tick, y.low)
-        parts += [line([(a, b), (a, SIZE.top)], stroke="#ddd")]
-        parts += [label_at(f"{tick:g}", a, b + 18.0, "middle")]
-    for tick in y.ticks:
-        a, b = to_pixels(x.low, tick)
-        parts += [line([(a, b), (SIZE.width - SIZE.right, b)], stroke="#ddd")]
-        parts += [label_at(f"{tick:g}", a - 6.0, b + 4.0, "end")]
-    parts += [
-        label_at(
-            x.label,
-            (SIZE.left + SIZE.width - SIZE.right) / 2.0,
-            SIZE.height - 8.0,
-            "middle",
-        )
-    ]
-    rotation = f"rotate(-90 14 {(SIZE.height - SIZE.bottom) / 2.0})"
-    middle = (SIZE.height - SIZE.bottom + SIZE.top) / 2.0
-    parts += [label_at(y.label, 14.0, middle, "middle", transform=rotation)]
-    for index, (label, values, (right, down, anchor)) in enumerate(lines):
+    plane = ChartPlane(x=x, y=y)
+    parts = [tag("title", title, id=f"{name}-title"), *plane.axes()]
+    for index, (label, values, position) in enumerate(lines):
         dashes = {"stroke_dasharray": "6 5"} if index else {}
         color = "#555" if index else "#0b4f8a"
-        ends = [to_pixels(*pair) for pair in values]
-        parts += [line(ends, stroke=color, stroke_width=2.5, **dashes)]
+        ends = [plane.to_pixels(*pair) for pair in values]
+        parts += [svg_line(ends, stroke=color, stroke_width=2.5, **dashes)]
         a, b = ends[len(ends) // 2]
-        b = max(b + down, SIZE.top + 12.0)  # the name stays inside the chart
-        parts += [label_at(label, a + right, b, anchor, fill=color)]
+        a += position.right
+        b = max(b + position.down, plane.top + 12.0)  # the name stays inside the chart
+        parts += [svg_label(label, a, b, position.anchor, fill=color)]
     for label, p, q in points:
-        a, b = to_pixels(p, q)
+        a, b = plane.to_pixels(p, q)
         circle = {"r": 5, "fill": "#fff", "stroke": "#1a1a1a", "stroke_width": 2.5}
         parts += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", **circle)]
-        parts += [label_at(label, a + 9.0, b - 8.0, "start")]
+        parts += [svg_label(label, a + 9.0, b - 8.0, "start")]
     return tag(
         "svg",
         *parts,
         class_="chart",
         role="img",
         aria_labelledby=f"{name}-title",
-        viewBox=f"0 0 {SIZE.width:g} {SIZE.height:g}",
+        viewBox=f"0 0 {plane.width:g} {plane.height:g}",
         font_size=13,
         font_family="system-ui, sans-serif",
     )

@@ -64,7 +64,7 @@ class VerificationReport:
         return () if self.certificate is None else self.certificate.warnings
 
     def __str__(self) -> str:
-        """Return the verdict, a line for each check, and what was not checked."""
+        """Return the verdict, a line for each check, and the unchecked statements."""
         width = max((len(line.name) for line in self.checks), default=0)
         count = len(self.checks)
         return "\n".join(
