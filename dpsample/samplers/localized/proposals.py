@@ -77,7 +77,7 @@ class Proposal(NamedTuple):
 
 @kernel
 def propose(proposal, rng, vectors, costs):
-    """Fill rows with proposals v, and their costs. Outside a ball these are infinite."""
+    """Fill rows with proposals v, and their costs, infinite outside of a ball."""
     size, rank = vectors.shape
     for i in range(size):
         for j in range(rank):
