@@ -37,8 +37,6 @@ from dpsample.targets.gibbs import (
 
 # Half-widths and radii are larger by this factor than computed, for rounding errors.
 WIDENING = 1.0 + 1e-9
-# Squares of smaller entries of a row may underflow.
-UNDERFLOW_SIZE = 1e-150
 # Number of records whose norms are computed together.
 BLOCK = 8192
 
@@ -54,7 +52,7 @@ class Weights(NamedTuple):
     """One weight for each record: phi'' near the mode, or a curvature on a region."""
 
     order: str  # "none", "mode", "secant" or "bregman"
-    half_widths: tuple[MarginWidths, ...] = ()  # those of the region
+    half_widths: tuple[MarginWidths, ...] = ()  # half-widths on the region
     scale: float = 1.0
 
 
@@ -287,7 +285,8 @@ def fill_lengths(rows, out):
 def fill_ends(margins, radius, lower, upper):
     """Replace <a_i, x0 - center> and ||a_i|| by the ends of margin moves in a ball."""
     for i in range(margins.shape[0]):
-        along, reach = lower[i], radius * (upper[i] + UNDERFLOW_SIZE)
+        # Squares of smaller entries of a row may underflow.
+        along, reach = lower[i], radius * (upper[i] + 1e-150)
         slack = MARGIN_SLACK * (1.0 + abs(margins[i]))
         low, high = -reach - along - slack, reach - along + slack
         lower[i] = 0.0 if low > 0.0 else low

@@ -84,7 +84,6 @@ from dpsample.numerics.exact import (
     exact_exponential,
     exact_normal,
     two_product,
-    two_sum,
 )
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.problem.records import Data
@@ -92,7 +91,7 @@ from dpsample.problem.storage import add_entries
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
-from dpsample.samplers.localized.columns import RecordColumns
+from dpsample.samplers.localized.exact_sums import add_sums, sum_records
 from dpsample.samplers.localized.prepared import PreparedLocalized
 from dpsample.samplers.localized.region import Ellipsoid
 from dpsample.samplers.localized.rejection import BLOCK_NUMBERS
@@ -114,8 +113,6 @@ MAX_PROPOSALS = 2**34
 # Limits of lift and growth.
 MIN_LIFT = 1e-6
 MAX_GROWTH = 0.1
-# Records in decimals between two tests of Ctrl-C.
-RECORDS_PER_CHECK = 64
 # Points are shrunk by this factor before the floats' test of the domain, so that it
 # rejects no point inside.
 INWARD = 1.0 - 1e-9
@@ -197,6 +194,46 @@ class Candidates(NamedTuple):
         return self.noise + self.noise_low, self.threshold + self.threshold_low
 
 
+class _RecordFacts(NamedTuple):
+    """Sums over the records, and errors of numbers at x0."""
+
+    row_length: float  # bound of the norm of a row
+    curvature: float  # bound of the curvature of k F, per squared length of a row
+    sizes: Array  # (4,): means of |margin|, |slope|, |loss|, |margin slope|, times k
+    point_norm: float  # |x0|
+    margin_error: float
+    gradient: Array  # (dim,): g, of the records' slopes
+    gradient_error: float
+    largest_sum: float  # bound of the sums that decimals add up
+
+    @classmethod
+    def compute(cls, prepared: PreparedLocalized) -> _RecordFacts:
+        """Pass over the records, and return the numbers."""
+        target, point = prepared.target, prepared.mode.point
+        facts, num_records = target.problem.facts, target.storage.num_records
+        k, unit = target.k, (target.dim + 4) * UNIT
+        ridge = k * target.mu * target.curvature[0]
+        center = target.regularizer_params.center
+        length = 1.01 * facts.full_row_bound * facts.dual_ratio(2.0)
+        point_norm = float(np.linalg.norm(point))
+        distance = point_norm + float(np.linalg.norm(center))
+        sums = columns.fold_columns(target, prepared.mode, add_sums, sum_records)
+        sizes = k * (sums.sizes / num_records)
+        gradient = k / num_records * (sums.total + sums.rest)
+        gradient += ridge * (point - center)
+        largest = (1.0 + k + ridge) * num_records * (1.0 + sums.largest[1])
+        return cls(
+            row_length=length,
+            curvature=1.1 * k * smoothness_or_inf(facts) / length**2,
+            sizes=sizes,
+            point_norm=point_norm,
+            margin_error=2.0 * unit * (length * point_norm + sums.largest[0]),
+            gradient=gradient,
+            gradient_error=4.0 * UNIT * (sizes[1] * length + ridge * distance),
+            largest_sum=largest * (1.0 + point_norm + distance),
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExactRejection:
     """Interior rejection on one region, with the numbers of its decisions."""
@@ -221,24 +258,12 @@ class ExactRejection:
             return None
         if not proposals.is_gaussian(mode, region):
             return None
-        dim, num_records = target.dim, target.storage.num_records
-        unit, k = (dim + 4) * UNIT, target.k
-        ridge = k * target.mu * target.curvature[0]
-        center = target.regularizer_params.center
-        facts = target.problem.facts
-        length = 1.01 * facts.full_row_bound * facts.dual_ratio(2.0)
-        # Lengths and errors: |x0|, an error of margins, and the curvature of k F per
-        # squared length of a row.
-        point_norm = float(np.linalg.norm(mode.point))
-        sums = columns.fold_columns(target, mode, _add_sums, _sum_records)
-        margin_error = 2.0 * unit * (length * point_norm + sums.largest[0])
-        curvature = 1.1 * k * smoothness_or_inf(facts) / length**2
-        margins, slopes, values, mixed = k * (sums.sizes / num_records)
-        # The gradient at x0 that belongs to the records' slopes, and its error.
-        gradient = k / num_records * (sums.total + sums.rest)
-        gradient += ridge * (mode.point - center)
-        distance = point_norm + float(np.linalg.norm(center))
-        gradient_error = 4.0 * UNIT * (slopes * length + ridge * distance)
+        facts = _RecordFacts.compute(prepared)
+        dim, unit = target.dim, (target.dim + 4) * UNIT
+        length, curvature = facts.row_length, facts.curvature
+        margin_error, gradient_error = facts.margin_error, facts.gradient_error
+        margins, slopes, values, mixed = facts.sizes
+        gradient = facts.gradient
         difference = gradient - mode.gradient
         difference_error = gradient_error + 2.0 * curvature * length * margin_error
         for ellipsoid in region.ellipsoids:
@@ -268,14 +293,14 @@ class ExactRejection:
         growth = MIN_LIFT + 4.0 * flaw + 2.0 * linear
         growth += 8.0 * unit * curvature * (length * spread) ** 2
         # If x0 is so large that moves are below its digits, there is no claim.
-        if not (growth <= MAX_GROWTH and point_norm <= 1e15 * spread):
+        if not (growth <= MAX_GROWTH and facts.point_norm <= 1e15 * spread):
             return None
         lift = MIN_LIFT + 2.0 * (gain_error + negative * shift_norm) + linear
         lift += 2e-9 * float(scaled_shift @ scaled_shift)
         # The error of the excess has terms in |v| and |v|^2, and |v| <= |m| + |F| |z|.
         spread *= 1.0 + growth
         first = curvature * length * 1.1 * margin_error
-        first += 40.0 * UNIT * length * (slopes + curvature / k * margins)
+        first += 40.0 * UNIT * length * (slopes + curvature / target.k * margins)
         second = curvature * length**2 * (7.0 * unit + 40.0 * UNIT)
         second += region.slack * unit
         constant = 40.0 * UNIT * (values + mixed) + gain_error
@@ -284,7 +309,6 @@ class ExactRejection:
             2.0 * (first * spread + 1.5 * residual),
             2.0 * (2.0 * second * spread**2 + 1.5 * flaw),
         )
-        largest = (1.0 + k + ridge) * num_records * (1.0 + sums.largest[1])
         return cls(
             prepared=prepared,
             shift=shift,
@@ -293,7 +317,7 @@ class ExactRejection:
             lift=lift,
             growth=growth + 0.5 * growth**2,
             error=error,
-            digits=60 + math.ceil(math.log10(largest * (1.0 + point_norm + distance))),
+            digits=60 + math.ceil(math.log10(facts.largest_sum)),
         )
 
     def draw(
@@ -510,7 +534,8 @@ def _exact_rise(
             response = float(part.response[record])
             total += loss._exact_value(margin + step, response)
             total -= loss._exact_value(margin, response)
-            if record % RECORDS_PER_CHECK == 0:
+            # Records in decimals between two tests of Ctrl-C.
+            if record % 64 == 0:
                 pauses.heard()
     return (total,)
 
@@ -553,69 +578,3 @@ def fill_variates(rng, noise, noise_low, threshold, threshold_low):
         for j in range(noise.shape[1]):
             noise[i, j], noise_low[i, j] = exact_normal(rng)
         threshold[i], threshold_low[i] = exact_exponential(rng)
-
-
-class _Sums(NamedTuple):
-    """Sums and maxima over the records for `ExactRejection.from_prepared`."""
-
-    sizes: Array  # (4,): sums of |margins|, |slopes|, |values|, |margins| |slopes|
-    largest: Array  # (2,): largest |offset|, largest |margin| plus largest |value|
-    total: Array  # (dim,): total + rest is the sum of gradients
-    rest: Array
-
-
-def _sum_records(part: RecordColumns) -> _Sums:
-    """Return the sums of one chunk."""
-    margins, slopes, values = (
-        np.abs(part.margins),
-        np.abs(part.slopes),
-        np.abs(part.values),
-    )
-    sizes = np.array([margins.sum(), slopes.sum(), values.sum(), margins @ slopes])
-    max_offset = np.abs(part.part.offset).max(initial=0.0)
-    largest = np.array([max_offset, margins.max() + values.max()])
-    return _Sums(sizes, largest, *sum_scaled(part.part, part.slopes))
-
-
-def _add_sums(left: _Sums, right: _Sums) -> _Sums:
-    """Return the sums of two parts."""
-    total, error = two_sum.py_func(left.total, right.total)
-    largest = np.maximum(left.largest, right.largest)
-    rest = left.rest + right.rest + error
-    return _Sums(left.sizes + right.sizes, largest, total, rest)
-
-
-def sum_scaled(data: Data, scales: Array) -> tuple[Array, Array]:
-    """Return the sum of scales_i a_i as two parts.
-
-    The second part has the errors of the additions of the first. Its own errors are
-    lost.
-    """
-    total, rest = np.zeros(data.dim), np.zeros(data.dim)
-    count = max(1, 2_000_000 // data.dim)
-    for start in range(0, data.num_records, count):
-        stop = min(start + count, data.num_records)
-        add_scaled(data, scales, start, stop, total, rest)
-        pauses.heard()
-    return total, rest
-
-
-@kernel
-def add_scaled(data, scales, start, stop, total, rest):
-    """Add the sum of scales_i a_i over some records to total + rest (Knuth's sum)."""
-    if data.dense.shape[0] > 0:
-        for i in range(start, stop):
-            row = data.dense[i]
-            for j in range(total.shape[0]):
-                add_to(scales[i] * row[j], j, total, rest)
-    else:
-        for i in range(start, stop):
-            for m in range(data.starts[i], data.starts[i + 1]):
-                add_to(scales[i] * data.values[m], data.columns[m], total, rest)
-
-
-@kernel
-def add_to(term, j, total, rest):
-    """Add one term to entry j of total, and the error of this addition to rest."""
-    total[j], error = two_sum(total[j], term)
-    rest[j] += error

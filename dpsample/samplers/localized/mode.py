@@ -34,16 +34,10 @@ MAX_STEPS = 40
 MAX_HALVINGS = 40
 # After a step with a smaller Newton decrement, the residual is small enough.
 SMALL_DECREMENT = 0.03
-# Projected gradients end when ten of them lower the energy by less.
-MIN_GAIN = 1e-8
 # An inequality is active if its relative depth is below the first number. Depths have
 # the relative rounding error of the second.
 ACTIVE_DEPTH = 1e-9
 DEPTH_ERROR = 1e-15
-# Smallest eigenvalue that is added to a model's Hessian, relative to its trace.
-MIN_EIGENVALUE_SHARE = 1e-12
-# Smallest coordinate of the mode if the regularizer has an infinite gradient at 0.
-MIN_COORDINATE = 1e-10
 # Search of the multiplier nu of a ball, which a pause may interrupt.
 BallSearch = record_dtype(nu=float, num_steps=int)
 
@@ -92,7 +86,7 @@ def find(
     # and the nearby side is treated as active.
     margin = 0.0
     if isinstance(target.regularizer, Entropy) and mu > 0.0:
-        margin = MIN_COORDINATE
+        margin = 1e-10
     inner_geometry = geometry._replace(bounds=geometry.bounds - margin)
     point = target.problem.domain.interior_point(target.dim)
     if neighbor is not None:
@@ -113,7 +107,8 @@ def find(
             regularizer_curvature = regularizer_hessian(target, point)
         hessian = gram + weight * form_in_basis(regularizer_curvature, basis)
         trace = float(hessian.trace())
-        hessian += MIN_EIGENVALUE_SHARE * trace * np.eye(len(hessian))
+        # A small multiple of the identity keeps the model's Hessian positive definite.
+        hessian += 1e-12 * trace * np.eye(len(hessian))
         move = _model_step(inner_geometry, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
             return None
@@ -156,7 +151,8 @@ def find_slowly(target: Gibbs) -> Mode | None:
 
     Newton's method may fail if the curvature of the regularizer changes fast.
     """
-    point, _ = minimize(target, tolerance=MIN_GAIN)
+    # Projected gradients end when ten of them lower the energy by less.
+    point, _ = minimize(target, tolerance=1e-8)
     sums = sum_over_records(target, point)
     mode = _new_mode(target, point, sums, energy_at(target, target.mu, point, sums)[1])
     if sums.num_unbent or not np.isfinite(mode.gradient).all():

@@ -44,14 +44,9 @@ from dpsample.samplers.localized.tilting import (
     new_orthant,
 )
 
-# Shares s of the multiplier to choose from, by so many proposals of each.
+# Shares s of the multiplier to choose from, and the number of trial draws of each.
 SHARES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 NUM_TRIAL_PROPOSALS = 256
-# A side is part of a corner if the mode is within so many standard deviations of it.
-MAX_DEVIATIONS = 4.0
-# Relative error of a move along a side that other sides of a corner may cause. If a
-# side is left out, more proposals are outside, but no digits are lost.
-MAX_CROSS_ERROR = 1e-9
 
 
 @by_address
@@ -244,7 +239,9 @@ def are_entangled(units: Array) -> bool:
         return True
     identity = linalg.cho_solve(factor, units) @ units.T
     errors = np.abs(identity - np.eye(len(identity)))
-    return not errors.max(initial=0.0) <= MAX_CROSS_ERROR
+    # A move along one side may have this relative error from the others. If a side is
+    # left out, more proposals are outside, but no digits are lost.
+    return not errors.max(initial=0.0) <= 1e-9
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:
@@ -258,7 +255,8 @@ def _near_sides(mode: Mode, region: Region) -> Array:
     sizes = np.linalg.norm(scaled, axis=1)
     units = scaled / sizes[:, None]
     depths: Array = np.where(mode.multipliers > 0.0, -1.0, mode.depths / sizes)
-    order = np.argsort(depths)[: np.count_nonzero(depths <= MAX_DEVIATIONS)]
+    # A side is part of a corner if the mode is within four standard deviations of it.
+    order = np.argsort(depths)[: np.count_nonzero(depths <= 4.0)]
     indices = select_independent(units, depths, order)
     # Entangled sides are rare, and a test of each side takes long.
     if are_entangled(units[indices]):

@@ -27,8 +27,8 @@ within total variation gamma of the target, for every data set.
 
 **Theorem B.** Let M <= M^B on S and Q(x) = <g, w> + ||w||_M^2 / 2. Then the *excess* D
 = V - V(x0) - Q is >= 0 on S, and a draw from e^{-Q} on S that is accepted with
-probability e^{-D} follows the target on S exactly. Its density is at most the one of
-e^{-Q} on S divided by p = E e^{-D}.
+probability e^{-D} follows the target on S exactly. With p = E e^{-D} its density is at
+most the density of the draw divided by p.
 
 **Slabs.** With x0 in the interior e^{-Q} is the Gaussian N(x0 - M^{-1} g, M^{-1}), and
 with s_i = ||a_i|| and eps = ||g|| in the norm of M^{-1} the target on S has at most
@@ -72,24 +72,14 @@ from dpsample.samplers.localized.mode import Mode, in_basis
 from dpsample.targets.gibbs import Gibbs, as_kernel_array, times_basis
 
 MAX_ROUNDS = 8
-# Matrices are reduced by at least this share of their trace, for rounding errors.
-MIN_SLACK_SHARE = 1e-11
-# Rounding error of the gradient at x0, relative to the sum of its terms' sizes.
-GRADIENT_ERROR = 1e-12
-# A larger residual shows that Newton's method failed.
-MAX_RESIDUAL = 1.0
 # Cost of a round, in passes over the records, per 8 + dim / 5. It is smaller than the
 # time of a round, because later draws gain from it, too.
 ROUND_COST = 0.25
-# Slabs are used if they are narrower than the ellipsoid by this factor.
-MIN_NARROWING = 1.25
-# Within so many standard deviations of a margin, the mean of a loss under the Gaussian
-# is bounded by the curvature there. The rest of E t^2, 2 (a phi(a) + Phi(-a)) for this
-# number a, is bounded by the curvature on S.
+# Within this number a of standard deviations of a margin, the mean of a loss under the
+# Gaussian is bounded by the curvature there. The rest of E t^2, 2 (a phi(a) + Phi(-a)),
+# is bounded by the curvature on S.
 NEAR_DEVIATIONS = 4.0
 FAR_SHARE = 1.2e-3
-# If the mean of D is smaller, no further round is worth its cost.
-NEGLIGIBLE_EXCESS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,7 +167,8 @@ def slack_share(target: Gibbs) -> float:
     )
     block = block_size(dim)
     terms = float(count) if is_sparse else min(block, count) + count / min(block, count)
-    return max(MIN_SLACK_SHARE, 1.5 * (terms + 2.0 * dim + 16.0) * 2.0**-52)
+    # Matrices are reduced by at least this share of their trace, for rounding errors.
+    return max(1e-11, 1.5 * (terms + 2.0 * dim + 16.0) * 2.0**-52)
 
 
 def factor_reduced(
@@ -318,13 +309,14 @@ class _Rounds:
         Rounds that are not expensive are tried first.
         """
         excess = self.loss.excess
-        if excess < NEGLIGIBLE_EXCESS:
+        # If the mean of D is smaller, no further round is worth its cost.
+        if excess < 0.1:
             return False
         secant = Weights("secant", self.half_widths)
         if self._accept_round(self._best_ellipsoid(secant), 0.8):
             return True
-        # A round must lower the mean of D so much that the draws become faster by its
-        # cost. Their work is proportional to e^D.
+        # A round is worth its cost if draws become faster by it. Their work is
+        # proportional to e^(mean of D).
         cost = ROUND_COST * (8.0 + 0.2 * len(self.first.root))
         max_share = 1.0 - max(0.02, cost * math.exp(-excess) / excess)
         if self._are_slabs_narrow() and self._accept_round(self._slabs(), max_share):
@@ -383,7 +375,8 @@ class _Rounds:
             scale = math.sqrt(theta)
             residual = self._norm(self.mode.residual, metric, terms) / scale
             shortfall = self.mode.shortfall
-            if residual + shortfall <= MAX_RESIDUAL:
+            # A larger residual shows that Newton's method failed.
+            if residual + shortfall <= 1.0:
                 rho = radius(len(metric.root), residual, self.share, shortfall) / scale
                 ellipsoid = Ellipsoid(root=metric.root, radius=rho)
                 widths = MarginWidths(metric.back, rho * WIDENING)
@@ -395,7 +388,8 @@ class _Rounds:
         """Return the norm of a gradient at x0 for P^{-1}, plus its rounding errors."""
         scaled = linalg.solve_triangular(metric.root, gradient, lower=True)
         mean = self.target.k * terms / self.target.storage.num_records
-        return float(np.linalg.norm(scaled)) + GRADIENT_ERROR * mean
+        # Rounding error of the gradient at x0, relative to the sum of its terms' sizes.
+        return float(np.linalg.norm(scaled)) + 1e-12 * mean
 
     def _are_slabs_narrow(self) -> bool:
         """Return whether slabs are valid, and narrower than the ellipsoid."""
@@ -406,7 +400,8 @@ class _Rounds:
         z = -float(special.ndtri_exp(log_tail))
         is_quadratic = bounds[0] == bounds[1]
         radius_in_deviations = chi_quantile(self.share, len(self.first.root))
-        return is_quadratic and MIN_NARROWING * z < radius_in_deviations
+        # Slabs are used if they are narrower than the ellipsoid by this factor.
+        return is_quadratic and 1.25 * z < radius_in_deviations
 
     def _slabs(self) -> tuple[None, MarginWidths] | None:
         """Return half-widths of slabs on S, if N(S) >= 1/2 is proved."""

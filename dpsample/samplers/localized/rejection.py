@@ -48,8 +48,6 @@ MAX_RECORDS = 2048
 # Maximum number of proposals of a block, and of products of entries that it takes.
 MAX_BLOCK = 4096
 BLOCK_PRODUCTS = 10**8
-# Rounding error of an excess, relative to the sum of its terms' sizes.
-ROUNDING = 1e-12
 # Codes of a draw without a point, in addition to the codes of `samplers.errors`.
 OUT_OF_PATIENCE, OUT_OF_WORK, NEEDS_PROPOSALS, NEEDS_RECORDS = range(50, 54)
 
@@ -162,7 +160,7 @@ def new_work(size: int, rank: int, dim: int) -> RejectionWork:
 
 @kernel
 def records_of_block(num_active):
-    """Return the number of records that are compared with so many candidates."""
+    """Return the number of records that are compared with a group of candidates."""
     return max(MIN_RECORDS, min(MAX_RECORDS, BLOCK_NUMBERS // max(num_active, 1)))
 
 
@@ -342,7 +340,8 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, work):
                     excess[i] = np.inf
     sizes = bound_sizes(values, slopes, weights, margins, max_move)
     progress.size_sum += frame.per_record * sizes
-    min_excess = -ROUNDING * (1.0 + progress.size_sum)
+    # Rounding error of an excess, relative to the sum of its terms' sizes.
+    min_excess = -1e-12 * (1.0 + progress.size_sum)
     for a in range(num_active):
         if is_checked and excess[work.active[a]] < min_excess:
             return BOUND_VIOLATED

@@ -37,18 +37,10 @@ from dpsample.core.arrays import Array
 from dpsample.numerics.stable import tail_excess
 
 MAX_ITERATIONS = 100
-# Another step is useless if the residual of the saddle is smaller.
-MIN_RESIDUAL = 1e-9
-# With fewer coordinates Newton's step is a least-squares solution, which needs singular
-# values. For 3000 it would take minutes, in which Ctrl-C is not served. The choice
-# affects the tilt, and so the acceptance rate, not the distribution.
-MAX_LEAST_SQUARES = 256
-# Above this bound the tail is computed by the Mills ratio, as a continued fraction of
-# so many terms. The rest is below the rounding errors.
+# Above this bound the tail is computed by the Mills ratio, as a continued fraction with
+# this number of terms. The other terms are below the rounding errors.
 DEEP_BOUND = 10.0
 NUM_FRACTIONS = 40
-# Slacks are proposed as exponentials if the mean of the rest of the exponent is below.
-MAX_MEAN_LOST = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,7 +69,9 @@ def new_orthant(covariance: Array, lower: Array) -> ExponentialOrthant | TiltedO
     if (rates > 0.0).all():
         # The second moments of independent exponential slacks.
         moments = np.outer(1.0 / rates, 1.0 / rates) + np.diag(rates**-2.0)
-        if 0.5 * float(np.sum(precision * moments)) < MAX_MEAN_LOST:
+        # Exponential slacks are accepted often if the mean of the rest of the exponent
+        # is small.
+        if 0.5 * float(np.sum(precision * moments)) < 0.2:
             return ExponentialOrthant(rates=rates, precision=precision)
     # The search of a tilt may overflow, and then it fails.
     with np.errstate(all="ignore"):
@@ -240,7 +234,8 @@ def _solve(
         value, slope = equations(point)
         size = float(np.linalg.norm(value))
         for _ in range(MAX_ITERATIONS if np.isfinite(slope).all() else 0):
-            if size < MIN_RESIDUAL:
+            # Another step is useless if the residual of the saddle is smaller.
+            if size < 1e-9:
                 break
             move, scale = _move(value, slope), 1.0
             while scale > 1e-8:
@@ -259,7 +254,10 @@ def _solve(
 def _move(value: Array, slope: Array) -> Array:
     """Return Newton's step. In many dimensions the diagonal block is eliminated."""
     half = len(value) // 2
-    if half < MAX_LEAST_SQUARES:
+    # With fewer coordinates Newton's step is a least-squares solution, which needs
+    # singular values. For 3000 it would take minutes, in which Ctrl-C is not served.
+    # The choice affects the tilt, and so the acceptance rate, not the distribution.
+    if half < 256:
         return np.asarray(np.linalg.lstsq(slope, -value, rcond=None)[0])
     cross, diagonal = slope[:half, half:], np.diag(slope[half:, half:])
     scaled = cross / diagonal

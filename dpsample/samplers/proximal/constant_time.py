@@ -76,13 +76,9 @@ from dpsample.samplers.proximal import alternation
 BOTTOM_SHARE = 0.1
 # t, in units of 1/sqrt(a): if the mean is farther inside, proposals are as in part 3.
 EDGE = 0.4
-# Smallest R. A smaller one would make chains longer.
-MIN_RADIUS = 3.0
 # Inequalities hold with this factor, so that checkers with other rounding errors find
 # them true.
 SLACK = 1.0 - 1e-9
-# Largest rounding error of an energy, and so of a log acceptance probability.
-MAX_ROUNDING_ERROR = 1e-3
 # Steps h that a plan may have.
 STEPS = np.geomspace(1e-9, 1e6, 420).tolist()
 MAX_GRADIENTS = 80
@@ -143,7 +139,8 @@ def explain_unsupported(terms: MechanismTerms) -> str:
         return f"no fixed number of random words draws on the {domain.name}: l2 balls"
     if not (isinstance(terms.regularizer, SquaredNorm) and terms.p == 2.0):
         return "the metric is that of a squared l2 norm: p = 2"
-    if not energy_error(terms) <= MAX_ROUNDING_ERROR:
+    # Largest rounding error of an energy, and so of a log acceptance probability.
+    if not energy_error(terms) <= 1e-3:
         return (
             "rounding errors of energies that the bounds allow would decide tries: "
             "declare a smaller response_bound or offset_bound"
@@ -244,7 +241,8 @@ def _acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
     if math.isinf(reach):
         spread = 0.5 * sizes.dim * math.log1p(s / sizes.dim)
         return math.exp(-spread - 0.5 * error**2 * s / (1.0 + s))
-    if reach < MIN_RADIUS:
+    # Smallest R. A smaller one would make chains longer.
+    if reach < 3.0:
         return 0.0
     inner = _inner_acceptance(s, reach, error, sizes.dim)
     return min(inner, _edge_acceptance(s, reach, error, sizes.dim))

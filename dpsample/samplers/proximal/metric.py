@@ -68,22 +68,12 @@ from dpsample.targets.gibbs import Gibbs, Target
 
 # Arguments: body, regularizer, plan, mean, support, scratch, rng, out.
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, SUPPORT, matrix, generator, vector)
-# Coordinates that one call of a draw by rejection may propose, which takes about 20 ms.
-MAX_COORDINATES = 200_000
 # Number of proposals in a halfspace before a corner is searched for.
 HALFSPACE_PROPOSALS = 8
-# Slacks of a corner that one draw may reject. The next draw factors the facets again.
-CORNER_PROPOSALS = 16
-# A facet is independent of others if the sine of its angle to them is larger.
-MIN_SINE = 1e-5
-# A point may be moved by this share of the way to the center to undo rounding errors.
-MAX_PULL = 1e-12
 # Lower bounds of eigenvalues are reduced by this share of the largest eigenvalue, for
 # the rounding errors of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
 MAX_STEP = 1e4
-# Limit of `ProximalMetric.steps`.
-MAX_OVERSHOOT = 0.25
 
 
 @kernel(counts_references=False)
@@ -92,7 +82,7 @@ def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
 
     The distance from the halfspace is what was drawn: ``change`` is subtracted from the
     noise along the direction. The move is added to the nearest point of the halfspace.
-    Added to the mean, it would be lost in the mean's rounding errors.
+    In a sum with the mean, rounding errors would hide it.
     """
     dim, normal = mean.shape[0], support.normal
     noise, direction = scratch[NOISE], scratch[DIRECTION]
@@ -163,7 +153,8 @@ def add_facet(row, plan, count, basis, root):
                 residual[j] -= part * basis[m, j]
     sine = np.sqrt(np.dot(residual, residual))
     root[count, count] = sine
-    if not sine > MIN_SINE:
+    # A facet is independent of others if the sine of its angle to them is larger.
+    if not sine > 1e-5:
         return 0.0
     for j in range(residual.shape[0]):
         residual[j] /= sine
@@ -287,7 +278,9 @@ def add_scaled(plan, move, scale, out):
 def pull_inside(body, facets, count, out):
     """Pull a point to the center until rounding errors no longer violate its facets."""
     k, pull = 0, 2.0**-52
-    while k < count and pull < MAX_PULL:
+    # A point may be moved by this share of the way to the center to undo rounding
+    # errors.
+    while k < count and pull < 1e-12:
         row = facets[k]
         if inner(body.matrix[row], out) <= body.bounds[row]:
             k += 1
@@ -312,7 +305,8 @@ def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
     for k in range(count):
         rates[k] /= plan.spread
     fill_kappa(root, kappa)
-    for _ in range(CORNER_PROPOSALS):
+    # A draw may reject 16 slacks. The next draw factors the facets again.
+    for _ in range(16):
         if draw_slacks(rng, rates, kappa, root, slacks, parts):
             break
     else:
@@ -375,6 +369,7 @@ def draw_with_regularizer(body, regularizer, plan, mean, support, scratch, rng, 
     for j in range(dim):
         if body.center[j] != regularizer.center[j]:
             radius = np.inf
+    # The limit of proposals keeps one call to 200,000 coordinates, about 20 ms.
     num_proposals = draw_lp(
         rng,
         mean,
@@ -386,7 +381,7 @@ def draw_with_regularizer(body, regularizer, plan, mean, support, scratch, rng, 
         body.upper,
         radius,
         body.p if np.isfinite(body.p) else 2.0,
-        max(1, MAX_COORDINATES // dim),
+        max(1, 200_000 // dim),
         out,
     )
     if num_proposals == -1:
@@ -496,7 +491,7 @@ class ProximalMetric:
             return weight**2 * gap * curvature * (1.0 + step * curvature)
 
         max_step = MAX_STEP
-        while overshoot(max_step) > MAX_OVERSHOOT:
+        while overshoot(max_step) > 0.25:
             max_step *= 0.9
         first_step = 1.0 / max(float(self.gap_eigenvalues.sum()), 1e-3)
         return min(first_step, max_step), max_step

@@ -70,7 +70,7 @@ MAX_PROPOSALS = 1_000_000
 # Rows of the scratch memory. TANGENT_POINT is w, and TILT is s plus the gradient of psi
 # at w. The exact draws use the last two of the `NUM_ROWS` rows of `alternation`.
 Y, TANGENT_POINT, TILT, MEAN, X, Z = range(6)
-# Proposals of inner draws are counted in addition to the counts of all chains.
+# Number of proposals of inner draws, in addition to the counts of all chains.
 INNER = chain.NUM_COUNTS
 
 # Memory of a chain, which a checkpoint stores as floats: sums over pairs.

@@ -48,8 +48,6 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Relative rounding error of the losses of a record.
-ROUNDING = 1e-12
 # Rows of the scratch memory.
 NOISE, PROPOSAL = range(2)
 # Test of a step under way, which a pause may interrupt.
@@ -102,7 +100,8 @@ def record_change(target, pieces, work, theta, proposal, i):
     """Return n d_i of record i, and its rounding error."""
     before = loss(target, pieces, margin(target.data, theta, i), i, work)
     after = loss(target, pieces, margin(target.data, proposal, i), i, work)
-    slack = ROUNDING * target.k * (1.0 + abs(before) + abs(after))
+    # Relative rounding error of the losses of a record.
+    slack = 1e-12 * target.k * (1.0 + abs(before) + abs(after))
     return target.k * (after - before), slack
 
 
