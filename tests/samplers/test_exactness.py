@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.samplers.proximal import alternation, metric
+from dpsample.samplers.proximal import alternation, envelope_draws, metric
 from dpsample.samplers.proximal.proximal import ProximalSetting
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
@@ -145,14 +145,16 @@ def test_a_lost_part_of_the_kept_regularizer_is_caught():
 def gaussian_cut(body, regularizer, plan, mean, support, scratch, rng, out):
     """Halfspace moved inwards by a tenth of the radius."""
     support.status[0].offset -= 0.1 * body.radius
-    metric.draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
+    envelope_draws.draw_in_halfspace(
+        body, regularizer, plan, mean, support, scratch, rng, out
+    )
     support.status[0].offset += 0.1 * body.radius
 
 
 @pytest.mark.slow
 def test_a_halfspace_that_cuts_the_domain_is_caught():
     def change(option, plan):
-        cut = pointer(gaussian_cut, metric.DRAW)
+        cut = pointer(gaussian_cut, envelope_draws.DRAW)
         return dataclasses.replace(option, draw=cut), plan
 
     assert_rejected(moved_with(BOUNDARY, change))

@@ -15,8 +15,9 @@ from the envelope is accepted with probability ``exp(-gap)``, which is at most 1
 
 If the envelope's mean is far outside the domain, hardly any proposal would be inside.
 Then proposals are made in a halfspace that contains the domain but not the mean, or in
-a corner of a polytope (see `metric`). An *oracle* evaluates U and its tangent at w, and
-tests proposals: here on all records, in `thinned` and `screened` on few of them.
+a corner of a polytope (see `envelope_draws`). An *oracle* evaluates U and its tangent
+at w, and tests proposals: here on all records, in `thinned` and `screened` on few of
+them.
 
 **Proof of the error.** In the metric of P the energy is 1-strongly convex on the
 domain. An exact conditional draw contracts the Kullback-Leibler divergence by
@@ -59,7 +60,7 @@ from dpsample.targets.gibbs import Gibbs
 
 # Rows of a chain's scratch memory. TANGENT_POINT is w, GRADIENT the gradient of U at w,
 # MEAN the envelope's mean, DIFFERENCE x - w, and PRODUCT a matrix times the difference.
-# The exact draws of `metric` use NOISE and DIRECTION.
+# The exact draws of `envelope_draws` use NOISE and DIRECTION.
 Y_NOISE, Y, TANGENT_POINT, GRADIENT, MEAN, PROPOSAL, DIFFERENCE, PRODUCT = range(8)
 NOISE, DIRECTION, NUM_ROWS = range(8, 11)
 # Number of proposals inside the domain, in addition to the counts of all chains.
@@ -141,7 +142,7 @@ class TangentPlan(NamedTuple):
     """All numbers of a chain."""
 
     metric: ProximalPlan
-    draw: Pointer  # compiled draw of `metric`
+    draw: Pointer  # compiled draw of `envelope_draws`
     max_proposals: int  # per step
     bounds: tuple[Any, ...] = ()  # numbers of the thinned or screened oracle
 
