@@ -221,13 +221,15 @@ class Answer(Predictor):
             not `verify`.
         """
         self.verify()
-        return document(self._proof, answer=self._named(), saved=self.to_json())
+        return document(
+            self._proof, answer=self._name_coefficients(), saved=self.to_json()
+        )
 
     def _repr_html_(self) -> str | None:
         """Return coefficients and the short form of the certificate, for notebooks."""
-        return summary(self._proof, answer=self._named())
+        return summary(self._proof, answer=self._name_coefficients())
 
-    def _named(self) -> list[tuple[str, float]]:
+    def _name_coefficients(self) -> list[tuple[str, float]]:
         return list(zip(self.feature_names, self.theta.tolist(), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -250,10 +252,10 @@ class Answer(Predictor):
             answer.
         """
         check.path("path", path, exists=True)
-        return cls._of(Path(path).read_bytes(), str(path))
+        return cls._from_bytes(Path(path).read_bytes(), str(path))
 
     @classmethod
-    def _of(cls, written: bytes, source: str) -> Self:
+    def _from_bytes(cls, written: bytes, source: str) -> Self:
         """Answer of the content of a file, which errors call ``source``."""
         try:
             content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
@@ -401,13 +403,13 @@ class Release(Answer):
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
     """Read what `Release.save` or `Fit.save` wrote, told by its format."""
     check.path("path", path, exists=True)
-    return answer_of(Path(path).read_bytes(), str(path))
+    return parse_answer(Path(path).read_bytes(), str(path))
 
 
-def answer_of(written: bytes, source: str) -> Release | Fit:
+def parse_answer(written: bytes, source: str) -> Release | Fit:
     """Read the content of such a file, which errors call ``source``."""
     kind: type[Release | Fit] = Fit if Fit.FORMAT.encode() in written[:100] else Release
-    return kind._of(written, source)
+    return kind._from_bytes(written, source)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

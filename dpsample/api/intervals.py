@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample import losses
-from dpsample.api.tune import fitted
+from dpsample.api.tune import run_fit
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
@@ -32,7 +32,7 @@ from dpsample.inference.sandwich import (
     is_trusted,
     noisy_matrix,
     noisy_square,
-    planned,
+    plan_intervals,
     weights,
 )
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
@@ -281,7 +281,7 @@ def intervals(
     sandwich = Sandwich(
         base=base, share=share, robust=bool(robust), bandwidth=bandwidth
     )
-    plan = planned(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
+    plan = plan_intervals(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
     plan.recipe.check_private(problem.facts)
     _warn_of_levels(problem)
     warn_if_useless(problem.facts, budget, math.nan)
@@ -298,7 +298,7 @@ def intervals(
         ):
             means = scores = None
             if plan.normal is None:
-                theta = fitted(program, rng)
+                theta = run_fit(program, rng)
                 curved, scored = weights(sandwich, problem, theta)
                 curvature = noisy_matrix(problem, curved, plan.curvature, rng)
             else:

@@ -120,7 +120,9 @@ def minimize(
     check.instance((Problem, type(None)), evaluation=evaluation)
     check.instance(bool, progress=progress)
     seed_sequence(seed)  # refuses what is no seed, before any work
-    plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
+    plan = plan_minimization(
+        problem, optimizer, budget, calibration, seeded=seed is not None
+    )
     num_points = 0
     if evaluation is not None:
         num_points = TRACE_POINTS
@@ -176,7 +178,7 @@ def _risk_bound(
     return gradient_noise_cost(facts, budget, lipschitz=length, reach=reach)
 
 
-def planned(
+def plan_minimization(
     problem: Problem,
     optimizer: Optimizer,
     budget: Budget | None,

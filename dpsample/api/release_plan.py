@@ -173,7 +173,7 @@ class ReleasePlan:
         target = self.target
         if metric.is_flat(target.problem.domain, target.dim):
             target = self.reduced_target.target
-        return ProximalSetting.of(sampler, target)
+        return ProximalSetting.from_sampler(sampler, target)
 
     def lift(self, theta: Array) -> Array:
         """Return the parameters of a draw, which may be in free coordinates."""

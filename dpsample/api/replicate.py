@@ -277,7 +277,7 @@ def _minimizations(
     calibration: Calibration = "exact",
     ledger: Ledger | LedgerFile | None = None,
 ) -> Runs:
-    plan = minimizing_module.planned(
+    plan = minimizing_module.plan_minimization(
         problem, optimizer, budget, calibration, seeded=True
     )
 

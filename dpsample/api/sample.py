@@ -177,7 +177,7 @@ def sample(
         checks.positive(max_seconds=max_seconds, remedy=LIMIT_REMEDY)
     limit = TimeLimit(max_seconds)
     given = _given_starts(target, init, num_chains)
-    reduced = _reduced(target)
+    reduced = _reduce_if_flat(target)
     inner = target if reduced is None else reduced.target
     if reduced is not None:
         given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
@@ -257,7 +257,7 @@ def sample(
         draws = run.draws if reduced is None else reduced.lift(run.draws)
         size: dict[str, float | bool] = {}
         if trial is not None:
-            size["target_ess"] = trial.wanted
+            size["target_ess"] = trial.target_size
         try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
             interrupts.is_raised = True
             is_interrupted = bool(interrupts)
@@ -267,14 +267,14 @@ def sample(
                 packing.fill_energies(inner, run.draws, run.stats)
             if check and not is_interrupted:
                 names = target.problem.feature_names
-                verdict = Convergence.of(draws, names, groups)
+                verdict = Convergence.judge(draws, names, groups)
                 facts.warn_of_tails(repr(chosen))
                 if not facts.is_independent:
                     forgets = not verdict.is_nested
                     verdict.warn(facts.remedy(forgets_starts=forgets))
             if trial is not None and not is_interrupted:
-                is_told = run.is_out_of_time
-                size |= trial.report(moving(run.draws), facts, is_told=is_told)
+                has_warned = run.is_out_of_time
+                size |= trial.report(moving(run.draws), facts, has_warned=has_warned)
         except KeyboardInterrupt:
             is_interrupted = True
         interrupts.is_raised = False
@@ -343,7 +343,7 @@ def _load_libraries() -> None:
     import xarray  # noqa: F401
 
 
-def _reduced(target: Gibbs) -> ReducedTarget | None:
+def _reduce_if_flat(target: Gibbs) -> ReducedTarget | None:
     """Target in free coordinates, if the domain is a polytope with equalities."""
     if not has_equalities(target):
         return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
-from dpsample.answers.answer import Fit, Release, answer_of
+from dpsample.answers.answer import Fit, Release, parse_answer
 from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
@@ -103,7 +103,7 @@ def format_of(written: bytes, file: Path) -> str:
 def read(written: bytes, kind: str, source: str) -> AnyAnswer:
     """Return the answer or certificate that a file holds, by its format."""
     if kind in ANSWERS:
-        return answer_of(written, source)
+        return parse_answer(written, source)
     # It is parsed again, strictly: a repeated key or unusual digits could be read in
     # two ways.
     return CERTIFICATES[kind].from_json(written.decode("utf-8-sig"))

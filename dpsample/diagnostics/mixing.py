@@ -25,7 +25,7 @@ from dpsample.diagnostics.couplings import (
     TotalVariationCurve,
     meeting_times,
 )
-from dpsample.diagnostics.couplings.meeting import check_counts, find
+from dpsample.diagnostics.couplings.meeting import check_counts, prepare_pair
 from dpsample.running.progress import with_line
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.proximal import alternation
@@ -255,7 +255,7 @@ def prepare(
     """Tune a sampler once, for all pairs of chains; one that is tuned stays so."""
     if not isinstance(sampler, Sampler):
         return sampler
-    return find(sampler, target, streams(seed, 1)[0])[0]
+    return prepare_pair(sampler, target, streams(seed, 1)[0])[0]
 
 
 def words_for(sampler: object, name: str) -> str:

@@ -1,7 +1,9 @@
-"""The chain loop: threads, chunks by time, rounds, interrupt, checkpoint, resume.
+"""Loop over chains: threads, chunks, rounds, interrupts, time limit and checkpoints.
 
-Chains own their state and stream, so neither the number of threads nor the size of a
-chunk can change a draw.
+A *chunk* is a number of draws of every chain that takes about 30 ms. Between chunks the
+loop looks for Ctrl-C, draws the live line and writes checkpoints. Each chain has its
+own state and stream, so neither the number of threads nor the size of a chunk can
+change a draw.
 """
 
 import math
@@ -26,16 +28,14 @@ from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
 Progress = Callable[[int, int, CheckpointRun], None]
 
 CHECKPOINT_SECONDS = 30.0
-# After Ctrl-C or a time limit a chunk may go on for so long, and is then given up.
+# Time after Ctrl-C or a time limit in which a chunk may end. Then it is given up.
 GRACE_SECONDS = 0.05
-# How often the screen hears of a chunk that lasts.
-WAIT_SECONDS = 0.2
-# Numbers in the draws of a chunk that are not kept.
+# Maximum number of coefficients in a chunk of draws that are discarded.
 CHUNK_NUMBERS = 2**20
 
 
 class TimeLimit:
-    """Time at which draws end, ``seconds`` from now on; without them it never comes."""
+    """Time limit, ``seconds`` from now on, or none."""
 
     clock = staticmethod(time.monotonic)
 
@@ -43,11 +43,11 @@ class TimeLimit:
         self.due = math.inf if seconds is None else self.clock() + seconds
 
     def is_over(self, grace: float = 0.0) -> bool:
-        """Return whether the time came at least ``grace`` seconds ago."""
+        """Return whether the limit was at least ``grace`` seconds ago."""
         return self.due < math.inf and self.clock() >= self.due + grace
 
     def halfway(self) -> "TimeLimit":
-        """Return the limit at the middle of the time that is left."""
+        """Return a limit at the middle of the time that is left."""
         if self.due == math.inf:
             return self
         return TimeLimit(0.5 * max(self.due - self.clock(), 0.0))
@@ -58,18 +58,22 @@ NO_LIMIT = TimeLimit()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chains:
-    """Draws of several chains, as far as they came."""
+    """Draws of several chains, which an interrupt may have ended."""
 
     draws: Array  # (chain, draw, dim)
     stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
     states: Sequence[ChainState]
     is_interrupted: bool
     is_out_of_time: bool = False  # whether the time limit came before the last draw
-    num_discarded: int = 0  # draws of the warm-up that every chain has made
+    num_discarded: int = 0  # draws of the warm-up of every chain
 
 
-def _held(given: Interrupts | None) -> AbstractContextManager[Interrupts]:
-    return pauses.held_interrupts() if given is None else nullcontext(given)
+def _hold_interrupts(
+    interrupts: Interrupts | None,
+) -> AbstractContextManager[Interrupts]:
+    if interrupts is None:
+        return pauses.held_interrupts()
+    return nullcontext(interrupts)
 
 
 def advance(
@@ -79,14 +83,14 @@ def advance(
     num_steps: int,
     on_done: Callable[[int], None] | None = None,
 ) -> None:
-    """Make steps and keep only the state; Ctrl-C is heard at every pause.
+    """Make steps without keeping draws. Ctrl-C raises at a pause.
 
-    ``on_done`` is told the steps so far.
+    ``on_done`` is called with the number of steps so far.
     """
     chunk = ChunkSize()
-    done, most = 0, max(1, CHUNK_NUMBERS // state.position.size)
+    done, max_size = 0, max(1, CHUNK_NUMBERS // state.position.size)
     while done < num_steps:
-        size = min(chunk.size, most, num_steps - done)
+        size = min(chunk.size, max_size, num_steps - done)
         draws = np.empty((size, state.position.size))
         stats = np.empty((size, NUM_STATS))
         begin = time.perf_counter()
@@ -116,22 +120,20 @@ def run(
 ) -> Chains:
     """Run chains to ``num_draws`` draws each, after ``num_warmup`` that are discarded.
 
-    Each starts at one of ``starts``, of shape (dim,), None for the prepared start, with
-    one of ``streams``, which those of a checkpoint replace. There are as many threads
-    as processors and tasks of about 30 ms of work, unless ``threads`` and ``chunk``,
-    draws per task, say otherwise.
+    Each chain starts at one of ``starts`` (dim,), None for the prepared start, with one
+    of ``streams``. The streams of a checkpoint replace them. By default there are as
+    many ``threads`` as processors, and a ``chunk`` has draws for about 30 ms.
 
     The file ``checkpoint`` is written every 30 seconds, on interrupt, at the time
-    ``limit`` and at the end. If it exists the run continues from it, bit for bit;
-    ``identity`` is a hash of what is sampled, and a checkpoint of something else is
-    refused. ``extend`` maps the draws
-    kept so far to the number wanted: it is asked when there are ``num_draws``, and
-    again when there are as many as it said. ``on_progress`` is called with (draws done
-    by every chain, total, run), warm-up included. ``interrupts`` are those of a block
-    that holds Ctrl-C already.
+    ``limit`` and at the end. If it exists, the run continues from it, bit for bit. A
+    checkpoint with another ``identity``, a hash of the density and its chains, is an
+    error. ``extend`` maps the draws kept so far to the number that is needed. It is
+    called when there are ``num_draws``, and again when there is the number that it
+    returned. ``on_progress`` is called with (draws done by every chain, total, run),
+    warm-up included. ``interrupts`` is the list of a block that holds Ctrl-C already.
 
-    Returns all draws; after Ctrl-C or the limit the part that every chain has finished.
-    What came after it is given up, so states are ahead of the draws unless there is a
+    Return all draws. After Ctrl-C or the limit they are the draws that every chain has
+    finished. Later draws are lost, so states are ahead of the draws unless there is a
     file.
     """
     check.integer(1, most=check.EXACT, num_draws=num_draws)
@@ -158,21 +160,23 @@ def run(
     with (
         pauses.single_threaded_blas(),
         ThreadPoolExecutor(threads or os.cpu_count()) as pool,
-        _held(interrupts) as interrupted,
+        _hold_interrupts(interrupts) as interrupted,
     ):
         loop.reach(goal, pool, interrupted)
+        # Rounds: the draws so far decide how many are needed.
         while extend is not None and not loop.has_to_end(interrupted):
-            wanted = num_warmup + extend(run.draws[:, : goal - num_warmup])
-            if wanted <= goal:
+            next_goal = num_warmup + extend(run.draws[:, : goal - num_warmup])
+            if next_goal <= goal:
                 break
-            goal = wanted
+            goal = next_goal
             loop.reach(goal, pool, interrupted)
-        if path is not None:  # a first Ctrl-C loses neither file nor draws
+        # Ctrl-C is held here, so that neither the file nor the draws are lost.
+        if path is not None:
             save(path, identity, run)
-    kept = slice(0, min(goal - num_warmup, run.num_kept))
+    returned = slice(0, min(goal - num_warmup, run.num_kept))
     return Chains(
-        draws=run.draws[:, kept],
-        stats=run.stats[:, kept],
+        draws=run.draws[:, returned],
+        stats=run.stats[:, returned],
         states=run.states,
         is_interrupted=bool(interrupted),
         is_out_of_time=run.done < goal and not interrupted,
@@ -214,19 +218,22 @@ class _Loop:
         while run.done < goal and not self.has_to_end(interrupted):
             pauses.heard()
             stop = min(run.done + self.size.size, goal)
+            # Draws of the warm-up are in an array of their own, which must stay small.
             if run.done < run.num_warmup:
-                most = max(1, CHUNK_NUMBERS // run.draws.shape[2])
-                stop = min(stop, run.done + most, run.num_warmup)
+                max_size = max(1, CHUNK_NUMBERS // run.draws.shape[2])
+                stop = min(stop, run.done + max_size, run.num_warmup)
+            # A chunk that is given up leaves states between draws. A checkpoint needs
+            # the states before it.
             undo = None if self.path is None else snapshot(run)
             begin = time.perf_counter()
-            _one_chunk(pool, self.runner, run, stop, is_late, show)
+            _run_chunk(pool, self.runner, run, stop, is_late, show)
             if run.done < stop:
                 if undo is not None:
                     undo()
                 break
             self.size.update(time.perf_counter() - begin)
             show()
-            if self.path is not None and self.is_due():
+            if self.path is not None and self.is_checkpoint_due():
                 save(self.path, self.identity, run)
                 self.saved = time.monotonic()
 
@@ -236,8 +243,8 @@ class _Loop:
             return True
         return self.limit.is_over(grace)
 
-    def is_due(self) -> bool:
-        """Whether the last checkpoint is old."""
+    def is_checkpoint_due(self) -> bool:
+        """Return whether the last checkpoint is old."""
         return time.monotonic() - self.saved > CHECKPOINT_SECONDS
 
 
@@ -245,7 +252,7 @@ class _GivenUp(Exception):
     """A chunk that Ctrl-C, the limit or the failure of another chain has ended."""
 
 
-def _one_chunk(
+def _run_chunk(
     pool: ThreadPoolExecutor,
     runner: Runner,
     run: CheckpointRun,
@@ -266,29 +273,31 @@ def _one_chunk(
         try:
             with pauses.listening(on_pause):
                 runner(state, rng, draws, stats)
+        # The other chains stop at their next pause.
         except BaseException:
             has_failed.set()
             raise
 
-    chains = zip(run.states, run.streams, *run.room(stop), strict=True)
+    chains = zip(run.states, run.streams, *run.arrays_until(stop), strict=True)
     tasks = [pool.submit(advance, *chain) for chain in chains]
     try:
-        errors = [_outcome(task, show) for task in tasks]
+        errors = [_await_error(task, show) for task in tasks]
     except BaseException:
         has_failed.set()
         raise
     for error in errors:
         if error is not None and not isinstance(error, _GivenUp):
             raise error
+    # A chunk counts for all chains or for none, so that draws have one length.
     if not any(errors):
         run.done = stop
 
 
-def _outcome(task: Future[None], show: Callable[[], None]) -> BaseException | None:
-    """Wait for a task, and let the screen know that it lasts; return its error."""
+def _await_error(task: Future[None], show: Callable[[], None]) -> BaseException | None:
+    """Return the error of a task, and redraw the live line while it runs."""
     while True:
         try:
-            return task.exception(WAIT_SECONDS)
+            return task.exception(0.2)
         except TimeoutError:
             show()
             pauses.heard()

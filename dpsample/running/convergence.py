@@ -1,15 +1,15 @@
-"""Verdict on the draws of several chains: have they converged, and how many it takes.
+"""Whether the draws of several chains have converged, and how many draws it takes.
 
-Split R-hat of many short chains says little but that they are short: halves of a few
-draws are autocorrelated, whatever the chains have forgotten. Such chains are judged by
-nested R-hat (Margossian et al., 2024): chains that share a start, a superchain, are
-compared with those of other starts. So `superchains` says which chains `sample` begins
-at one point.
+Split R-hat of many short chains mainly shows that they are short, because halves of a
+few draws are autocorrelated, even if the chains have forgotten their starts. Such
+chains are judged by nested R-hat (Margossian et al., 2024). Chains that share a start,
+a *superchain*, are compared with superchains of other starts. `superchains` says which
+chains `sample` begins at one point.
 
-A rule that stops a run by its own draws favors runs that seem to mix well. So a trial
-run, with starts and streams of its own, goes on in rounds until it knows its
-autocorrelation; it fixes the number of draws of the run that is returned. Threads,
-chunks and checkpoints cannot change it.
+A rule that stops a run by its own draws favors runs that seem to mix well. So a *trial
+run*, with starts and streams of its own, goes on in rounds until its autocorrelation is
+known, and then fixes the number of draws of the run that is returned. Threads, chunks
+and checkpoints cannot change this number.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from dpsample.numerics.mixing import (
 )
 from dpsample.numerics.ranked import verdicts
 
-# From Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
-LARGEST_R_HAT, SMALLEST_ESS = 1.01, 400.0
-# Chance with which independent draws show a larger R-hat than they are blamed for.
+# Limits of Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
+LARGEST_R_HAT = 1.01
+SMALLEST_ESS = 400.0
+# Probability with which the R-hat of independent draws is larger than allowed.
 CHANCE = 5e-7
-# Draws of all chains from which one may expect an effective size of 400.
-MANY = 1000
-# Longest run, in units of the first round.
+# Maximum length of a run, in units of the first round of the trial run.
 MAX_GROWTH = 1000
-# Next round relative to all draws so far, and more than seems to be needed by:
-SHORTEST, LONGEST, RESERVE = 1.2, 3.0, 1.25
-SHORTEST_RUN = 4  # draws per chain, or nothing can be said of them
-# Effective size from which a trial run tells its autocorrelation within some 10 %.
+# A run has as many times more draws than its trial run suggests.
+RESERVE = 1.25
+SHORTEST_RUN = 4  # draws per chain, below which a run is not judged
+# Effective size with which a trial run estimates its autocorrelation to some 10 %.
 ENOUGH = 400.0
-# Draws per chain after a trial run of as much time that was cut, in units of its own:
-# more will not be made, unless the trial run's time went by for something else.
+# If the time limit has ended the trial run, the run gets this number of times its
+# draws at most. In the same time more are not made, unless the trial run was slow for
+# another reason.
 CUT_GROWTH = 4
-MANY_CHAINS = 128  # chains from which a run has superchains
-NUM_SUPERCHAINS = 8
-MANY_DRAWS = 100  # draws per chain below which many chains are short
-MIN_SUPERCHAINS = 4  # starts that are compared, at least
+MANY_CHAINS = 128  # number of chains from which a run has superchains
+MANY_DRAWS = 100  # draws per chain, below which many chains are short
+MIN_SUPERCHAINS = 4  # minimum number of starts that are compared
 
 
 def superchains(num_chains: int) -> Ints | None:
     """Return the superchain of each chain, or None if there are fewer than 128.
 
-    It depends on the number of chains only: a shorter run is a prefix of a longer one.
+    It depends on the number of chains only, so a shorter run is a prefix of a longer
+    one. There are 8 superchains.
     """
     if num_chains < MANY_CHAINS:
         return None
-    return np.arange(num_chains) % NUM_SUPERCHAINS
+    return np.arange(num_chains) % 8
 
 
 def groups_of(starts: Sequence[Array]) -> Ints | None:
@@ -90,11 +90,12 @@ def largest_nested(groups: Ints) -> float:
 
 
 def drift_r_hats(series: Array) -> Array:
-    """R-hat of a drift that all chains share, of each column; 1 where it may be chance.
+    """Return an R-hat of each column for a drift that all chains share.
 
-    The means of superchains that go the same way agree, and so nested R-hat is small.
-    As for it, sqrt(1 + B / W): B is the variance of the means of all first and of all
-    second halves of the chains, W the variance within these.
+    The means of superchains that drift in the same way agree, so nested R-hat does not
+    show it. This R-hat is sqrt(1 + B / W), where B is the variance of the means of all
+    first and of all second halves of the chains, and W the variance within these. It is
+    1 if the drift may be chance.
     """
     half = series.shape[1] // 2
     if half == 0:
@@ -110,7 +111,7 @@ def drift_r_hats(series: Array) -> Array:
 
 
 def sizes_of_starts(sizes: Array, r_hats: Array, groups: Ints) -> Array:
-    """Effective sizes, which are those of the starts where chains remember them.
+    """Return effective sizes, or sizes of the starts if chains depend on them.
 
     The means of K superchains with B / W = R^2 - 1 are worth K (W + B) / B draws.
     """
@@ -119,8 +120,8 @@ def sizes_of_starts(sizes: Array, r_hats: Array, groups: Ints) -> Array:
         starts = len(np.unique(groups)) * np.where(
             np.isfinite(excess), 1.0 + 1.0 / excess, 1.0
         )
-        remembers = ~(r_hats <= largest_nested(groups))
-    return np.where(remembers, np.fmin(sizes, starts), sizes)
+        depends_on_starts = ~(r_hats <= largest_nested(groups))
+    return np.where(depends_on_starts, np.fmin(sizes, starts), sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +132,11 @@ class RunFacts:
     is_automatic: bool = True  # the sampler is the choice of "auto"
     has_loss: bool = True  # the energy depends on the records
     is_bounded: bool = False  # the domain is not the whole space
-    has_settled: bool = True  # the metric of the warm-up
-    reaches_tails: bool = True  # what is known of the sampler's proposals
+    has_settled: bool = True  # the warm-up found its metric
+    reaches_tails: bool = True  # the sampler's proposals do, as far as it is known
 
     def remedy(self, *, forgets_starts: bool = True) -> str:
-        """Return what to try if draws are too few, or chains mix too slowly."""
+        """Return a remedy for too few draws, or chains that mix too slowly."""
         if self.is_independent:
             return "Draw more (num_draws, or target_ess): the draws are independent."
         steps = ["draw more (num_draws, or target_ess)"]
@@ -166,7 +167,7 @@ class RunFacts:
         )
 
     def more_draws(self, growth: int) -> str:
-        """Return what to try if so many times as many draws are wanted."""
+        """Return a remedy if ``growth`` times as many draws are needed."""
         advice = f"About {growth} times as many draws (target_ess=... finds the number)"
         if self.is_independent:
             return f"{advice}."
@@ -182,19 +183,19 @@ class Convergence:
 
     r_hat: float
     ess: float  # bulk, of all chains together
-    worst: str  # what is worst, in words
-    length: int  # of a chain
-    num_draws: int  # of all chains together
+    worst: str  # the coefficient that is worst, as text
+    length: int  # draws per chain
+    num_draws: int  # draws of all chains together
     group_size: float = math.inf  # chains of a superchain, if R-hat is nested
-    noise: float = math.nan  # see `numerics.mixing.nested_r_hats`
+    noise: float = math.nan  # noise of a nested R-hat, see `nested_r_hats`
 
     @classmethod
-    def of(
+    def judge(
         cls, draws: Array, names: Sequence[str], groups: Ints | None = None
     ) -> Convergence:
-        """Judge draws of shape (chain, draw, dim); constant coefficients are left out.
+        """Judge draws (chain, draw, dim), without coefficients that are constant.
 
-        R-hat is rank-normalized and split, the effective size that of the bulk. Many
+        R-hat is rank-normalized and split, and the effective size is the bulk's. Many
         short chains are judged by nested R-hat of their superchains ``groups``, and by
         the means of chains.
         """
@@ -202,21 +203,21 @@ class Convergence:
         are_many = are_many_and_short(*draws.shape[:2])
         is_nested = groups is not None and are_many
         is_short = draws.shape[1] < SHORTEST_RUN and not are_many
-        moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) != 0.0)
-        if is_short or not moving.size:
+        varying = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) != 0.0)
+        if is_short or not varying.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
-        r_hat, ess, noise = _judge(draws[:, :, moving], groups if is_nested else None)
+        r_hat, ess, noise = _judge(draws[:, :, varying], groups if is_nested else None)
         if groups is not None and is_nested:
             size["group_size"] = len(groups) / len(np.unique(groups))
-        least = int(np.argmin(np.where(np.isfinite(ess), ess, 0.0)))
-        most = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
-        at = most if r_hat[most] > LARGEST_R_HAT else least
-        name = names[moving[at % moving.size]]
+        smallest = int(np.argmin(np.where(np.isfinite(ess), ess, 0.0)))
+        largest = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
+        at = largest if r_hat[largest] > LARGEST_R_HAT else smallest
+        name = names[varying[at % varying.size]]
         return cls(
-            r_hat=float(r_hat[most]),
-            ess=float(ess[least]) if np.isfinite(ess[least]) else 0.0,
-            worst=f"{'the square of ' * bool(at >= moving.size)}theta[{name}]",
-            noise=float(noise[most]),
+            r_hat=float(r_hat[largest]),
+            ess=float(ess[smallest]) if np.isfinite(ess[smallest]) else 0.0,
+            worst=f"{'the square of ' * bool(at >= varying.size)}theta[{name}]",
+            noise=float(noise[largest]),
             **size,
         )
 
@@ -227,11 +228,12 @@ class Convergence:
 
     @property
     def largest_r_hat(self) -> float:
-        """Largest R-hat of chains that have converged: 1.01, or sqrt(1.01^2 + 1 / M).
+        """Largest R-hat of chains that have converged.
 
-        With M chains in a superchain, 1 / M is the square of a nested R-hat, less 1, of
-        chains that have forgotten their starts and have not moved since. So the means
-        of starts may differ as for other R-hats: by a variance of 0.02.
+        It is 1.01, or sqrt(1.01^2 + 1 / M) with M chains in a superchain. Chains that
+        have forgotten their starts and have not moved since have the nested R-hat
+        sqrt(1 + 1 / M). So the means of starts may differ as for other R-hats, by a
+        variance of 0.02.
         """
         return math.sqrt(LARGEST_R_HAT**2 + 1.0 / self.group_size)
 
@@ -242,13 +244,12 @@ class Convergence:
 
     @property
     def largest_by_chance(self) -> float:
-        """R-hat of independent draws; infinite if they are too few.
+        """Largest R-hat of independent draws, infinite if they are too few.
 
-        For superchains it is sqrt(1 + F noise), F of Fisher's law of their means.
-
-        Of m parts of L draws of one normal law it is the root of (L - 1 + F) / L, F of
-        Fisher's law with m - 1 and m (L - 1) degrees of freedom. Parts are halves of
-        the chains, or quarters of a single one.
+        For m parts of L draws of one normal distribution it is the root of
+        (L - 1 + F) / L, where F is a quantile of Fisher's distribution with m - 1 and
+        m (L - 1) degrees of freedom. Parts are halves of the chains, or quarters of a
+        single chain. For superchains it is sqrt(1 + F noise).
         """
         num_chains = self.num_draws // self.length
         if self.is_nested:
@@ -264,19 +265,20 @@ class Convergence:
         return math.sqrt((size - 1.0 + ratio) / size)
 
     def attributes(self) -> dict[str, float | bool]:
-        """Return what the attributes of draws say of it."""
+        """Return numbers for the attributes of draws."""
         return {"converged": self.has_converged, "r_hat": self.r_hat, "ess": self.ess}
 
     def warn(self, remedy: str) -> None:
-        """Say what has not converged.
+        """Warn if the chains have not converged.
 
-        A short run is only blamed for what independent draws would not show, such as
-        chains that never move, whose R-hat may be NaN.
+        For a short run the limit is the R-hat of independent draws. Chains that never
+        move are above it, with an R-hat that may be NaN.
         """
         limit = max(self.largest_r_hat, self.largest_by_chance)
-        is_unlike = limit < math.inf and not self.r_hat <= limit
-        is_small = self.num_draws >= MANY and self.ess < SMALLEST_ESS
-        if not (is_unlike or is_small):
+        has_large_r_hat = limit < math.inf and not self.r_hat <= limit
+        # With 1000 draws an effective size of 400 may be expected.
+        is_small = self.num_draws >= 1000 and self.ess < SMALLEST_ESS
+        if not (has_large_r_hat or is_small):
             return
         warnings.warn(
             f"The chains have not converged: {'nested ' * self.is_nested}R-hat "
@@ -289,11 +291,11 @@ class Convergence:
 
 
 def effective_size(draws: Array) -> float:
-    """Smallest effective sample size of the coefficients and of their spreads.
+    """Return the smallest effective sample size of coefficients and their squares.
 
-    Of draws of shape (chain, draw, dim) after the warm-up: the minimum over
-    coefficients of the bulk ESS of theta and of (theta - mean)^2, for all chains
-    together; 0 if a coefficient never moved or the chains are too short.
+    It is the minimum over coefficients of the bulk ESS of theta and (theta - mean)^2,
+    for all chains together, and draws (chain, draw, dim) after the warm-up. It is 0 if
+    a coefficient never moved or the chains are too short.
     """
     are_many = are_many_and_short(*draws.shape[:2])
     is_short = draws.shape[1] < SHORTEST_RUN and not are_many
@@ -310,11 +312,11 @@ def effective_size(draws: Array) -> float:
 def _judge(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
     """Return R-hats, effective sizes and noise of coefficients, then of squares.
 
-    R-hats are nested if there are ``groups``; otherwise they have no noise, and are NaN
-    for fewer than 4 draws in each of many chains.
+    With ``groups`` R-hats are nested. Otherwise they have no noise, and are NaN for
+    fewer than 4 draws in each of many chains.
     """
     if groups is None and not are_many_and_short(*draws.shape[:2]):
-        r_hat, ess = (both.ravel() for both in verdicts(draws))
+        r_hat, ess = (values.ravel() for values in verdicts(draws))
         return r_hat, ess, np.full(ess.shape, math.nan)
     scores = normal_scores(with_squares(draws))
     if groups is not None:
@@ -329,61 +331,69 @@ def _judge(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
 
 
 class TrialRun:
-    """Rule that says how many draws per chain a trial run needs, given those there are.
+    """Number of draws per chain of a trial run, and of the run that is returned.
 
-    ``wanted`` is the effective sample size of the run that will be returned.
+    ``target_size`` is the effective sample size of the run that will be returned,
+    ``first`` the number of draws of the first round.
     """
 
-    def __init__(self, wanted: float, first: int) -> None:
-        self.wanted, self.found, self.count = wanted, 0.0, first
+    def __init__(self, target_size: float, first: int) -> None:
+        self.target_size, self.size, self.count = target_size, 0.0, first
         self.first, self.longest, self.is_cut = first, MAX_GROWTH * first, False
 
     def __call__(self, draws: Array) -> int:
-        """Return the number of draws per chain at which to ask again, or to stop."""
+        """Return the number of draws per chain after the next round.
+
+        If it is not larger than the present number, the trial run is over.
+        """
         self.count = int(draws.shape[1])
-        self.found = effective_size(draws)
-        enough = min(self.wanted, ENOUGH)
-        if self.found >= enough:
+        self.size = effective_size(draws)
+        enough = min(self.target_size, ENOUGH)
+        if self.size >= enough:
             return self.count
-        growth = LONGEST
-        if self.found > 0.0:
-            growth = min(max(RESERVE * enough / self.found, SHORTEST), LONGEST)
+        # A round makes the run 1.2 to 3 times as long.
+        growth = 3.0
+        if self.size > 0.0:
+            growth = min(max(RESERVE * enough / self.size, 1.2), growth)
         return min(self.longest, math.ceil(self.count * growth))
 
     def cut(self, draws: Array) -> None:
-        """End the trial run, whose time is over, with the draws that it has."""
-        made = draws.shape[1]
-        if made:
+        """End the trial run at the time limit, with its present draws."""
+        num_draws = draws.shape[1]
+        if num_draws:
             self(draws)
-        self.is_cut = self.found < min(self.wanted, ENOUGH)
-        if self.is_cut:  # a size of few draws tells little: keep memory and time free
-            least = self.first if made == 0 or self.found > 0.0 else made
-            self.longest = min(self.longest, max(CUT_GROWTH * made, least))
+        self.is_cut = self.size < min(self.target_size, ENOUGH)
+        # An effective size of few draws is inaccurate, so the run is limited, too.
+        if self.is_cut:
+            is_unknown = num_draws == 0 or self.size > 0.0
+            shortest = self.first if is_unknown else num_draws
+            self.longest = min(self.longest, max(CUT_GROWTH * num_draws, shortest))
 
     @property
     def length(self) -> int:
         """Draws per chain of the run that is returned, at most the longest."""
-        if self.found == 0.0:
+        if self.size == 0.0:
             return self.longest
-        needed = RESERVE * self.wanted / self.found * self.count
+        needed = RESERVE * self.target_size / self.size * self.count
         return int(min(self.longest, max(SHORTEST_RUN, math.ceil(needed))))
 
     def report(
-        self, draws: Array, facts: RunFacts = USUAL, *, is_told: bool = False
+        self, draws: Array, facts: RunFacts = USUAL, *, has_warned: bool = False
     ) -> dict[str, float | bool]:
-        """Attributes of a result; warns if draws are too few, unless that is told."""
+        """Return attributes of a result. Warn of few draws, unless ``has_warned``."""
         size = effective_size(draws)
-        if not (size >= self.wanted or is_told):
+        if not (size >= self.target_size or has_warned):
             warnings.warn(
                 f"The effective sample size is {size:.4g} after {draws.shape[1]} draws "
-                f"per chain, not {self.wanted:g}: {self._cause(draws.shape[1], facts)}",
+                f"per chain, not {self.target_size:g}: "
+                f"{self._cause(draws.shape[1], facts)}",
                 RuntimeWarning,
                 stacklevel=check.user_level(),
             )
-        return {"ess_reached": size, "is_target_ess_reached": size >= self.wanted}
+        return {"ess_reached": size, "is_target_ess_reached": size >= self.target_size}
 
     def _cause(self, num_draws: int, facts: RunFacts) -> str:
-        """Return why so many draws per chain were too few, and the remedy."""
+        """Return why the draws per chain were too few, and the remedy."""
         larger = "Use a larger num_draws"
         if self.is_cut:
             return f"max_seconds ended the trial run early. {larger} or max_seconds."

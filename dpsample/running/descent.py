@@ -1,7 +1,10 @@
-"""The driver of gradient-based algorithms: phases, chunks by time, trace.
+"""Driver of gradient-based algorithms: it runs the phases of a recipe.
 
-A `Program` is a recipe on the records of one problem. It is built once; each run has
-its own memory and stream, so threads can run it side by side.
+A `Program` is a recipe on the records of one problem. It is built once. Each run has
+its own memory and stream, so that threads can run it at the same time. A phase is a
+`Loop` of gradient steps, a `Minimization` to a certified accuracy, or a `Query` with a
+noisy answer. Compiled loops return after each *chunk* of steps, of about 30 ms, so that
+Python can look for Ctrl-C and show progress.
 """
 
 import math
@@ -41,8 +44,9 @@ from dpsample.problem.problem import Problem
 
 Pulse = Callable[[int], None]
 MAX_SOLVER_STEPS = 1_000_000
-MAX_EPOCHS = 10_000  # of SVRG, each of at least a hundred steps
-# An epoch's error shrinks by 0.834 in the mean: twice the steps that this needs.
+MAX_EPOCHS = 10_000  # epochs of SVRG, each of at least a hundred steps
+# An epoch multiplies the error by 0.834 on average. This is twice the number of epochs
+# that a factor of e needs.
 EPOCHS_PER_LOG = 11.0
 LOSS_FAILED = (
     "The loss raised, or it or its gradient was NaN or infinite, at a point of the run."
@@ -60,7 +64,7 @@ class DescentError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DescentRun:
-    """Where a run ended, and what it cost."""
+    """Result of a run, and its number of gradients."""
 
     theta: Array
     num_gradients: int
@@ -69,7 +73,7 @@ class DescentRun:
 
 @dataclass(kw_only=True, eq=False)
 class _State:
-    """What one run changes."""
+    """Memory, stream and counts of one run."""
 
     memory: Memory
     rng: np.random.Generator
@@ -79,7 +83,7 @@ class _State:
     trace: list[tuple[int, Array]] = field(default_factory=list)
 
     def advance(self, num_steps: int) -> None:
-        """Count steps and tell whoever watches, who may raise."""
+        """Count steps and call the observer, which may raise."""
         self.done += num_steps
         self.on_chunk(self.done)
 
@@ -93,12 +97,12 @@ class Program:
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
         self.problem, self.recipe = problem, recipe
         self.arguments = Arguments(problem, recipe)
-        # Learned in one run, of use to the next: no draw depends on them.
+        # One run adapts the sizes for the next. The results do not depend on them.
         self.chunks = [ChunkSize() for _ in recipe.phases]
 
     @property
     def num_steps(self) -> int:
-        """Steps of all loops; a minimization counts as one."""
+        """Number of steps of all loops. A minimization counts as one."""
         return sum(
             phase.num_steps if isinstance(phase, Loop) else 1
             for phase in self.recipe.phases
@@ -113,11 +117,11 @@ class Program:
     ) -> DescentRun:
         """Run all phases with ``rng`` as the source of batches and noise.
 
-        ``num_points`` of each loop are kept in the trace, which is not private as the
-        output is. ``on_chunk`` is called with the number of steps done, every 20 to 50
-        ms; what it raises ends the run. Raises `DescentError` if the output has
-        overflowed; without noise also if the loss fails or a solver gives up. With
-        noise nothing that a record holds ends a run.
+        ``num_points`` of each loop are kept in the trace, which is not private, unlike
+        the output. ``on_chunk`` is called with the number of steps done, every 20 to 50
+        ms, and its errors end the run. A `DescentError` is raised if the output has
+        overflowed, and without noise also if the loss fails or a solver gives up. With
+        noise the values of a record never end a run.
         """
         problem, recipe = self.problem, self.recipe
         memory = new_memory(problem.dim, self.arguments.num_buckets)
@@ -142,7 +146,8 @@ class Program:
                 released = theta
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
-        if not (np.abs(theta) < FAR).all():  # of the output, which is private
+        # The output is private, so this error may depend on it.
+        if not (np.abs(theta) < FAR).all():
             raise DescentError(DIVERGED)
         return DescentRun(
             theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
@@ -151,9 +156,10 @@ class Program:
     def _with_output_noise(
         self, phase: Descent, theta: Array, released: Array, state: _State
     ) -> Array:
-        """Add the phase's noise to its way from a point that is public or released.
+        """Add the phase's noise to its move from a point that is public or released.
 
-        Noise has a reach of 2^41 of its deviations, and that of late phases is small.
+        The generator of noise covers numbers up to 2^41 standard deviations. These are
+        small in late phases, and a move is smaller than a point.
         """
         if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
@@ -165,8 +171,8 @@ class Program:
             stddev = counted_stddev(self.problem.facts, phase, anchor, released)
         add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
         point = self.problem.domain.project(released + noisy)
-        is_found = np.isfinite(point).all()
-        return point if is_found else self.problem.facts.center.copy()
+        has_point = np.isfinite(point).all()
+        return point if has_point else self.problem.facts.center.copy()
 
     def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
         """Run a gradient loop from memory.theta."""
@@ -177,22 +183,30 @@ class Program:
         memory.average[:] = 0.0
         arguments = self.arguments.now(memory)
         pieces = arguments.phase(phase, state.rng)
+        # The trace has points at equal distances.
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
         fixed = arguments.loss, arguments.feasible
         windows = arguments.windows(pieces)
         start = 0
-        for stop in np.unique(stops[stops > 0]):  # few steps have fewer points
+        # A loop with fewer steps has fewer points.
+        for stop in np.unique(stops[stops > 0]):
             while start < stop:
                 end = int(min(start + (1 if windows else chunk.size), stop))
                 begin = time.perf_counter()
-                now = memory, state.rng, start, end
+                run_arguments = memory, state.rng, start, end
+                # Records that are not in memory come in windows, one step at a time.
                 if windows:
-                    reached = windows.call(memory.control, descend, fixed, *now)
+                    reached = windows.call(
+                        memory.control, descend, fixed, *run_arguments
+                    )
                 else:
-                    given = arguments.data, *fixed, pieces
-                    reached = pauses.call(memory.control, descend, *given, *now)
+                    problem_arguments = arguments.data, *fixed, pieces
+                    reached = pauses.call(
+                        memory.control, descend, *problem_arguments, *run_arguments
+                    )
                 if reached < 0:
                     raise DescentError(LOSS_FAILED)
+                # A chunk that a pause or the end has shortened shows no time.
                 if reached - start == chunk.size:
                     chunk.update(time.perf_counter() - begin)
                 state.advance(reached - start)
@@ -237,24 +251,25 @@ class Program:
                 epochs = EPOCHS_PER_LOG * root
                 epochs *= self._enough_steps(phase, objective, memory)
                 limit = min(limit, math.ceil(epochs))
+            # With noise a solver that gives up is followed by one with a proof.
             by_epochs = objective._replace(method=SVRG)
-            if self._solved(by_epochs, limit, gradient, state, chunk):
+            if self._solve(by_epochs, limit, gradient, state, chunk):
                 return memory.theta.copy()
         if phase.solver != "svrg" or is_total:
             limit = MAX_SOLVER_STEPS
             if is_total:
                 limit = self._enough_steps(phase, objective, memory)
-            if self._solved(objective, limit, gradient, state, chunk):
+            if self._solve(objective, limit, gradient, state, chunk):
                 return memory.theta.copy()
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
         if precision.num_steps:
             contraction = objective._replace(method=CONTRACTION)
-            self._solved(contraction, precision.num_steps, gradient, state, chunk)
+            self._solve(contraction, precision.num_steps, gradient, state, chunk)
         state.advance(1)  # the number of steps is the proof
         return memory.theta.copy()
 
-    def _solved(
+    def _solve(
         self,
         objective: Objective,
         limit: int,
@@ -262,22 +277,25 @@ class Program:
         state: _State,
         chunk: ChunkSize,
     ) -> bool:
-        """Take up to ``limit`` turns of a method; whether it certified the gap."""
+        """Take up to ``limit`` steps. Return whether the gap is certified."""
         fixed = self.arguments.loss, self.arguments.feasible
         windows = self.arguments.windows(gradient)
         control, step, begin = state.memory.control, 0, time.perf_counter()
         while step < limit:
             end = min(step + (1 if windows else chunk.size), limit)
-            now = objective, state.memory, state.rng, step, end
+            run_arguments = objective, state.memory, state.rng, step, end
             if windows:
-                outcome = windows.call(control, solve, fixed, *now)
+                outcome = windows.call(control, solve, fixed, *run_arguments)
             else:
-                given = self.arguments.data, *fixed, gradient
-                outcome = pauses.call(control, solve, *given, *now)
+                problem_arguments = self.arguments.data, *fixed, gradient
+                outcome = pauses.call(
+                    control, solve, *problem_arguments, *run_arguments
+                )
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue
-            if outcome == RUNNING:  # with all pauses, or chunks would grow
+            # The time includes pauses. Without them chunks would grow.
+            if outcome == RUNNING:
                 chunk.update(time.perf_counter() - begin)
             step, begin = end, time.perf_counter()
             if outcome == FAILED:
@@ -290,13 +308,15 @@ class Program:
     def _enough_steps(
         self, phase: Minimization, objective: Objective, memory: Memory
     ) -> int:
-        """Return how many steps prove the gap; some, if no bound is stated."""
+        """Return a number of steps that proves the gap, or else the maximum."""
         bound = phase.estimator.record_bound(self.problem.dim)
         if math.isinf(bound):
             return MAX_SOLVER_STEPS
-        # A start outside the local ball is projected, no farther than to its center.
-        away = memory.ball_center if math.isfinite(phase.local_radius) else None
-        return enough_steps(objective, bound, memory.theta, away)
+        # A start outside the local ball is projected, which moves it at most to the
+        # center.
+        has_ball = math.isfinite(phase.local_radius)
+        ball_center = memory.ball_center if has_ball else None
+        return enough_steps(objective, bound, memory.theta, ball_center)
 
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:

@@ -1,9 +1,9 @@
-"""Live lines in a terminal or a notebook, which are gone at the end.
+"""Live lines in a terminal or a notebook, which are erased at the end.
 
-A line appears when a call has lasted for a moment. It is drawn between two chunks by
-the thread that waits for them. It never stays: what it shows may depend on the records,
-and notebooks are saved. An error of a display ends no run. What takes long is done
-seldom: an effective sample size costs at most 2 % of the time.
+A line appears when a call has lasted for two seconds. It is drawn between two chunks by
+the thread that waits for them. It is always erased, because it may depend on the
+records, and notebooks are saved. An error of a display does not end a run. Estimates
+of the effective sample size take at most 2 % of the time.
 """
 
 import math
@@ -26,22 +26,20 @@ from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-Paint = Callable[[object], None]  # shows a table or a text
+Paint = Callable[[object], None]  # function that shows a table or a text
 Progress = Callable[[int, int, CheckpointRun], None]
 
 REFRESH_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0  # before a line appears
-REMEDY_SECONDS = 60.0  # before it says what takes less time
+REMEDY_SECONDS = 60.0  # before it has a remedy
 # A first call says that it compiles if more follows after so long.
 COMPILED_SECONDS = 0.3
 COMPILING = (
     "dpsample: {verb} is compiled for this machine, which takes about {seconds:.0f} s "
     "once. `dpsample warm` does it ahead."
 )
-ESS_SECONDS = 1.0
-ESS_COST = 50.0  # times its own duration passes before the next estimate
-# Draws and coefficients that an estimate looks at.
-FEWEST, NUM_RECENT, NUM_COEFFICIENTS = 20, 20_000, 3
+ESS_SECONDS = 1.0  # minimum time between two estimates
+NUM_RECENT = 20_000  # draws that an estimate uses
 
 
 def is_shown() -> bool:
@@ -62,11 +60,11 @@ def _in_notebook() -> bool:
 def line(is_wanted: bool = True) -> Iterator[Paint]:
     """Show one live line until the block is left, however it is left.
 
-    Yields what writes it: a function of a text or a table. It does nothing until the
-    block has lasted for a moment, nor if it is not wanted or nobody sees it.
+    Yield a function of a text or a table that writes the line. It does nothing in the
+    first seconds, and if the line is not wanted or not visible.
     """
     if not (is_wanted and is_shown()):
-        yield lambda _shown: None
+        yield lambda _content: None
         return
     begin, drawn = time.monotonic(), -math.inf
     display: _Notebook | _Terminal | None = None
@@ -77,7 +75,8 @@ def line(is_wanted: bool = True) -> Iterator[Paint]:
         if now - begin < PATIENCE_SECONDS or now - drawn < REFRESH_SECONDS:
             return
         drawn = now
-        with suppress(Exception):  # the terminal is gone, or its encoding too small
+        # The terminal may be gone, or not be able to encode the text.
+        with suppress(Exception):
             if display is None:
                 display = _Notebook() if _in_notebook() else _Terminal()
             display.show(content)
@@ -94,7 +93,7 @@ EMPTY = {"text/plain": "", "text/html": ""}  # output of a cell
 
 
 class _Notebook:
-    """An output of the cell that is emptied at the end: the notebook may be saved."""
+    """An output of the cell, which is emptied at the end."""
 
     def __init__(self) -> None:
         from IPython.display import display
@@ -116,8 +115,8 @@ class _Terminal:
         from rich.console import Console
         from rich.live import Live
 
-        # The width of the terminal itself: by another one (COLUMNS) a part of the lines
-        # would not be erased.
+        # The width is the terminal's own. With another one (COLUMNS) some lines would
+        # not be erased.
         size = os.terminal_size((0, 0))
         with suppress(OSError, ValueError):
             size = os.get_terminal_size(sys.stderr.fileno())
@@ -134,11 +133,11 @@ class _Terminal:
             console=console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=is_shared,  # what goes to a file does not end up here
+            redirect_stdout=is_shared,  # output to a file must not appear here
         )
 
     def show(self, content: object) -> None:
-        self.live.start()  # once; here, because Ctrl-C finds what is to be erased
+        self.live.start()  # only the first call has an effect
         self.live.update(content, refresh=True)  # type: ignore[arg-type]
 
     def clear(self) -> None:
@@ -149,7 +148,7 @@ class _Terminal:
 def lines(
     title: str, num_warmup: int, *, paint: Paint | None = None
 ) -> Iterator[Progress]:
-    """Draw until the block is left; yields the function that `chains.run` calls.
+    """Draw until the block is left. Yield the function that `chains.run` calls.
 
     ``title`` is above the lines, ``num_warmup`` draws of each chain are discarded, and
     ``paint`` shows a table in place of the terminal or notebook.
@@ -159,28 +158,28 @@ def lines(
 
 
 class _Lines:
-    """What is shown, and since when rates are counted."""
+    """Table of a run's chains, and the times from which rates are counted."""
 
     def __init__(self, title: str, num_warmup: int, paint: Paint) -> None:
         self.title, self.num_warmup, self.paint = title, num_warmup, paint
-        # Time and draws at the first call, and at the first with a draw that is kept:
-        # before lie compilation, a checkpoint's draws and the warm-up.
+        # Time and draws at the first call, and at the first call after the warm-up.
+        # Rates exclude compilation, draws of a checkpoint and the warm-up.
         self.begin: tuple[float, int] | None = None
-        self.kept: tuple[float, int] | None = None
+        self.warmup_end: tuple[float, int] | None = None
         self.drawn = self.next_estimate = -math.inf
         self.rates: list[float] = []
-        # Whether nothing was done since the last call: draws that need many tries.
+        # A call without a new draw shows the number of proposals.
         self.last, self.is_waiting = -1, False
 
     def __call__(self, done: int, total: int, run: CheckpointRun) -> None:
-        """Redraw if it is time to."""
+        """Redraw if the last time is long enough ago."""
         now = time.monotonic()
         self.last, self.is_waiting = done, done == self.last
         if self.begin is None:
             self.begin = (now, done)
             self.next_estimate = now + ESS_SECONDS
-        if self.kept is None and done >= self.num_warmup:
-            self.kept = (now, done)
+        if self.warmup_end is None and done >= self.num_warmup:
+            self.warmup_end = (now, done)
         is_last = done == total
         if now >= self.next_estimate or is_last:
             self._estimate(now, done, run)
@@ -189,18 +188,22 @@ class _Lines:
             self.paint(self._table(now, done, total, run))
 
     def _estimate(self, now: float, done: int, run: CheckpointRun) -> None:
-        """Effective draws per second of each chain, then a pause as dear as it was."""
-        if self.kept is not None and done - self.kept[1] >= FEWEST:
-            since, first = self.kept
+        """Estimate effective draws per second of each chain.
+
+        The next estimate comes after 50 times as long.
+        """
+        if self.warmup_end is not None and done - self.warmup_end[1] >= 20:
+            since, first = self.warmup_end
             first_used = max(first, done - NUM_RECENT)
             part = slice(first_used - run.num_warmup, done - run.num_warmup)
-            pace = (done - first) / max(now - since, 1e-9)
+            draws_per_second = (done - first) / max(now - since, 1e-9)
             energies = run.stats[:, part, ENERGY, None]
-            draws = run.draws[:, part, :NUM_COEFFICIENTS]
+            draws = run.draws[:, part, :3]
             series = np.concatenate((energies, draws), axis=2)
-            self.rates = [pace * effective_share(chain[None]) for chain in series]
+            shares = [effective_share(chain[None]) for chain in series]
+            self.rates = [draws_per_second * share for share in shares]
         cost = time.monotonic() - now
-        self.next_estimate = now + max(ESS_SECONDS, ESS_COST * cost)
+        self.next_estimate = now + max(ESS_SECONDS, 50.0 * cost)
 
     def _table(self, now: float, done: int, total: int, run: CheckpointRun) -> object:
         from rich.table import Table
@@ -208,9 +211,9 @@ class _Lines:
 
         assert self.begin is not None
         begin, first = self.begin
-        left = math.nan
+        seconds_left = math.nan
         if done > first:
-            left = (total - done) * (now - begin) / (done - first)
+            seconds_left = (total - done) * (now - begin) / (done - first)
         counted = f"{done} of {self.num_warmup} warm-up"
         if done > self.num_warmup or self.num_warmup == 0:
             counted = f"{done - self.num_warmup} of {total - self.num_warmup}"
@@ -222,13 +225,13 @@ class _Lines:
         if run.num_kept:
             recent = run.stats[:, max(0, run.num_kept - NUM_RECENT) : run.num_kept]
         if self.is_waiting:
-            tries = sum(int(state.counts[PROPOSALS]) for state in run.states)
-            table.caption = f"{tries} tries so far; Ctrl-C keeps the draws"
+            num_proposals = sum(int(s.counts[PROPOSALS]) for s in run.states)
+            table.caption = f"{num_proposals} tries so far; Ctrl-C keeps the draws"
         for c, acceptance in enumerate(recent[:, :, ACCEPTANCE]):
-            known = acceptance[np.isfinite(acceptance)]
-            accepted = f"{known.mean():.2f}" if known.size else "-"
+            finite = acceptance[np.isfinite(acceptance)]
+            accepted = f"{finite.mean():.2f}" if finite.size else "-"
             rate = f"{self.rates[c]:.3g}" if self.rates else "-"
-            remaining = f"{left:.0f} s" if math.isfinite(left) else "-"
+            remaining = f"{seconds_left:.0f} s" if math.isfinite(seconds_left) else "-"
             table.add_row(str(c), counted, accepted, rate, remaining)
         return table
 
@@ -239,50 +242,50 @@ def patience(
 ) -> Iterator[Callable[[str], None]]:
     """Show one live line of the seconds so far, drawn at pauses of compiled code.
 
-    Yields a function of a text to add, which may depend on the records: it is for
-    terminals alone, as a notebook whose kernel is killed keeps its last line. After a
-    minute the line has the ``remedy``.
+    Yield a function of a text to add. The text may depend on the records, so it is
+    shown in terminals only: a notebook whose kernel is killed keeps its last line.
+    After a minute the line has the ``remedy``.
     """
-    begin, said = time.monotonic(), ""
+    begin, addition = time.monotonic(), ""
     with line(is_wanted) as paint:
 
         def draw() -> None:
             seconds = time.monotonic() - begin
             advice = f"; {remedy}" if remedy and seconds > REMEDY_SECONDS else ""
-            paint(f"{title}: {seconds:.0f} s{said or advice}")
+            paint(f"{title}: {seconds:.0f} s{addition or advice}")
 
-        def say(text: str) -> None:
-            nonlocal said
-            said = "" if _in_notebook() else f"; {text}"
+        def show_text(text: str) -> None:
+            nonlocal addition
+            addition = "" if _in_notebook() else f"; {text}"
             draw()
 
         with pauses.listening(draw):
-            yield say
+            yield show_text
 
 
-_said: set[str] = set()  # texts that this process does not repeat
+_shown: set[str] = set()  # texts that this process does not repeat
 
 
 @contextmanager
 def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[None]:
-    """Say once in a process that a function is compiled, and for about how long.
+    """Show once in a process that a function is compiled, and for about how long.
 
-    A person who waits sees it in the terminal, or in the notebook until the end. One
-    small kernel, such as that of a user's loss, is not worth a message.
+    The message is in the terminal, or in the notebook until the end. A single small
+    kernel, such as one of a user's loss, has no message.
     """
-    if COMPILING in _said or not (is_wanted and is_shown()):
+    if COMPILING in _shown or not (is_wanted and is_shown()):
         yield
         return
     begin: float | None = None
     notebook: _Notebook | None = None
 
-    def tell() -> None:
+    def show_message() -> None:
         nonlocal begin, notebook
         now = time.monotonic()
         begin = now if begin is None else begin
-        if COMPILING in _said or now - begin < COMPILED_SECONDS:
+        if COMPILING in _shown or now - begin < COMPILED_SECONDS:
             return
-        _said.add(COMPILING)
+        _shown.add(COMPILING)
         with suppress(Exception):  # the terminal may be gone
             text = COMPILING.format(verb=verb, seconds=seconds)
             if _in_notebook():
@@ -292,11 +295,11 @@ def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[
                 print(text, file=sys.stderr, flush=True)
 
     try:
-        cache.on_miss.append(tell)
+        cache.on_miss.append(show_message)
         yield
     finally:
         with pauses.uninterrupted(), suppress(Exception):
-            cache.on_miss.remove(tell)
+            cache.on_miss.remove(show_message)
             if notebook is not None:
                 notebook.clear()
 
@@ -304,9 +307,10 @@ def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[
 def compiles_first(
     seconds: float,
 ) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Decorate a top-level function that compiles for so long in a first call.
+    """Decorate a top-level function whose first call compiles for some seconds.
 
-    Its ``progress=False`` silences it. Python's collector waits until it has compiled.
+    Its ``progress=False`` silences the message. Python's garbage collector is off until
+    it has compiled.
     """
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -316,7 +320,7 @@ def compiles_first(
             is_silent = options.get("progress", True) is False or "deadline" in options
             with (
                 linking.collector_held() as turn_on,
-                # A call that lasts has compiled most of what it needs.
+                # At the first pause most functions are compiled.
                 pauses.listening(turn_on),
                 compiling(function.__name__, seconds, is_wanted=not is_silent),
             ):
@@ -344,19 +348,19 @@ def with_line(function: Callable[P, Result]) -> Callable[P, Result]:
 def counter(
     title: str, unit: str, total: int, *, is_wanted: bool = True
 ) -> Iterator[Callable[..., None]]:
-    """Show one live line; yields a function of the number done and the seconds left.
+    """Show one live line. Yield a function of the number done and the seconds left.
 
-    Without the seconds, they are what all would take that take as long as those done.
+    By default the seconds are estimated from the mean time so far.
     """
     begin = time.monotonic()
 
-    def show(done: int, left: float | None = None) -> None:
-        if left is None:
+    def show(done: int, seconds_left: float | None = None) -> None:
+        if seconds_left is None:
             seconds = time.monotonic() - begin
-            left = (total - done) * seconds / done if done else math.nan
+            seconds_left = (total - done) * seconds / done if done else math.nan
         text = f"{done} of {total} {unit}"
-        if math.isfinite(left):
-            text += f", {left:.0f} s left"
+        if math.isfinite(seconds_left):
+            text += f", {seconds_left:.0f} s left"
         paint(f"{title}\n{text}")
 
     with line(is_wanted) as paint:

@@ -1,5 +1,14 @@
 # mypy: allow-untyped-defs
-"""What all chains carry, count and report, their one loop, and Metropolis steps."""
+"""State, counts and statistics of all chains, their one loop, and Metropolis steps.
+
+A sampler is a compiled step (target, pieces, plan, state, rng) that returns a code of
+`errors`. ``target`` holds the numbers of the density, ``pieces`` its C functions,
+``plan`` the numbers of the sampler, and ``state`` the arrays that a step changes. A
+*draw* is the position after ``num_steps`` steps. A step may pause: it returns `PAUSED`,
+Python looks for Ctrl-C, and the next call goes on as if nothing had happened.
+
+The energy V = k (F + mu r) is minus the log density, up to a constant.
+"""
 
 import json
 from collections.abc import Callable
@@ -19,11 +28,14 @@ from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, Target, TargetFunctions
 
-# Entries of the counts; a sampler may append entries of its own.
+# Positions in the counts of a chain since its start. VALUES and GRADIENTS are numbers
+# of evaluations, RECORDS the records that they read. A sampler may append counts.
 PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
 COUNT_NAMES = ("proposals", "accepted", "values", "gradients", "records")
 NUM_COUNTS = len(COUNT_NAMES)
-# Columns of the statistics of a draw.
+# Rows of the scratch memory of Metropolis steps.
+NOISE, PROPOSAL = range(2)
+# Columns of the statistics of a draw. The last three are differences of counts.
 ENERGY, ACCEPTANCE, NUM_VALUES, NUM_GRADIENTS, NUM_RECORDS = range(5)
 STAT_NAMES = ("energy", "acceptance_rate", "num_values", "num_gradients", "num_records")
 NUM_STATS = len(STAT_NAMES)
@@ -31,27 +43,26 @@ NUM_STATS = len(STAT_NAMES)
 
 @by_address
 class ChainState(NamedTuple):
-    """Position, scratch memory and counts of one chain of any sampler.
+    """Position, counts and scratch memory of one chain of any sampler.
 
-    All of ``position``, ``energy``, ``memory`` and ``counts`` is what a checkpoint
-    keeps; ``own`` holds arrays that one sampler alone needs.
+    A checkpoint keeps ``position``, ``energy``, ``memory`` and ``counts``. The other
+    arrays hold nothing that the next step needs, except while a step is paused.
     """
 
     position: Array  # (dim,)
     energy: Array  # (1,): k (F + mu r) at the position, NaN if it is not known
     counts: Ints  # (NUM_COUNTS,) or more
-    memory: Array  # whatever else the next step needs, as a vector
-    scratch: Array  # (rows, dim): nothing in it survives a step
-    work: Any  # scratch memory of the passes over the records
-    own: Any = ()
+    memory: Array  # numbers of the last step that the next one needs, as a gradient
+    scratch: Array  # (rows, dim), whose rows have names in each sampler
+    work: Any  # scratch memory of passes over the records, and the control of pauses
+    workspace: Any = ()  # arrays of this sampler alone
 
 
-# Share of the way to an interior point from a boundary without a slope.
-RETREAT = 1e-3
 # Reflections after which a start is the projection of the end of its move. In a corner
-# one is enough for all walls that are orthogonal in the metric of the starts.
+# one reflection is enough for all facets that are orthogonal in the metric of the
+# starts.
 MAX_REFLECTIONS = 200
-# Numbers and words that describe a plan, for attributes of the draws.
+# Description of a plan, for attributes of the draws.
 Settings = dict[str, float | int | str]
 Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
 
@@ -63,9 +74,12 @@ def new_state(
     is_weighed: bool = True,
     memory: ArrayLike = (),
     rows: int = 8,
-    own: tuple[object, ...] = (),
+    workspace: tuple[object, ...] = (),
 ) -> ChainState:
-    """State at a position of the domain; ``is_weighed`` if the energy is needed."""
+    """Return a state at a position of the domain.
+
+    Its energy is NaN unless it ``is_weighed``.
+    """
     point, work = np.array(position, dtype=np.float64), target.new_work()
     energy = np.nan
     if is_weighed:
@@ -77,58 +91,61 @@ def new_state(
         memory=np.array(memory, dtype=np.float64),
         scratch=np.empty((rows, point.size)),
         work=work,
-        own=own,
+        workspace=workspace,
     )
 
 
 def retreat_from_boundary(target: Gibbs, position: Array) -> Array:
-    """Point a little off the boundary, on which a slope may be infinite."""
+    """Return a point a little off the boundary, where a gradient may be infinite.
+
+    It has moved by a thousandth of the way to an interior point.
+    """
     interior = target.problem.domain.interior_point(target.dim)
-    return np.asarray(position + RETREAT * (interior - position))
+    return np.asarray(position + 1e-3 * (interior - position))
 
 
 def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array:
-    """Point at the end of a move ``factor noise`` that the boundary reflects.
+    """Return the end of a move ``factor noise`` that the boundary reflects.
 
-    If the end p of the move is outside, it goes to the boundary, and the rest v of it
-    is mirrored there. With the normal n = p - projection of p, and the covariance
+    If the end p of the move is outside, the move goes to the boundary, and the rest v
+    of it is mirrored there. With the normal n = p - projection of p, and the covariance
     S = factor factor^T, it becomes v - 2 <n, v> S n / <n, S n>. So a reflected move is
-    as long as before in the metric of S, and starts are as dispersed beside a wall, or
-    in a corner, as they are inside. <n, v> > 0, because the domain is convex. Without a
-    finite projection or chord the start is where the move came to.
+    as long as before in the metric of S, and starts at a facet or in a corner are as
+    dispersed as in the interior. <n, v> > 0, because the domain is convex. Without a
+    finite projection or chord the result is the point that the move has come to.
     """
-    domain: Any = target.problem.domain  # its pieces are kernels
-    point, move, rest = start, factor @ noise, 1.0
+    domain: Any = target.problem.domain  # its compiled functions are kernels
+    point, move, share_left = start, factor @ noise, 1.0
     chord, nearest = np.empty(2), np.empty_like(start)
     for _ in range(MAX_REFLECTIONS):
-        end = point + rest * move
+        end = point + share_left * move
         if target._is_inside(end):
             return np.asarray(end)
         chord[:] = nearest[:] = np.nan
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
-        share = min(float(chord[1]), rest)
+        share = min(float(chord[1]), share_left)
         normal = end - nearest
-        across = factor.T @ normal
-        square = float(across @ across)
-        is_known = share >= 0.0 and np.isfinite(square) and square > 0.0
-        exit_point = point + share * move if is_known else point
-        if not (is_known and target._is_inside(exit_point)):
+        along = factor.T @ normal
+        square = float(along @ along)  # <n, S n>
+        is_valid = share >= 0.0 and np.isfinite(square) and square > 0.0
+        exit_point = point + share * move if is_valid else point
+        if not (is_valid and target._is_inside(exit_point)):
             return np.array(point)
-        point, rest = exit_point, rest - share
-        move = move - 2.0 * float(normal @ move) / square * (factor @ across)
+        point, share_left = exit_point, share_left - share
+        move = move - 2.0 * float(normal @ move) / square * (factor @ along)
     return retreat_from_boundary(target, nearest)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:
-    """Fresh state of a sampler that needs no more than the energy."""
-    del plan  # samplers with caches have an `init` of their own
+    """Return a new state of a sampler whose memory is empty."""
+    del plan  # samplers with a memory have an `init` of their own
     return new_state(target, position)
 
 
 @kernel(counts_references=False)
-def report(state, before, row):
-    """Fill the statistics of one draw from the counts before it and after."""
+def fill_statistics(state, before, row):
+    """Fill the statistics of one draw from the counts before and after it."""
     proposals = state.counts[PROPOSALS] - before[PROPOSALS]
     row[ENERGY] = state.energy[0]
     row[ACCEPTANCE] = np.nan
@@ -140,22 +157,22 @@ def report(state, before, row):
 
 
 @kernel(counts_references=False)
-def begin(state, before, control):
-    """Keep the counts before a draw, unless a pause has cut it."""
+def remember_counts(state, before, control):
+    """Copy the counts before a draw, unless it goes on after a pause."""
     if control.steps_done == 0 and control.stage == 0:
         for j in range(before.shape[0]):
             before[j] = state.counts[j]
 
 
 def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
-    """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
+    """Compile the loop of a sampler with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
     `errors`, or `PAUSED`, with the number of rows filled. A step that may be long
-    pauses itself, with a stage and what it needs in ``state.work.control``.
+    pauses itself, with its stage in ``state.work.control``.
 
-    The step counts no references to arrays, which would take longer than the rest of a
-    short one. What makes arrays is for a kernel of its own: "NRT required" says Numba.
+    The step does not count references to arrays, which would take longer than the rest
+    of a short step. So it must not allocate arrays: Numba's error is "NRT required".
     """
     move = kernel(counts_references=False)(step)
 
@@ -163,9 +180,11 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
         control = state.work.control[0]
         before = control.counts_before[: state.counts.shape[0]]
         for t in range(draws.shape[0]):
-            begin(state, before, control)
+            remember_counts(state, before, control)
             is_over = False
             while control.steps_done < num_steps:
+                # A pause comes before the next step, so a draw that is finished is
+                # returned.
                 if is_over:
                     return PAUSED, t
                 code = move(target, pieces, plan, state, rng)
@@ -178,7 +197,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
                 is_over = is_due(control)
             control.steps_done = 0
             copy_into(state.position, draws[t])
-            report(state, before, stats[t])
+            fill_statistics(state, before, stats[t])
             if is_over and t + 1 < draws.shape[0]:
                 return PAUSED, t + 1
         return OK, draws.shape[0]
@@ -193,88 +212,89 @@ def compile_filler(
     plan: object,
     num_steps: int = 1,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
-    """Return a function (state, rng, draws, stats) to a code, after all pauses.
+    """Return a function (state, rng, draws, stats) that runs the loop to its end.
 
-    Its arguments must always have the same types.
+    It goes on after each pause and returns the code. Its arguments must always have the
+    same types, because it calls the machine code of the first call.
     """
-    code: Callable[..., tuple[int, int]] | None = None
+    machine_code: Callable[..., tuple[int, int]] | None = None
 
     def fill(
         state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
     ) -> int:
-        nonlocal code
+        nonlocal machine_code
         fixed = numbers, pieces, plan, state, rng, num_steps
-        if code is None:
-            code = entry(run, *fixed, draws, stats)
-        machine_code = code
+        if machine_code is None:
+            machine_code = entry(run, *fixed, draws, stats)
+        run_rows = machine_code
 
-        def rows(first: int) -> tuple[int, int]:
-            return machine_code(*fixed, draws[first:], stats[first:])
+        def fill_from(first: int) -> tuple[int, int]:
+            return run_rows(*fixed, draws[first:], stats[first:])
 
-        return pauses.fill(state.work.control, rows)
+        return pauses.fill(state.work.control, fill_from)
 
     return fill
 
 
 class Prepared(Protocol):
-    """What `Sampler.prepare` returns: all is fixed, and may depend on the records."""
+    """Result of `Sampler.prepare`: all is fixed, and may depend on the records."""
 
     @property
     def target(self) -> Gibbs:
-        """What is drawn from."""
+        """Density of the draws."""
 
     @property
     def num_warmup(self) -> int:
-        """Draws that are discarded by default."""
+        """Number of draws that are discarded by default."""
 
     @property
     def settings(self) -> Settings:
-        """What describes the plan."""
+        """Description of the plan."""
 
     def init(self, position: Array | None = None) -> ChainState:
-        """Fresh chain at a position of the domain; the starting point by default."""
+        """Return a new chain at a position of the domain, or at the usual start."""
 
     def draw_start(self, rng: np.random.Generator) -> Array:
-        """Random start of the domain."""
+        """Draw a start in the domain."""
 
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""
 
     def numbers(self) -> list[object]:
-        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        """Return all arrays and numbers that define the chain and its checkpoints."""
 
 
 def target_pieces(target: Gibbs, plan: object) -> TargetFunctions:
-    """C functions of a sampler that needs no more than those of its target."""
-    del plan  # samplers with C functions of their own choose them by it
+    """Return the C functions of the target, which most samplers use."""
+    del plan  # samplers with C functions of their own choose them by the plan
     return target.pieces
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedChain:
-    """A chain ready to run: plan and start are fixed, and may depend on the records."""
+    """Chain ready to run. Plan and start are fixed, and may depend on the records."""
 
     target: Gibbs
     plan: Any  # numbers of the sampler, a NamedTuple, as its kernel reads them
-    run: Kernel[..., tuple[int, int]]  # what `compile_run` returned
+    run: Kernel[..., tuple[int, int]]  # result of `compile_run`
     init_fn: Callable[[Gibbs, Any, Array], ChainState]
     start: Array  # (dim,): a point of the domain near the mode
     pieces_fn: Callable[[Gibbs, Any], tuple[object, ...]] = target_pieces
-    num_steps: int = 1  # of the kernel, per draw
+    num_steps: int = 1  # steps of the kernel per draw
     num_warmup: int = 500  # draws that are discarded by default
     settings: Settings = field(default_factory=dict)
-    scatter: Array | None = None  # (dim, m): factor of a covariance, to disperse starts
-    disperse: Callable[[np.random.Generator], Array] | None = None  # instead of that
+    scatter: Array | None = None  # (dim, m): factor of the covariance of starts
+    start_fn: Callable[[np.random.Generator], Array] | None = None  # in place of it
 
     def init(self, position: Array | None = None) -> ChainState:
-        """Fresh chain at a position of the domain; the starting point by default."""
-        where = self.start if position is None else position
-        return self.init_fn(self.target, self.plan, where)
+        """Return a new chain at a position of the domain, or at the usual start."""
+        position = self.start if position is None else position
+        return self.init_fn(self.target, self.plan, position)
 
     def draw_start(self, rng: np.random.Generator) -> Array:
-        """Random start of the domain, about as spread as the target is guessed."""
-        if self.disperse is not None:
-            return self.disperse(rng)
+        """Draw a start in the domain, with about the covariance of the target."""
+        if self.start_fn is not None:
+            return self.start_fn(rng)
         if self.scatter is None:
             return self.start.copy()
         noise = rng.standard_normal((self.scatter.shape[1],))
@@ -287,7 +307,7 @@ class PreparedChain:
         return lambda *chain: raise_unless_ok(fill(*chain))
 
     def numbers(self) -> list[object]:
-        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        """Return all arrays and numbers that define the chain and its checkpoints."""
         return [
             *flatten_plan(self.plan),
             self.num_steps,
@@ -296,7 +316,7 @@ class PreparedChain:
 
 
 def flatten_plan(value: object) -> list[object]:
-    """Arrays and numbers of a nested NamedTuple; compiled functions are left out."""
+    """Return arrays and numbers of a nested NamedTuple, without C functions."""
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in flatten_plan(part)]
     is_number = isinstance(value, int | float | np.ndarray | np.generic)
@@ -304,30 +324,36 @@ def flatten_plan(value: object) -> list[object]:
 
 
 def identify_target(target: Gibbs, start: Array) -> list[object]:
-    """All that defines the target; two energies and a slope stand for own losses."""
+    """Return all that defines the target.
+
+    Energy and gradient at the start stand for losses that the user has compiled.
+    """
     problem = target.problem
     specs = (problem.loss, problem.domain, target.regularizer)
-    words = [json.dumps(spec.to_dict()) for spec in specs]
+    texts = [json.dumps(spec.to_dict()) for spec in specs]
     energy, gradient = target.energy(start), target.gradient(start)
-    return [*flatten_plan(target.numbers), start, energy, gradient, *words]
+    return [*flatten_plan(target.numbers), start, energy, gradient, *texts]
 
 
 @by_address
 class MetropolisPlan(NamedTuple):
     """Numbers of a sampler whose proposals are shaped by a Gaussian.
 
-    ``factor`` (dim, m) and ``whiten`` (m, dim) are those of `GaussianFit`.
+    ``center``, ``factor`` and ``whiten`` come from a `GaussianFit`.
     """
 
     step: float
-    center: Array
-    factor: Array
-    whiten: Array
+    center: Array  # (dim,)
+    factor: Array  # (dim, m): the covariance is factor factor^T
+    whiten: Array  # (m, dim): left inverse of the factor
 
 
 @kernel(counts_references=False)
 def evaluate_proposal(target, pieces, state, proposal):
-    """Energy of a proposal: infinite outside the domain, NaN if a piece failed."""
+    """Return the energy of a proposal, and count it.
+
+    It is infinite outside the domain, and NaN if a function failed.
+    """
     state.counts[PROPOSALS] += 1
     status = gibbs.inside(target, pieces, proposal, state.work)
     if status == 1.0:
@@ -339,7 +365,7 @@ def evaluate_proposal(target, pieces, state, proposal):
 
 @kernel(counts_references=False)
 def evaluate_gradient(target, pieces, state, theta, gradient):
-    """Energy and its gradient, counted."""
+    """Return the energy, fill its gradient, and count it."""
     state.counts[GRADIENTS] += 1
     state.counts[RECORDS] += target.data.num_records
     return gibbs.energy_gradient(target, pieces, theta, state.work, gradient)
@@ -347,7 +373,11 @@ def evaluate_gradient(target, pieces, state, theta, gradient):
 
 @kernel(counts_references=False)
 def decide(state, proposal, energy, log_ratio, threshold):
-    """Accept test: move to the proposal if the log ratio is above the threshold."""
+    """Move to the proposal if the log ratio is at least the threshold.
+
+    The threshold is the logarithm of a uniform number, that is, minus a standard
+    exponential one.
+    """
     if np.isnan(log_ratio):
         return FUNCTION_FAILED
     if threshold <= log_ratio:
@@ -365,7 +395,7 @@ def accept_or_reject(state, proposal, energy, log_ratio, rng):
 
 @kernel(counts_references=False)
 def decide_with_gradient(state, proposal, energy, gradient, log_ratio, threshold):
-    """As `decide`, for chains whose memory is the gradient."""
+    """Make the test of `decide` for a chain whose memory is the gradient."""
     if threshold <= log_ratio:
         copy_into(gradient, state.memory)
     return decide(state, proposal, energy, log_ratio, threshold)
@@ -381,15 +411,15 @@ def displace(plan, origin, noise, scale, out):
 
 @kernel(counts_references=False)
 def fill_with_normals(rng, noise):
-    """Fill noise with standard normals."""
+    """Fill noise with standard normal numbers."""
     for j in range(noise.shape[0]):
         noise[j] = rng.standard_normal()
 
 
 @kernel(counts_references=False)
 def walk(target, pieces, plan, state, rng, noise):
-    """Test the proposal at step factor noise from the position, if it is symmetric."""
-    proposal = state.scratch[1]
+    """Make a Metropolis step to position + step factor noise, for symmetric noise."""
+    proposal = state.scratch[PROPOSAL]
     displace(plan, state.position, noise, plan.step, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)

@@ -1,8 +1,11 @@
-"""Which sampler suits a target: the ladder of ``sampler="auto"``.
+"""Choice of a sampler for a target, for ``sampler="auto"``.
 
-From exact draws down to Hamiltonian ones: each rung is taken if trial runs on streams
-of their own say that it works. Their answer does not depend on a seed or a clock: a
-target has one. The ladder moves running times only, never the law.
+The candidates are tried in a fixed order, from independent exact draws to Hamiltonian
+ones, and the first that passes its trial is taken. A trial is a short run of a few
+chains from dispersed starts: they must agree (split R-hat), move, and have enough
+effective draws. Trials have streams of their own and count operations, so the choice
+depends on the target only, and not on a seed or a clock. It changes running times, and
+never the distribution of the draws.
 """
 
 import math
@@ -21,10 +24,15 @@ from dpsample.numerics.mixing import (
 )
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
-from dpsample.samplers.adaptive.warmup import FORGOTTEN, LAUNCH, WarmUp, warm_up
+from dpsample.samplers.adaptive.warmup import (
+    FORGOTTEN,
+    TRANSITION_WORK,
+    WarmUp,
+    warm_up,
+)
 from dpsample.samplers.adaptive.whitened_slice import (
-    FEW_PASSED,
-    MAX_PASSED,
+    MAX_RECORDS_READ,
+    MAX_RECORDS_READ_SHORT,
     WhitenedSlice,
 )
 from dpsample.samplers.chain import (
@@ -36,7 +44,7 @@ from dpsample.samplers.chain import (
     PreparedChain,
 )
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
-from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
+from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_kind
 from dpsample.samplers.coordinate.slacks import CHORD
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
 from dpsample.samplers.exact.exact import MAX_DIM, Exact
@@ -50,44 +58,20 @@ from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
 from dpsample.targets.gibbs import Gibbs
 
-FLAT_DOMAINS = ("box", "polytope", "simplex")
-# Share of a Gaussian fit inside the domain from which it describes the target.
-MOSTLY = 0.5
-# Records per coefficient from which losses are close to a quadratic, and records from
-# which to look at a few pays for finding them: each takes as long as ten or more in a
-# pass over all.
-MANY, MANY_RECORDS = 20, 10_000
-# Least acceptance of independent proposals, those outside the domain included; and that
-# from which they need no more work than other independent draws, or slices.
-WORTHWHILE, LIKELY = 0.5, 0.7
-NUM_PROBES = 100
-OUTWARD = 1e-6  # of the way from an interior point: outside from a wall
-# Exact draws to try, and the least share of accepted proposals.
-NUM_TRIALS, PRACTICAL = 20, 0.05
-# Passes over the records that an independent draw may take, and the most dimensions in
-# which one is tried: the chance of a rejection sampler falls exponentially with them.
-FEW_PASSES, FEW_DIMS = 5.0, 200
-# Multiply-adds charged for a coordinate of a proposal: as long as it takes; in a corner
-# more, where leaps were faster on other targets. A draw may take so many leaps.
-PROPOSAL, CORNER, FEW_LEAPS = 100.0, 2000.0, 6.0
-# Trial run: chains, draws of each that are discarded, and that are looked at.
-NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
-# Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
-MAX_STAY = 20
-# Split R-hat and effective draws per draw of trial runs that pass.
-MIXED, EFFECTIVE = 1.05, 0.1
+# Minimum acceptance rates of independent proposals, of which some may be outside the
+# domain: for a trial, and for a trial before `Localized` and slices are tried.
+MIN_ACCEPTANCE = 0.5
+HIGH_ACCEPTANCE = 0.7
+NUM_CHAINS = 4  # chains of a trial
 PROPOSED = "close to a Gaussian: independent proposals"
 UNSETTLED = "metric that has NOT settled: draw more (target_ess)"
-SLICES = "kinks or steep walls: slices along learned axes"
-# Maximum number of multiply-adds of a sweep whose chords are computed anew.
-MAX_CHORD_WORK = 1_000_000
-# Sweeps of the trial run of the slice sampler, and effective draws per sweep that may
-# be hoped for before it.
-NUM_SWEEPS, HOPED = 100, 0.5
+SLICES = "a non-smooth loss or a steep boundary: slices along learned axes"
+# Minimum effective draws per sweep that make a trial of slices worth its cost.
+MIN_SWEEP_SHARE = 0.5
 
 
 class SamplerChoice(NamedTuple):
-    """Sampler, in a few words why this one, and the sampler ready to run."""
+    """Sampler, the reason for it as a short text, and the sampler ready to run."""
 
     sampler: Sampler
     reason: str
@@ -95,7 +79,7 @@ class SamplerChoice(NamedTuple):
 
 
 def choose(target: Gibbs) -> SamplerChoice:
-    """Sampler that supports a target and passes its trial."""
+    """Return the first sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
     rank = target.problem.domain.affine_dim(target.dim)
     exact = try_exact(target)
@@ -104,8 +88,8 @@ def choose(target: Gibbs) -> SamplerChoice:
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
         why = f"{why}: independent exact draws"
         return SamplerChoice(Exact(), why, exact)
-    is_flat = target.problem.domain.name in FLAT_DOMAINS
-    if is_flat and conditional_of(target) == QUADRATIC:
+    has_facets = target.problem.domain.name in ("box", "polytope", "simplex")
+    if has_facets and conditional_kind(target) == QUADRATIC:
         why = "a quadratic energy on a flat-sided domain"
         prepared = CoordinateHitAndRun().prepare(target, rng)
         chain = accept_if_mixing(prepared, rng) if has_short_sweeps(prepared) else None
@@ -115,10 +99,15 @@ def choose(target: Gibbs) -> SamplerChoice:
     acceptance = 0.0
     if not is_mode_on_boundary(target):
         acceptance = independence_acceptance(target, fit(target))
-    is_gaussian, is_likely = acceptance >= WORTHWHILE, acceptance >= LIKELY
-    is_long = target.problem.num_records >= max(MANY * rank, MANY_RECORDS)
-    is_close = is_gaussian and is_smooth and is_long
-    is_close = is_close and fit(target).share_inside >= MOSTLY
+    is_gaussian = acceptance >= MIN_ACCEPTANCE
+    is_likely = acceptance >= HIGH_ACCEPTANCE
+    # With 20 records per coefficient the sum of the losses is close to a quadratic. To
+    # look at single records takes as long as ten or more in a pass over all, so there
+    # must be 10,000.
+    has_many_records = target.problem.num_records >= max(20 * rank, 10_000)
+    is_close = is_gaussian and is_smooth and has_many_records
+    # Half of the Gaussian's mass must be inside the domain.
+    is_close = is_close and fit(target).share_inside >= 0.5
     if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
         chain = accept_if_mixing(FactorizedMetropolis().tune_proposal(target, rng), rng)
@@ -132,10 +121,10 @@ def choose(target: Gibbs) -> SamplerChoice:
         why = "nearly quadratic where the mass is: independent draws"
         return SamplerChoice(Localized(), why, independent)
     can_slice = WhitenedSlice().supports(target)[0]
-    # A sum of other losses than distances to kinks takes as long as ten of them.
+    # Other losses than distances to kinks take ten times as long.
     has_kinks = can_slice and whitened_slice.has_kinks(target)
-    has_tried = has_kinks and whitened_slice.learns(target)
-    chain = try_slices(target, rng, MAX_PASSED) if has_tried else None
+    has_tried = has_kinks and whitened_slice.can_learn_axes(target)
+    chain = try_slices(target, rng, MAX_RECORDS_READ) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
     chain = (
@@ -148,7 +137,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     warm = warm_up(target, rng)
     chain = None
     if can_slice and not warm.has_settled and not has_tried:
-        chain = try_slices(target, rng, FEW_PASSED)
+        chain = try_slices(target, rng, MAX_RECORDS_READ_SHORT)
     elif can_slice and not is_smooth:
         chain = try_slices_in_metric(target, warm, rng)
     if chain is not None:
@@ -159,16 +148,16 @@ def choose(target: Gibbs) -> SamplerChoice:
 
 
 def has_short_sweeps(prepared: PreparedChain) -> bool:
-    """Return whether a sweep follows its slacks, or computes few for each chord."""
+    """Return whether a sweep updates slacks, or takes at most 10^6 multiply-adds."""
     body = prepared.target.numbers.body
     work = body.matrix.size * len(body.center)
-    return prepared.plan.room.kind != CHORD or work <= MAX_CHORD_WORK
+    return prepared.plan.body.kind != CHORD or work <= 1_000_000
 
 
 def try_independent_proposals(
     target: Gibbs, rng: np.random.Generator
 ) -> PreparedChain | None:
-    """Chain of independent proposals, if its trial passes and they reach the tails."""
+    """Return a chain of independent proposals that passes and reaches the tails."""
     prepared = LaplaceIndependence().tune_proposal(target, rng)
     chain = accept_if_mixing(prepared, rng)
     return chain if chain and reaches_tails(target, prepared.plan) else None
@@ -177,18 +166,18 @@ def try_independent_proposals(
 def accept_if_mixing(
     prepared: PreparedChain, rng: np.random.Generator
 ) -> PreparedChain | None:
-    """Chain thinned as wanted, if short ones from dispersed starts agree and move.
+    """Return the chain, thinned as needed, if short chains agree and move.
 
-    A state that refuses many proposals is one of a tail that they do not reach.
+    With an acceptance rate of a half, 20 draws in a row at one state have a probability
+    of one in a million. Such a state is in a tail that the proposals do not reach.
     """
-    draws, stats = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
-    both = with_squares(draws)
+    draws, stats = _run_trial(prepared, rng, num_discarded=100, num_draws=300)
     shares = rank_shares(draws)
-    is_mixed = split_r_hat(both) <= MIXED and shares.min() >= EFFECTIVE
-    if not is_mixed or _longest_stay(draws) > MAX_STAY:
+    has_mixed = split_r_hat(with_squares(draws)) <= 1.05 and shares.min() >= 0.1
+    if not has_mixed or _longest_stay(draws) > 20:
         return None
     target = prepared.target
-    work = LAUNCH + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
+    work = TRANSITION_WORK + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
     thinning = wanted_thinning(shares, work)
     num_warmup = math.ceil(FORGOTTEN / float(shares.min()) / thinning)
     return replace(
@@ -197,23 +186,23 @@ def accept_if_mixing(
 
 
 def _longest_stay(draws: Array) -> int:
-    """Most draws (chain, draw, dim) in a row that are the same."""
+    """Return the maximum number of equal draws (chain, draw, dim) in a row."""
     longest = 0
-    for moved in (np.diff(draws, axis=1) != 0.0).any(axis=2):
-        ends = np.concatenate([[-1], np.flatnonzero(moved), [len(moved)]])
+    for has_moved in (np.diff(draws, axis=1) != 0.0).any(axis=2):
+        ends = np.concatenate([[-1], np.flatnonzero(has_moved), [len(has_moved)]])
         longest = max(longest, int(np.diff(ends).max()))
     return longest
 
 
 def try_exact(target: Gibbs) -> PreparedChain | None:
-    """Chain of exact draws, if there are any that are not refused for long.
+    """Return a chain of exact draws, if 20 of them need few proposals.
 
-    In few dimensions other failures than that are the target's, and raise.
+    In few dimensions every other failure is one of the target, and raises.
     """
     if not Exact().supports(target)[0]:
         return None
     rng = np.random.default_rng(0)
-    draws, stats = np.empty((NUM_TRIALS, target.dim)), np.empty((NUM_TRIALS, NUM_STATS))
+    draws, stats = np.empty((20, target.dim)), np.empty((20, NUM_STATS))
     try:
         prepared = Exact().prepare(target, rng)
         state = prepared.init()
@@ -223,35 +212,44 @@ def try_exact(target: Gibbs) -> PreparedChain | None:
         if is_steep or target.problem.domain.affine_dim(target.dim) > MAX_DIM:
             return None
         raise
-    is_practical = state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS]
+    is_practical = state.counts[ACCEPTED] > 0.05 * state.counts[PROPOSALS]
     return prepared if is_practical else None
 
 
 def draws_exactly(target: Gibbs) -> bool:
-    """Return whether exact draws exist and a few tries are not refused for long."""
+    """Return whether exact draws exist and need few proposals."""
     return try_exact(target) is not None
 
 
 def try_localized(target: Gibbs) -> Prepared | None:
-    """Rejection on the localized region, if it takes little work."""
-    if target.dim > FEW_DIMS or not Localized().supports(target)[0]:
+    """Return rejection sampling in the localized region, if it takes little work.
+
+    It is tried in up to 200 dimensions, because its acceptance rate may fall
+    exponentially with them.
+    """
+    if target.dim > 200 or not Localized().supports(target)[0]:
         return None
-    place = Localization.find(target, STUDY_GAMMA)
-    prepared = None if place is None else place.prepare(np.random.default_rng(0))
+    localization = Localization.find(target, STUDY_GAMMA)
+    if localization is None:
+        return None
+    prepared = localization.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
         return None
-    each = target.dim * (CORNER if prepared.has_corner_proposal else PROPOSAL)
-    most = FEW_LEAPS * (LAUNCH + 2.0 * pass_work(target))
-    if prepared.acceptances_per_proposal * most < each:
+    # A coordinate of a proposal takes as long as 100 multiply-adds. In a corner it is
+    # 2000, because leaps were faster there on other targets. A draw may take as long as
+    # six leaps.
+    proposal_work = target.dim * (2000.0 if prepared.has_corner_proposal else 100.0)
+    max_work = 6.0 * (TRANSITION_WORK + 2.0 * pass_work(target))
+    if prepared.acceptances_per_proposal * max_work < proposal_work:
         return None
-    return prepared if prepared.expected_passes <= FEW_PASSES else None
+    return prepared if prepared.expected_passes <= 5.0 else None
 
 
 def try_slices(
-    target: Gibbs, rng: np.random.Generator, most: float
+    target: Gibbs, rng: np.random.Generator, max_records_read: float
 ) -> PreparedChain | None:
-    """Slice sampler in axes that it learns itself, if they settle."""
-    warm = whitened_slice.learn_axes(target, fit(target), rng, most)
+    """Return the slice sampler in axes that it learns itself, if they settle."""
+    warm = whitened_slice.learn_axes(target, fit(target), rng, max_records_read)
     if not warm.has_settled:
         return None
     chain = whitened_slice.prepare_chain(target, warm, warm.num_steps)
@@ -261,69 +259,80 @@ def try_slices(
 def try_slices_in_metric(
     target: Gibbs, warm: WarmUp, rng: np.random.Generator
 ) -> PreparedChain | None:
-    """Slice sampler in the billiard's metric, if its draws need fewer operations.
+    """Return the slice sampler in the billiard's metric, if it needs fewer operations.
 
-    Operations are counted, not timed: the answer is the same on every machine.
+    Operations are counted, not timed, so the result is the same on every machine.
     """
     if not warm.shape.is_dense:
         return None
-    most = warm.autocorrelation_time * warm.work
-    sweep = warm.shape.rank * whitened_slice.move_cost(target)
-    if sweep >= HOPED * most:
+    billiard_work = warm.autocorrelation_time * warm.work  # for one effective draw
+    sweep_work = warm.shape.rank * whitened_slice.move_cost(target)
+    max_sweep_work = MIN_SWEEP_SHARE * billiard_work
+    if sweep_work >= max_sweep_work:
         return None
-    dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.DEARER
+    has_kinks = whitened_slice.has_kinks(target)
+    record_work = 1.0 if has_kinks else whitened_slice.LOSS_COST
     prepared = whitened_slice.prepare_chain(target, warm)
-    _, stats = _trial_draws(prepared, rng, 0, 2)
-    if sweep + dear * np.mean(stats[:, :, NUM_RECORDS]) >= HOPED * most:
+    # Two sweeps show how many evaluations a move needs.
+    _, stats = _run_trial(prepared, rng, num_discarded=0, num_draws=2)
+    num_read = np.mean(stats[:, :, NUM_RECORDS])
+    if sweep_work + record_work * num_read >= max_sweep_work:
         return None
-    draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
-    sweep += dear * float(np.mean(stats[:, :, NUM_RECORDS]))
+    draws, stats = _run_trial(prepared, rng, num_discarded=25, num_draws=100)
+    sweep_work += record_work * float(np.mean(stats[:, :, NUM_RECORDS]))
     shares = rank_shares(draws)
-    is_mixed = split_r_hat(draws) < whitened_slice.ALIKE
-    if sweep >= shares.min() * most or not is_mixed:
+    has_mixed = split_r_hat(draws) < whitened_slice.MAX_R_HAT
+    if sweep_work >= shares.min() * billiard_work or not has_mixed:
         return None
-    return replace(prepared, num_steps=wanted_thinning(shares, sweep))
+    return replace(prepared, num_steps=wanted_thinning(shares, sweep_work))
 
 
-def _trial_draws(
-    prepared: Prepared, rng: np.random.Generator, num_discarded: int, num_draws: int
+def _run_trial(
+    prepared: Prepared, rng: np.random.Generator, *, num_discarded: int, num_draws: int
 ) -> tuple[Array, Array]:
-    """Draws (chain, draw, dim) of chains from dispersed starts, and statistics."""
+    """Return draws (chain, draw, dim) from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
     for _ in range(NUM_CHAINS):
         pauses.heard()
         state = prepared.init(prepared.draw_start(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))
-        notes = np.empty((len(path), NUM_STATS))
-        fill(state, rng, path, notes)
+        path_stats = np.empty((len(path), NUM_STATS))
+        fill(state, rng, path, path_stats)
         draws.append(path[num_discarded:])
-        stats.append(notes[num_discarded:])
+        stats.append(path_stats[num_discarded:])
     return np.array(draws), np.array(stats)
 
 
 def is_mode_on_boundary(target: Gibbs) -> bool:
-    """Whether a wall holds the mode: it cuts off half of any Gaussian about it."""
+    """Return whether the mode is on the boundary.
+
+    Then the boundary cuts off half of any Gaussian about it. A point that is farther
+    from the interior point by a millionth is outside.
+    """
     mode, domain = rough_mode(target), target.problem.domain
-    outward = OUTWARD * (mode - domain.interior_point(target.dim))
+    outward = 1e-6 * (mode - domain.interior_point(target.dim))
     return not target._is_inside(mode + outward)
 
 
 def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:
-    """Rough acceptance of proposals from the Gaussian fit, by a few probes."""
-    shape = (NUM_PROBES, gaussian.factor.shape[1])
+    """Estimate the acceptance rate of proposals from the Gaussian fit, by 100 probes.
+
+    The chain's position is a probe chosen by its weight target / Gaussian.
+    """
+    num_probes = 100
+    shape = (num_probes, gaussian.factor.shape[1])
     noise = np.random.default_rng(0).standard_normal(shape)
     points = gaussian.center + noise @ gaussian.factor.T
-    log_weights = np.full(NUM_PROBES, -np.inf)
-    given, work = (target.numbers, target.pieces), target.new_work()
+    log_weights = np.full(num_probes, -np.inf)
+    work = target.new_work()
     for i, point in enumerate(points):
         if target._is_inside(point):
-            energy = target.calls.energy(*given, point, work)
+            energy = target.calls.energy(target.numbers, target.pieces, point, work)
             log_weights[i] = 0.5 * noise[i] @ noise[i] - energy
     inside = log_weights[np.isfinite(log_weights)]
     if inside.size == 0:
         return 0.0
-    # From a draw, which is a probe chosen by weight, to a probe.
     gain = np.minimum(inside[None, :] - inside[:, None], 0.0)
     weights = np.exp(inside - inside.max())
-    accepted = (weights / weights.sum()) @ np.exp(gain).mean(axis=1)
-    return float(accepted * inside.size / NUM_PROBES)
+    rate = (weights / weights.sum()) @ np.exp(gain).mean(axis=1)
+    return float(rate * inside.size / num_probes)

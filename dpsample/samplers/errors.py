@@ -1,4 +1,8 @@
-"""Failures of samplers: as codes inside kernels, in words at the door."""
+"""Failures of samplers: codes that kernels return, and the errors that users see.
+
+A kernel cannot raise with a message, so it returns one of the codes, and
+`raise_unless_ok` raises its text.
+"""
 
 OK = 0
 FUNCTION_FAILED = 1
@@ -14,75 +18,78 @@ TEXTS = {
         "own, evaluate it at the margins that the domain allows."
     ),
     BOUND_VIOLATED: (
-        "An acceptance ratio above 1 was met: a declared curvature or margin bound "
-        "does not hold on the domain, so no draw would be exact. Correct the bound."
+        "An acceptance ratio was above 1. A declared curvature or margin bound does "
+        "not hold on the domain, so no draw would be exact. Correct the bound."
     ),
     EXHAUSTED: (
-        "No proposal was accepted within the allowed tries. A step_size may be too "
-        "long: leave it to the pilot run, or reduce it. Or the density is too steep "
-        "at a wall for this sampler: take another one, first Localized or Proximal."
+        "No proposal was accepted within the allowed number. The step_size may be too "
+        "long. Leave it to the pilot run, or reduce it. Or the density is too steep at "
+        "the boundary for this sampler. Then use another one, first Localized or "
+        "Proximal."
     ),
     UNCOVERED: (
-        "The energy was not seen to grow in every direction: the regularizer's weight "
-        "may be too small for numbers. Choose a bounded domain or a larger mu."
+        "The energy does not seem to grow in every direction. The regularizer's weight "
+        "may be too small for floating-point numbers. Choose a bounded domain or a "
+        "larger mu."
     ),
     DRAW_FAILED: (
-        "The sampler's own draw, of a Gaussian on the domain or along a line, returned "
-        "no number, though loss, regularizer and domain did. Scale the features, and "
-        "with them domain and mu, so that numbers are near 1, or take another sampler."
+        "The sampler's own draw, from a Gaussian on the domain or along a line, was "
+        "not a number, although loss, regularizer and domain were finite. Scale the "
+        "features, and with them domain and mu, so that numbers are near 1, or use "
+        "another sampler."
     ),
     ROUGH: (
-        "Energies where the mass is are so large that rounding errors would decide "
-        "what is accepted. Take Localized or Proximal, which work with differences "
-        "where they can, or a smaller k."
+        "Energies of typical points are so large that rounding errors would decide "
+        "which proposals are accepted. Use Localized or Proximal, which work with "
+        "differences where they can, or a smaller k."
     ),
 }
 
 
 class NoCertificate(ValueError):
-    """No proof of the sampler's error exists for this target; the message says why."""
+    """No proof of the sampler's error exists for this target. The message says why."""
 
 
 class SamplingError(RuntimeError):
-    """A kernel failed: nothing was drawn, nothing is released."""
+    """A kernel failed. Nothing was drawn, and nothing is released."""
 
 
 class WorkLimitError(SamplingError):
-    """A release needs more work than it may do: nothing is released."""
+    """A release needs more work than is allowed. Nothing is released."""
 
     def __init__(self) -> None:
         super().__init__(
-            "max_work passes over the records do not suffice. Nothing is released, and "
-            "the budget counts as spent: that it came to this depends on the records, "
-            "do not publish it. Allow more work, or use a smaller domain or a larger "
-            "weight of the regularizer."
+            "max_work passes over the records are not enough. Nothing is released, and "
+            "the budget counts as spent. This error depends on the records, so do not "
+            "publish it. Allow more work, or use a smaller domain or a larger weight "
+            "of the regularizer."
         )
 
 
 class DeadlineError(SamplingError):
-    """A release is not finished by its public deadline: nothing is released."""
+    """A release is not finished by its public deadline. Nothing is released."""
 
     def __init__(self) -> None:
         super().__init__(
             "The draw was not finished by the deadline, or failed. Nothing is "
-            "released, and the budget counts as spent: that it came to this depends on "
-            "the records, do not publish it."
+            "released, and the budget counts as spent. This error depends on the "
+            "records, so do not publish it."
         )
 
 
 class BottomError(SamplingError):
-    """All passes of a constant-time draw are made, and there is no answer."""
+    """All passes of a constant-time draw were made without a result."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The passes of a constant-time draw did not suffice. Nothing is released, "
-            "and the budget counts as spent. This may be told: in real arithmetic "
-            "its probability is at most gamma / 10 on every data set, which delta pays "
-            "for."
+            "The passes of a constant-time draw were not enough. Nothing is released, "
+            "and the budget counts as spent. This error may be published. In real "
+            "arithmetic its probability is at most gamma / 10 on every data set, which "
+            "is included in delta."
         )
 
 
 def raise_unless_ok(code: int) -> None:
-    """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
+    """Raise a `SamplingError` with the text of a kernel's code, unless it is `OK`."""
     if code != OK:
         raise SamplingError(TEXTS[int(code)])

@@ -1,11 +1,16 @@
 """Gaussian close to the target, and a good starting point.
 
-The start is the end of accelerated projected gradients with restarts. From there
-Newton's method runs for the energy in which every loss is averaged over windows around
-its margin: slope (phi(u + w) - phi(u - w)) / 2w and curvature (phi'(u + w) -
-phi'(u - w)) / 2w, the mean of two w with the moments of the margin under the Gaussian
-itself. One rule serves smooth losses and losses with kinks. Start and Gaussian move
-running times only, never the law of a draw.
+The start is the result of accelerated projected gradients with restarts. From there
+Newton's method minimizes an energy in which every loss is averaged over a window u +- w
+around its margin u: its derivative is (phi(u + w) - phi(u - w)) / 2w and its curvature
+(phi'(u + w) - phi'(u - w)) / 2w. The mean over two widths w has the first five moments
+of the margin under the Gaussian itself. So smooth losses and losses with *kinks*, where
+they are not differentiable, have the same rule.
+
+The *tails* of a fit are points at `FAR` standard deviations. If the energy rises less
+there than the Gaussian's, a sampler with proposals from the Gaussian misses them.
+
+Start and Gaussian change running times only, and never the distribution of a draw.
 """
 
 from __future__ import annotations
@@ -34,46 +39,30 @@ from dpsample.targets.gibbs import (
     times_basis,
 )
 
-MAX_ITERATIONS, WINDOW = 1000, 10
-MAX_NEWTON_STEPS = 25
-SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
-# Factor on steps where the decrement grows, and where no step is worth it any more.
-CAUTION, MAX_CAUTION = 1.5, 30.0
-NUM_PROBES = 200
-LEAST_EIGENVALUE = 1e-12  # relative, of a precision that rounding has made singular
-# Half-widths, relative to w, of two windows with a Gaussian's first five moments.
-HALVES = np.sqrt(1.0 + np.array([-1.0, 1.0]) * np.sqrt(2.0 / 3.0))
 # Share of the way from the mode to an interior point, off the boundary.
 RETREAT = 1e-3
-FAR = 5.0  # standard deviations at which tails of the fit are looked at
-# Least rise of the energy there, relative to the Gaussian's. In a tail that rises less,
-# a chain is hardly ever, and then it stays for long: its draws agree, and their
-# variance is too small.
+FAR = 5.0  # standard deviations from the center at which tails are examined
+# Minimum rise of the energy there, relative to the Gaussian's. In a tail that rises
+# less a chain is rarely, and then for long. Its draws agree, and their variance is too
+# small.
 LEAST_RISE = 2.0 / 3.0
-# The search for the direction of the least rise descends from some of the axes and of
-# these random directions.
+# The search for the direction of the smallest rise begins at the axes and at this
+# number of random directions, and makes this number of steps of descent.
 NUM_DIRECTIONS = 4
-NUM_DESCENTS = 8
 NUM_DESCENT_STEPS = 16
-# Steps are as for a curvature of this multiple of the Gaussian's; after a step that
-# fails, of twice as much.
-CURVATURE = 1.5
-SMALL_GAIN = 0.01  # share of a rise; a direction that may gain less is left
-# Nothing is searched if all rises are within this share of the Gaussian's.
-NEARLY = 0.05
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def _once(find: Callable[[Gibbs], Found]) -> Callable[[Gibbs], Found]:
-    """Keep what is found for a target as long as the target lives."""
-    kept: WeakKeyDictionary[Gibbs, Found] = WeakKeyDictionary()
+def _cache_result(compute: Callable[[Gibbs], Result]) -> Callable[[Gibbs], Result]:
+    """Cache the result for a target as long as the target lives."""
+    results: WeakKeyDictionary[Gibbs, Result] = WeakKeyDictionary()
 
-    @wraps(find)
-    def call(target: Gibbs) -> Found:
-        if target not in kept:
-            kept[target] = find(target)
-        return kept[target]
+    @wraps(compute)
+    def call(target: Gibbs) -> Result:
+        if target not in results:
+            results[target] = compute(target)
+        return results[target]
 
     return call
 
@@ -81,26 +70,29 @@ def _once(find: Callable[[Gibbs], Found]) -> Callable[[Gibbs], Found]:
 def minimize(
     target: Gibbs, *, mu: float | None = None, tolerance: float = 0.01
 ) -> tuple[Array, float]:
-    """Approximate minimizer of the energy on the domain, and the energy there.
+    """Return an approximate minimizer of the energy on the domain, and its energy.
 
-    ``mu`` replaces the weight of the regularizer: with 0.0 the empirical risk alone is
-    minimized. It stops when ten iterations gain less than ``tolerance``, in units of
-    the energy.
+    ``mu`` replaces the weight of the regularizer. With 0.0 the empirical risk alone is
+    minimized. The search ends when ten iterations decrease the energy by less than
+    ``tolerance``.
     """
     weight = target.mu if mu is None else float(mu)
     storage = target.storage
-    # More than one chunk are passed alike wherever they are: the same bits.
-    is_one = isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
-    energy = _Kernels(target, weight) if is_one else _Passes(target, weight)
+    # Records in several chunks are summed chunk by chunk, whether they are in memory or
+    # in a file, so that both give the same bits.
+    is_one_chunk = (
+        isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
+    )
+    energy = _Kernels(target, weight) if is_one_chunk else _Passes(target, weight)
     theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
-    for _ in range(MAX_ITERATIONS):
+    for _ in range(1000):
         pauses.heard()
         value_ahead = energy.slope(ahead, gradient)
-        smoothness *= 0.7
+        smoothness *= 0.7  # the step may grow again
         for _ in range(100):
             energy.project(ahead - gradient / smoothness, trial)
             move = trial - ahead
@@ -109,24 +101,25 @@ def minimize(
             if not new > value_ahead + model + 1e-12 * abs(value_ahead):
                 break
             smoothness *= 2.0
-        if not new < value:  # also true for NaN
+        # No decrease, or NaN: restart without momentum, or end.
+        if not new < value:
             if momentum == 1.0:
                 break
             ahead, momentum = theta.copy(), 1.0
             continue
-        after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-        ahead = trial + (momentum - 1.0) / after * (trial - theta)
+        next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+        ahead = trial + (momentum - 1.0) / next_momentum * (trial - theta)
         if not energy.is_inside(ahead):
             energy.project(ahead.copy(), ahead)
-        theta, value, momentum = trial.copy(), new, after
+        theta, value, momentum = trial.copy(), new, next_momentum
         history.append(value)
-        if len(history) > WINDOW and history[-1 - WINDOW] - value < tolerance:
+        if len(history) > 10 and history[-11] - value < tolerance:
             break
     return theta, float(value)
 
 
 class _Kernels:
-    """Energy by the target's own kernels, of one chunk in memory."""
+    """Energy by the target's own kernels, for one chunk in memory."""
 
     def __init__(self, target: Gibbs, mu: float) -> None:
         self.calls, self.work = target.calls, target.new_work()
@@ -144,7 +137,7 @@ class _Kernels:
 
 
 class _Passes:
-    """The same by passes, wherever the records are."""
+    """Energy by passes over the records, in memory or in a file."""
 
     def __init__(self, target: Gibbs, mu: float) -> None:
         self.target, self.mu, self.domain = target, mu, target.problem.domain
@@ -155,13 +148,13 @@ class _Passes:
 
     def slope(self, theta: Array, out: Array) -> float:
         target, mu, r = self.target, self.mu, self.target.regularizer
-        found = sum_over_records(target, theta, wants_gram=False)
+        sums = sum_over_records(target, theta, wants_gram=False)
         per_record = target.k / target.storage.num_records
-        out[:] = per_record * found.slope
+        out[:] = per_record * sums.slope
         if mu == 0.0:
-            return per_record * found.value
+            return per_record * sums.value
         out += target.k * mu * r.gradient(theta, self.center)
-        return per_record * found.value + target.k * mu * r.value(theta, self.center)
+        return per_record * sums.value + target.k * mu * r.value(theta, self.center)
 
     def project(self, point: Array, out: Array) -> None:
         out[:] = self.domain.project(point)
@@ -170,27 +163,28 @@ class _Passes:
         return bool(self.domain.contains(point))
 
 
-@_once
+@_cache_result
 def rough_mode(target: Gibbs) -> Array:
-    """Where `minimize` ends."""
+    """Return the approximate minimizer of the energy."""
     return minimize(target)[0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianFit:
-    """Center in the domain, and factor, inverse factor of the covariance.
+    """Center in the domain, factor of the covariance, and its inverse.
 
-    ``factor`` has shape (dim, m), m the dimension of the domain's affine hull; the
-    covariance is factor factor^T and ``whiten`` its left inverse, shape (m, dim).
+    ``factor`` has shape (dim, m), where m is the dimension of the domain's affine hull.
+    The covariance is factor factor^T, and ``whiten`` (m, dim) is the left inverse of
+    the factor.
     """
 
     center: Array
     factor: Array
     whiten: Array
-    share_inside: float  # of the Gaussian's mass, roughly
+    share_inside: float  # approximate share of the mass inside the domain
 
     def rescale(self, center: Array, covariance: Array) -> GaussianFit:
-        """Fit with another center and a covariance given in whitened coordinates."""
+        """Return the fit with a center and a covariance in whitened coordinates."""
         root = np.linalg.cholesky(covariance)
         return GaussianFit(
             center=center,
@@ -201,7 +195,7 @@ class GaussianFit:
 
 
 class Ellipsoidal(Protocol):
-    """Center and factor of the covariance, of a fit or a plan."""
+    """Center and factor of the covariance, in a fit or a plan."""
 
     @property
     def center(self) -> Array:
@@ -212,13 +206,13 @@ class Ellipsoidal(Protocol):
         """Factor of the covariance, of shape (dim, m)."""
 
 
-@_once
+@_cache_result
 def fit(target: Gibbs) -> GaussianFit:
-    """Gaussian fit of a target."""
+    """Return the Gaussian fit of a target."""
     basis = hull_basis(target)
     interior = target.problem.domain.interior_point(target.dim)
     start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
-    center, precision = _newton(target, basis, start)
+    center, precision = _run_newton(target, basis, start)
     if not target.problem.domain.contains(center):
         center, spread = start, _inverse(precision)
         precision = averaged_derivatives(target, basis, center, spread)[1]
@@ -235,35 +229,38 @@ def fit(target: Gibbs) -> GaussianFit:
 
 
 def hull_basis(target: Gibbs) -> Array:
-    """Orthonormal columns that span the directions of the domain's affine hull."""
+    """Return orthonormal columns that span the domain's affine hull."""
     return target.problem.domain.hull(target.dim)[1]
 
 
-def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
+def _run_newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
-    before: Array | None = None
+    last_precision: Array | None = None
     damping = Damping(basis.shape[1])
-    for _ in range(MAX_NEWTON_STEPS):
+    for _ in range(25):
         pauses.heard()
         gradient, precision = averaged_derivatives(target, basis, theta, covariance)
-        # Windows and covariance may chase each other; a mean of two settles that.
-        if before is not None and damping.caution > 1.0:
-            precision = 0.5 * (precision + before)
+        # Windows depend on the covariance, and may alternate with it. The mean of the
+        # last two precisions ends that.
+        if last_precision is not None and damping.caution > 1.0:
+            precision = 0.5 * (precision + last_precision)
         covariance = _inverse(precision)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
-        following = theta - damping.step(decrement) * (basis @ move)
-        if not np.isfinite(following).all():
-            break  # off the simplex the entropy has no slope
-        theta = following
-        if damping.is_over and before is not None:  # first windows know no covariance
+        next_theta = theta - damping.step(decrement) * (basis @ move)
+        # Outside the simplex the entropy has no gradient.
+        if not np.isfinite(next_theta).all():
             break
-        before = precision
+        theta = next_theta
+        # The first windows did not depend on a covariance.
+        if damping.is_over and last_precision is not None:
+            break
+        last_precision = precision
     return theta, precision
 
 
 def _inverse(precision: Array) -> Array:
-    """Inverse that has a Cholesky factor."""
+    """Return the inverse, or one with a Cholesky factor that is close to it."""
     covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     try:
         np.linalg.cholesky(covariance)
@@ -273,40 +270,43 @@ def _inverse(precision: Array) -> Array:
 
 
 def clipped_inverse(precision: Array) -> Array:
-    """Inverse of a matrix whose least eigenvalues rounding may have taken."""
+    """Return the inverse, if rounding has spoiled the smallest eigenvalues."""
     values, vectors = np.linalg.eigh(precision)
-    values = np.maximum(values, LEAST_EIGENVALUE * values[-1])
+    values = np.maximum(values, 1e-12 * values[-1])
     return np.asarray((vectors / values) @ vectors.T)
 
 
 class Damping:
-    """Lengths of Newton steps in so many directions.
+    """Lengths of Newton steps in a number of dimensions.
 
-    A decrement of one for each direction asks for no damping. Where it grows, among
-    kinks, steps become shorter for good, and when they are very short that is all.
+    The Newton decrement is the length of a step in standard deviations. Up to half of
+    the root of the dimension it is not damped. Where it grows, between kinks, all later
+    steps are shorter by a factor of 1.5, and below 1/30 the search is over.
     """
 
     def __init__(self, rank: int) -> None:
         self.reach, self.caution, self.last = math.sqrt(rank), 1.0, math.inf
 
     def step(self, decrement: float) -> float:
-        """Return the next length, for the decrement there."""
+        """Return the length of the next step, for its decrement."""
         if decrement > self.last:
-            self.caution *= CAUTION
+            self.caution *= 1.5
         self.last = decrement
         return 1.0 / (1.0 + max(decrement / self.reach - 0.5, 0.0)) / self.caution
 
     @property
     def is_over(self) -> bool:
-        """Whether the last decrement was small, or steps are."""
-        return self.last < SMALL or self.caution > MAX_CAUTION
+        """Whether the last decrement was small, or steps are short."""
+        return self.last < 0.03 or self.caution > 30.0
 
 
 def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array, Array]:
-    """Slopes and curvatures of losses averaged over windows around the margins."""
+    """Return derivatives and curvatures of losses averaged over windows."""
     loss, response = target.problem.loss, target.data.response
+    # Two windows with these half-widths have a Gaussian's first five moments.
+    halves = np.sqrt(1.0 + np.array([-1.0, 1.0]) * np.sqrt(2.0 / 3.0))
     slopes, curvatures = np.zeros_like(margins), np.zeros_like(margins)
-    for half in np.multiply.outer(HALVES, width):
+    for half in np.multiply.outer(halves, width):
         above, slope_above = loss._evaluate_flat(margins + half, response)
         below, slope_below = loss._evaluate_flat(margins - half, response)
         slopes += (above - below) / (4.0 * half)
@@ -317,12 +317,13 @@ def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array,
 def averaged_derivatives(
     target: Gibbs, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
-    """Gradient and Hessian of the averaged energy, in the basis."""
+    """Return gradient and Hessian of the averaged energy, in the basis."""
     data, rows = target.data, as_rows(target.data)
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
     if covariance is not None:
         spread = rows @ times_basis(basis, np.linalg.cholesky(covariance))
+        # A uniform variable on +- w has the variance w^2 / 3.
         width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
     slopes, curvatures = averaged_slopes(target, margins, width)
     gradient = rows.T @ slopes / data.num_records
@@ -330,15 +331,15 @@ def averaged_derivatives(
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
     hessian = target.k * form_in_basis(hessian, basis)
-    # Far from singular, whatever the scales are, so that the inverse has a Cholesky
-    # factor, too.
+    # The floor keeps the Hessian far from singular, whatever the scales are, so that
+    # the inverse has a Cholesky factor, too.
     scales = np.diag(hessian)
     floor = np.diag(1e-9 * scales + 1e-15 * max(float(scales.max()), 1e-3))
     return target.k * (basis.T @ gradient), hessian + floor
 
 
 def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
-    """Hessian of r, by differences of its gradient unless it is constant."""
+    """Return the Hessian of r, by differences of its gradient unless it is constant."""
     dim, regularizer = target.dim, target.regularizer
     lower, upper = target.curvature
     if lower == upper or target.mu == 0.0:
@@ -362,7 +363,7 @@ def _from_precision(
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
     factor = np.ascontiguousarray(times_basis(basis, vectors / root))
-    probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
+    probes = np.random.default_rng(0).standard_normal((200, len(root)))
     inside = [target._is_inside(point) for point in center + probes @ factor.T]
     return GaussianFit(
         center=center,
@@ -377,11 +378,11 @@ def reaches_tails(
 ) -> bool:
     """Return whether the energy rises by ``needed`` far out in all directions.
 
-    Trials cannot tell: they start from the Gaussian, and see what it proposes. Axes do
-    not suffice, because a tail may be oblique to them. So the search starts at the
-    axes and at random directions, and descends from the lowest on the sphere of `FAR`
-    standard deviations. The energy is convex, but its minimum on a sphere may be
-    missed: True is no proof.
+    Trial runs do not show it, because they start from the Gaussian and only reach its
+    proposals. The axes are not enough, because a tail may be oblique to them. So the
+    search starts at the axes and at random directions, and descends from the eight
+    lowest on the sphere of `FAR` standard deviations. The energy is convex, but its
+    minimum on a sphere may be missed, so True does not prove it.
     """
     rank = gaussian.factor.shape[1]
     random = np.random.default_rng(0).standard_normal((NUM_DIRECTIONS, rank))
@@ -394,21 +395,22 @@ def reaches_tails(
         return False
     finite = rises[np.isfinite(rises)]
     usual = needed / LEAST_RISE
-    if (np.abs(finite - usual) <= NEARLY * usual).all():
+    # If all rises are within 5 % of the Gaussian's, nothing is searched.
+    if (np.abs(finite - usual) <= 0.05 * usual).all():
         return True
-    lowest = np.argsort(rises)[: min(NUM_DESCENTS, finite.size)]
+    lowest = np.argsort(rises)[: min(8, finite.size)]
     return sphere.least_rise(directions[lowest], rises[lowest], needed) >= needed
 
 
 class _Sphere:
-    """Energies above that of the center, on a sphere in the metric of a Gaussian."""
+    """Rises of the energy above the center's, on a sphere in a Gaussian's metric."""
 
     def __init__(self, target: Gibbs, gaussian: Ellipsoidal) -> None:
         self.target, self.gaussian = target, gaussian
         self.level = float(energies(target, gaussian.center[None])[0])
 
     def rises(self, directions: Array) -> Array:
-        """Rises of the energy in directions of length 1, a row each."""
+        """Return rises of the energy in directions of length 1, one in each row."""
         return energies(self.target, self._points(directions)) - self.level
 
     def _points(self, directions: Array) -> Array:
@@ -416,7 +418,7 @@ class _Sphere:
         return np.asarray(self.gaussian.center + FAR * directions @ factor.T)
 
     def slopes(self, directions: Array) -> Array:
-        """Gradients along the sphere, of the rise as a function of the direction."""
+        """Return gradients of the rise along the sphere."""
         gradients = FAR * slopes(self.target, self._points(directions))
         gradients = gradients @ self.gaussian.factor
         return np.asarray(
@@ -424,22 +426,26 @@ class _Sphere:
         )
 
     def least_rise(self, directions: Array, rises: Array, needed: float) -> float:
-        """Return the least rise on paths of descent, or one below ``needed``."""
-        curvatures, lowest = np.full(len(rises), CURVATURE * FAR**2), math.inf
+        """Return the smallest rise on paths of descent, or one below ``needed``.
+
+        A step is the one for a curvature of 1.5 times the Gaussian's, and after a step
+        that fails, for twice as much. A path ends if it may gain less than 1 %.
+        """
+        curvatures, lowest = np.full(len(rises), 1.5 * FAR**2), math.inf
         for _ in range(NUM_DESCENT_STEPS):
             gradients = self.slopes(directions)
-            hoped = (gradients**2).sum(axis=1) / curvatures
-            moving = hoped > SMALL_GAIN * rises
+            gains = (gradients**2).sum(axis=1) / curvatures
+            is_active = gains > 0.01 * rises
             lowest = min(lowest, float(rises.min()))
-            if not moving.any() or lowest < needed:
+            if not is_active.any() or lowest < needed:
                 break
-            directions, rises = directions[moving], rises[moving]
-            curvatures, gradients = curvatures[moving], gradients[moving]
-            proposed = directions - gradients / curvatures[:, None]
-            proposed /= np.linalg.norm(proposed, axis=1, keepdims=True)
-            new = self.rises(proposed)
+            directions, rises = directions[is_active], rises[is_active]
+            curvatures, gradients = curvatures[is_active], gradients[is_active]
+            trials = directions - gradients / curvatures[:, None]
+            trials /= np.linalg.norm(trials, axis=1, keepdims=True)
+            new = self.rises(trials)
             is_lower = new < rises
-            directions = np.where(is_lower[:, None], proposed, directions)
+            directions = np.where(is_lower[:, None], trials, directions)
             rises = np.where(is_lower, new, rises)
             curvatures = np.where(is_lower, curvatures, 2.0 * curvatures)
         return min(lowest, float(rises.min()))

@@ -1,9 +1,10 @@
 r"""Quadrature on rays in bodies of dimension 1 or 2.
 
-theta = mean + rho L u, with L L^T the covariance, u = +-1 or a point of the unit
-circle, and rho up to the boundary or to where all densities have fallen by `LOG_RANGE`.
-In the plane the angles are equally spaced (spectrally accurate for smooth densities),
-the radius is by Gauss-Legendre panels, and the volume element is rho.
+theta = mean + rho L u, where L L^T is the covariance and u is +-1 or a point of the
+unit circle. A ray ends at the boundary, or where all densities have fallen by a factor
+of exp(-`LOG_RANGE`). In the plane the angles are equally spaced, which is spectrally
+accurate for smooth densities. The radius is divided into panels with Gauss-Legendre
+nodes, and the volume element is rho.
 """
 
 from collections.abc import Sequence
@@ -17,40 +18,34 @@ from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs, energies
 
 LOG_RANGE = 80.0
-NODES = 8  # per panel
-ANGLES_PER_PANEL = 16
-# Panels are cheap on a line, where one kink sets the error.
-LINE_FACTOR = 50
-COARSE_PANELS, COARSE_ANGLES = 6, 48
-NUM_HALVINGS = 40
-FARTHEST = 2.0**40  # standard deviations
 
 
 class Rays(NamedTuple):
-    """Origin, one direction per row, length of each and its share of the angle."""
+    """Origin, and for each ray direction, length and weight of the angle."""
 
     origin: Array  # (dim,)
     directions: Array  # (num_rays, dim)
     lengths: Array  # (num_rays,)
-    weight: float
-    power: int  # of rho in the volume element
+    weight: float  # difference of two angles, or 1 on a line
+    power: int  # exponent of rho in the volume element
 
 
 def mean_and_factor(targets: Sequence[Gibbs]) -> tuple[Array, Array]:
-    """Mean and factor of the covariance of the first target, by two coarse passes.
+    """Return mean and factor of the covariance of the first target.
 
-    The mean of a log-concave density is deep inside its body, which the mode is not:
-    rays from there have lengths that vary slowly with the angle.
+    They are computed by two coarse quadratures. The mean of a log-concave density is
+    far from the boundary of its body, and the mode may be on it. Rays from the mean
+    have lengths that vary slowly with the angle.
     """
     gaussian = fit(targets[0])
     origin, factor = gaussian.center, gaussian.factor
     for _ in range(2):
-        rays = _rays(targets, origin, factor, num_angles=COARSE_ANGLES)
-        points, weights = _grid(rays, COARSE_PANELS)
+        rays = _rays(targets, origin, factor, num_angles=48)
+        points, weights = _grid(rays, 6)
         mass = _probabilities(energies(targets[0], points), weights)
         origin = mass @ points
         spread = (points - origin) * np.sqrt(mass)[:, None]
-        # In the coordinates of the old factor, so that a flat body stays flat.
+        # The new factor is the old one times a root, so that a flat body stays flat.
         inner = np.linalg.pinv(factor) @ spread.T
         factor = factor @ np.linalg.cholesky(inner @ inner.T)
     return origin, factor
@@ -59,16 +54,17 @@ def mean_and_factor(targets: Sequence[Gibbs]) -> tuple[Array, Array]:
 def discretize(
     targets: Sequence[Gibbs], origin: Array, factor: Array, *, num_panels: int
 ) -> tuple[Array, Array]:
-    """Points, shape (num_points, dim), and the probability of each per target.
+    """Return points (num_points, dim), and their probabilities for each target.
 
     The targets are densities on one domain whose affine hull has dimension 1 or 2;
     ``origin`` and ``factor`` are those of `mean_and_factor`. In the plane there are
-    ``num_panels`` panels per ray, with 16 times as many rays; on a line 50 times as
-    many panels. Rows of the probabilities, one per target, sum to 1.
+    ``num_panels`` panels per ray, and 16 times as many rays. A line has 50 times as
+    many panels, because a single kink decides about the error there. Rows of the
+    probabilities, one per target, sum to 1.
     """
-    rays = _rays(targets, origin, factor, num_angles=ANGLES_PER_PANEL * num_panels)
+    rays = _rays(targets, origin, factor, num_angles=16 * num_panels)
     is_line = factor.shape[1] == 1
-    points, weights = _grid(rays, num_panels * (LINE_FACTOR if is_line else 1))
+    points, weights = _grid(rays, num_panels * (50 if is_line else 1))
     return points, np.array(
         [_probabilities(energies(t, points), weights) for t in targets]
     )
@@ -91,43 +87,44 @@ def _rays(
     directions = units @ factor.T
     domain = targets[0].problem.domain
     chords = np.array([domain.chord(origin, v)[1] for v in directions])
-    lengths = _cut(targets, origin, directions, np.minimum(chords, FARTHEST))
+    # Rays of unbounded domains end at 2^40 standard deviations at the latest.
+    lengths = _shorten(targets, origin, directions, np.minimum(chords, 2.0**40))
     return Rays(origin, directions, lengths, weight, power)
 
 
-def _cut(
+def _shorten(
     targets: Sequence[Gibbs], origin: Array, directions: Array, ends: Array
 ) -> Array:
-    """Lengths beyond which all densities are negligible, by bisection.
+    """Return lengths beyond which all densities are negligible, by bisection.
 
     The energies are convex along a ray and grow at its end, if that is not the
-    boundary, so that the points within `LOG_RANGE` of the origin's energy or below are
+    boundary. So the points whose energy is at most `LOG_RANGE` above the origin's are
     an interval from the origin.
     """
     levels = [t.energy(origin) + LOG_RANGE for t in targets]
 
-    def is_kept(lengths: Array) -> NDArray[np.bool_]:
+    def is_within(lengths: Array) -> NDArray[np.bool_]:
         points = origin + lengths[:, None] * directions
-        kept = zip(targets, levels, strict=True)
-        near = [energies(t, points) <= top for t, top in kept]
-        return np.asarray(np.any(near, axis=0))
+        pairs = zip(targets, levels, strict=True)
+        is_low = [energies(target, points) <= level for target, level in pairs]
+        return np.asarray(np.any(is_low, axis=0))
 
     low, high = np.zeros(len(ends)), ends.copy()
-    for _ in range(NUM_HALVINGS):
-        # A geometric middle crosses the many powers of two of an endless ray.
+    for _ in range(40):
+        # Ends of unbounded rays are many powers of two away: take the geometric mean.
         middle = np.where(low > 0.0, np.sqrt(low * high), np.minimum(high, 1.0) / 2.0)
-        kept = is_kept(middle)
-        low, high = np.where(kept, middle, low), np.where(kept, high, middle)
+        is_low = is_within(middle)
+        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
     return high
 
 
 def _grid(rays: Rays, num_panels: int) -> tuple[Array, Array]:
-    """Points on all rays and their weights."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    """Return points on all rays, and their weights."""
+    nodes, weights = np.polynomial.legendre.leggauss(8)
     edges = np.arange(num_panels)[:, None]
-    places = ((edges + 0.5 * (nodes + 1.0)) / num_panels).reshape(-1)
+    fractions = ((edges + 0.5 * (nodes + 1.0)) / num_panels).reshape(-1)
     shares = np.tile(0.5 * weights / num_panels, num_panels)
-    rho = rays.lengths[:, None] * places
+    rho = rays.lengths[:, None] * fractions
     points = rays.origin + rho[..., None] * rays.directions[:, None, :]
     mass = rays.weight * rays.lengths[:, None] * shares * rho**rays.power
     return points.reshape(-1, rays.origin.size), mass.reshape(-1)

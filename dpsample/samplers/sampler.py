@@ -1,7 +1,8 @@
-"""What every sampler says of itself, and the pilot run of those that are tuned.
+"""Base of all samplers, and the pilot run of samplers with a step size.
 
-Step size and covariance are frozen before the first draw. A stream of its own keeps the
-draws independent of how long the pilot took.
+The pilot run fits a Gaussian to the target and searches the step size whose acceptance
+rate is the one that the sampler aims at. Both are frozen before the first draw. The
+pilot has a stream of its own, so that draws do not depend on its length.
 """
 
 import math
@@ -28,22 +29,20 @@ from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.reduced import has_equalities, reduce, reduction_obstacle
 
 Exactness = Literal["iid", "invariant", "biased"]
-NUM_BLOCKS, BLOCK = 16, 25  # proposals for one search of the step
-NUM_ROUNDS = 4  # of the covariance, each twice as long as the one before
-MIN_STEP, MAX_STEP = 1e-12, 1e6
-# Mass of the Gaussian fit inside the domain from which the fit is good enough.
+MAX_STEP = 1e6
+# Share of the Gaussian fit's mass inside the domain with which the fit is good enough.
 TRUSTED_SHARE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """Base of all samplers: frozen options, and what is true of every draw.
+    """Base of all samplers: frozen options, and properties of every draw.
 
     Attributes
     ----------
     exactness : {"iid", "invariant", "biased"}
-        Whether draws are independent and exact, have the target as invariant law, or
-        have an invariant law off by a stated amount.
+        Whether draws are independent and exact, leave the target invariant, or leave a
+        distribution invariant that differs from it by a stated amount.
     is_reversible : bool
         Whether a draw's kernel satisfies detailed balance.
     """
@@ -52,7 +51,7 @@ class Sampler:
     is_reversible: ClassVar[bool] = True
 
     def supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Whether `dpsample.sample` can draw from the target, and the reason if not.
+        """Return whether `dpsample.sample` can draw from the target, and why not.
 
         Polytopes with equalities are drawn from in free coordinates.
 
@@ -66,7 +65,7 @@ class Sampler:
         is_supported : bool
             Whether it can.
         reason : str
-            Empty, or why not and what to use instead.
+            Empty, or the reason and an alternative.
         """
         check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
         if has_equalities(target):
@@ -77,12 +76,12 @@ class Sampler:
         return self._supports(target)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        """Answer for a Gibbs target; most need no more than an energy and a domain."""
+        """Return the same for a Gibbs target. Most samplers support all of them."""
         del target
         return True, ""
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> Any:
-        """Tune on a stream of its own; everything is fixed before the first draw."""
+        """Tune on a stream of its own. Everything is fixed before the first draw."""
         raise NotImplementedError
 
     def require(self, target: Gibbs) -> None:
@@ -99,7 +98,7 @@ class Sampler:
 
 
 def gaussian_plan(gaussian: GaussianFit, step: float) -> MetropolisPlan:
-    """Plan of the samplers that need a fit and a step, and nothing else."""
+    """Return the plan of samplers that need a fit and a step only."""
     return MetropolisPlan(
         step=float(step),
         center=gaussian.center,
@@ -110,9 +109,10 @@ def gaussian_plan(gaussian: GaussianFit, step: float) -> MetropolisPlan:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TuningRecipe:
-    """How a sampler becomes a chain: its kernel, and the acceptance rate to aim at.
+    """Functions and numbers that make a sampler a chain.
 
-    ``plan_fn`` makes the kernel's plan from a Gaussian fit and a step.
+    ``rate`` is the acceptance rate that its step is tuned to. ``plan_fn`` returns the
+    kernel's plan for a Gaussian fit and a step.
     """
 
     run: Kernel[..., tuple[int, int]]
@@ -124,7 +124,7 @@ class TuningRecipe:
     num_steps: int = 1
 
     def build(self, target: Gibbs, gaussian: GaussianFit, step: float) -> PreparedChain:
-        """Chain with this fit and step."""
+        """Return the chain with a fit and a step."""
         return PreparedChain(
             target=target,
             plan=self.plan_fn(gaussian, step),
@@ -142,10 +142,10 @@ class TuningRecipe:
 class TunedSampler(Sampler):
     """Base of samplers with one step size, which a pilot run finds by default."""
 
-    longest_step: ClassVar[float] = math.inf  # the largest that has a meaning
+    longest_step: ClassVar[float] = math.inf  # largest meaningful step size
 
-    step_size: float | None = None  # the user's, or None
-    num_steps: int = 1  # per draw
+    step_size: float | None = None  # by default the pilot run finds it
+    num_steps: int = 1  # number of steps per draw
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -158,7 +158,7 @@ class TunedSampler(Sampler):
                 )
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
-        """How the sampler becomes a chain for a target."""
+        """Return the recipe for a target."""
         raise NotImplementedError
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
@@ -175,21 +175,22 @@ def prepare(
     *,
     step: float | None = None,
 ) -> PreparedChain:
-    """Fit a Gaussian, improve it where the domain cuts it, and search the step size.
+    """Fit a Gaussian, improve it if the domain cuts it off, and search the step size.
 
-    ``rng`` is the pilot run's own stream; ``step`` is the user's step size, if given.
+    ``rng`` is the pilot run's own stream. A ``step`` of the user is not changed.
     """
     gaussian = fit(target)
-    chosen = recipe.first_step if step is None else step
+    step_size = recipe.first_step if step is None else step
+    # Otherwise there are four rounds of pilot draws, each twice as long as the last.
     if gaussian.share_inside < TRUSTED_SHARE:
-        for turn in range(NUM_ROUNDS):
+        for i in range(4):
             if step is None:
-                chosen = search_step(target, recipe, gaussian, rng, chosen)
-            pilot = recipe.build(target, gaussian, chosen)
-            gaussian = _learn(gaussian, pilot, rng, 2**turn)
+                step_size = search_step(target, recipe, gaussian, rng, step_size)
+            pilot = recipe.build(target, gaussian, step_size)
+            gaussian = _learn_covariance(gaussian, pilot, rng, 2**i)
     if step is None:
-        chosen = search_step(target, recipe, gaussian, rng, chosen)
-    return recipe.build(target, gaussian, chosen)
+        step_size = search_step(target, recipe, gaussian, rng, step_size)
+    return recipe.build(target, gaussian, step_size)
 
 
 def search_step(
@@ -199,46 +200,58 @@ def search_step(
     rng: np.random.Generator,
     step: float,
 ) -> float:
-    """Robbins-Monro on the logarithm of the step, averaged over its second half."""
-    log_step, trail = np.log(step), []
+    """Return the step size with the recipe's acceptance rate, by stochastic search.
+
+    It is the Robbins-Monro method for the logarithm of the step, in 16 blocks of 25
+    proposals. The result is the average of the last 8 logarithms.
+    """
+    log_step, log_steps = np.log(step), []
     position = gaussian.center
-    for turn in range(NUM_BLOCKS):
+    for i in range(16):
         pauses.heard()
         prepared = recipe.build(target, gaussian, float(np.exp(log_step)))
         state = prepared.init(position)
-        seen = acceptance(prepared, state, rng, -(-BLOCK // prepared.num_steps))
+        num_draws = -(-25 // prepared.num_steps)
+        rate = measure_acceptance(prepared, state, rng, num_draws)
         position = state.position
-        log_step += 4.0 * (seen - recipe.rate) / np.sqrt(1.0 + turn)
-        log_step = float(np.clip(log_step, np.log(MIN_STEP), np.log(recipe.longest)))
-        trail.append(log_step)
-    return float(np.exp(np.mean(trail[NUM_BLOCKS // 2 :])))
+        # Steps of the search decrease as 1 / sqrt(1 + i).
+        log_step += 4.0 * (rate - recipe.rate) / np.sqrt(1.0 + i)
+        log_step = float(np.clip(log_step, np.log(1e-12), np.log(recipe.longest)))
+        log_steps.append(log_step)
+    return float(np.exp(np.mean(log_steps[8:])))
 
 
-def acceptance(
+def measure_acceptance(
     prepared: PreparedChain, state: ChainState, rng: np.random.Generator, count: int
 ) -> float:
-    """Share of the proposals of ``count`` draws that are accepted."""
+    """Return the share of the proposals of ``count`` draws that are accepted."""
     before = state.counts.copy()
     draws = np.empty((count, state.position.size))
     prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
-    made = state.counts - before
-    return float(made[ACCEPTED] / max(made[PROPOSALS], 1))
+    counts = state.counts - before
+    return float(counts[ACCEPTED] / max(counts[PROPOSALS], 1))
 
 
-def _learn(
+def _learn_covariance(
     gaussian: GaussianFit, pilot: PreparedChain, rng: np.random.Generator, length: int
 ) -> GaussianFit:
-    """Mean and shrunken covariance of a pilot run, in whitened coordinates."""
+    """Return the Gaussian with mean and covariance of a pilot run's draws.
+
+    In whitened coordinates the covariance is shrunk towards a multiple of the identity,
+    which has the weight of 10 dim draws.
+    """
     dim = gaussian.whiten.shape[0]
     count = length * (100 + 20 * dim)
     draws = np.empty((count, gaussian.center.size))
     pilot.runner()(pilot.init(), rng, draws, np.empty((count, NUM_STATS)))
-    kept = draws[count // 4 :]
-    white = (kept - gaussian.center) @ gaussian.whiten.T
+    # The first quarter may depend on the start.
+    draws = draws[count // 4 :]
+    white = (draws - gaussian.center) @ gaussian.whiten.T
     covariance = np.atleast_2d(np.cov(white.T))
-    weight = len(kept) / (len(kept) + 10.0 * dim)
-    guess = np.trace(covariance) / dim
-    covariance = weight * covariance + (1.0 - weight) * guess * np.eye(dim)
-    if not guess > 0.0:
-        return gaussian  # nothing moved: the next round has a shorter step
-    return gaussian.rescale(kept.mean(axis=0), covariance)
+    weight = len(draws) / (len(draws) + 10.0 * dim)
+    variance = np.trace(covariance) / dim
+    covariance = weight * covariance + (1.0 - weight) * variance * np.eye(dim)
+    # A pilot that never moved teaches nothing. The next round has a shorter step.
+    if not variance > 0.0:
+        return gaussian
+    return gaussian.rescale(draws.mean(axis=0), covariance)

@@ -187,7 +187,7 @@ def test_a_pilot_that_finds_no_step_starts_anew_inside(monkeypatch):
     sides = np.concatenate([-np.eye(3), np.ones((1, 3))])
     corner = D.Polytope(sides, [0.0, 0.0, 0.0, 1.0])
     given, trial = problem(corner, L.Hinge()), Pilot.trial
-    start = ProximalSetting.of(
+    start = ProximalSetting.from_sampler(
         dps.Proximal(), dps.calibrate(given, BUDGET).target(given)
     ).start
 

@@ -145,14 +145,14 @@ def test_a_checkpoint_of_another_seed_step_or_function_is_refused(tmp_path):
 
 def interrupt_soon(monkeypatch, *, num_draws):
     """Press Ctrl-C when a chunk begins and every chain has so many draws."""
-    one_chunk, pressed = chains._one_chunk, []
+    one_chunk, pressed = chains._run_chunk, []
 
     def pressing(pool, runner, run, *args):
         if not pressed and run.done - run.num_warmup >= num_draws:
             pressed.append(signal.raise_signal(signal.SIGINT))
         one_chunk(pool, runner, run, *args)
 
-    monkeypatch.setattr(chains, "_one_chunk", pressing)
+    monkeypatch.setattr(chains, "_run_chunk", pressing)
 
 
 def test_ctrl_c_returns_a_prefix_and_the_checkpoint_goes_on(monkeypatch, tmp_path):
@@ -242,13 +242,13 @@ def test_ctrl_c_after_the_trial_run_keeps_its_draws(monkeypatch):
 @pytest.fixture
 def chunks(monkeypatch):
     """Chunks that have begun, whose number is the time of time limits."""
-    one_chunk, count = chains._one_chunk, [0]
+    one_chunk, count = chains._run_chunk, [0]
 
     def counting(*args):
         count[0] += 1
         one_chunk(*args)
 
-    monkeypatch.setattr(chains, "_one_chunk", counting)
+    monkeypatch.setattr(chains, "_run_chunk", counting)
     monkeypatch.setattr(chains.TimeLimit, "clock", lambda _=None: float(count[0]))
     return count
 

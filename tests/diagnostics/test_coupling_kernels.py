@@ -7,7 +7,7 @@ import pytest
 
 from dpsample.diagnostics.couplings import coupled_steps
 from dpsample.diagnostics.couplings.coupled_steps import Twins, compile_pair
-from dpsample.diagnostics.couplings.meeting import find
+from dpsample.diagnostics.couplings.meeting import prepare_pair
 from dpsample.samplers import (
     MALA,
     LaplaceIndependence,
@@ -45,7 +45,7 @@ TARGETS = ("logistic, mode on the sphere", "hinge on the plane")
 def coupled(name, case, seed=1):
     """Prepared chain and its coupled kernel."""
     rng = np.random.default_rng(seed)
-    prepared, pair, _ = find(SAMPLERS[name], case.target, rng)
+    prepared, pair, _ = prepare_pair(SAMPLERS[name], case.target, rng)
     return prepared, pair
 
 

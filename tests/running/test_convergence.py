@@ -19,7 +19,7 @@ NAMES = ("a", "b", "c")
 
 
 def test_independent_draws_have_converged():
-    verdict = Convergence.of(autoregression(0.0, num_chains=4, length=1000), NAMES)
+    verdict = Convergence.judge(autoregression(0.0, num_chains=4, length=1000), NAMES)
     assert verdict.has_converged
     assert verdict.attributes()["converged"]
     with warnings.catch_warnings():
@@ -30,18 +30,18 @@ def test_independent_draws_have_converged():
 def test_the_worst_coefficient_is_named():
     draws = autoregression(0.0, num_chains=4, length=1000)
     draws[0, :, 1] += 2.0
-    verdict = Convergence.of(draws, NAMES)
+    verdict = Convergence.judge(draws, NAMES)
     assert verdict.worst == "theta[b]"
     with pytest.warns(RuntimeWarning, match=r"worst for theta\[b\]. Do that."):
         verdict.warn("Do that.")
     draws = autoregression(0.0, num_chains=4, length=1000)
     draws[0, :, 2] *= 5.0
-    assert Convergence.of(draws, NAMES).worst == "theta[c]"  # R-hat is folded, too
+    assert Convergence.judge(draws, NAMES).worst == "theta[c]"  # R-hat is folded, too
     noise = np.random.default_rng(1).choice([-1.0, 1.0], size=draws.shape[:2])
     draws[:, :, 2] = (
         noise * np.abs(autoregression(0.99, num_chains=4, length=1000))[:, :, 0]
     )
-    assert Convergence.of(draws, NAMES).worst.endswith("theta[c]")
+    assert Convergence.judge(draws, NAMES).worst.endswith("theta[c]")
 
 
 def test_ranks_find_what_values_of_a_skewed_coefficient_hide():
@@ -51,7 +51,7 @@ def test_ranks_find_what_values_of_a_skewed_coefficient_hide():
     draws = np.concatenate([*decoys, np.exp(6.0 * skewed)], axis=2)
     assert split_r_hats(draws)[-1] < np.sort(split_r_hats(draws))[-9]  # planted
     names = [str(i) for i in range(draws.shape[2])]
-    verdict = Convergence.of(draws, names)
+    verdict = Convergence.judge(draws, names)
     values = with_squares(draws)
     assert verdict.worst.endswith(f"theta[{names[-1]}]")
     wanted = np.max(array_stats.rhat(values, chain_axis=0, draw_axis=1))
@@ -60,14 +60,14 @@ def test_ranks_find_what_values_of_a_skewed_coefficient_hide():
 
 def test_a_short_run_is_blamed_for_what_chance_does_not_do():
     short = autoregression(0.0, num_chains=2, length=50)
-    verdict = Convergence.of(short, NAMES)
+    verdict = Convergence.judge(short, NAMES)
     assert not verdict.has_converged  # its size is below 400
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         verdict.warn("")
     short[0] += 2.0
     with pytest.warns(RuntimeWarning, match="have not converged"):
-        Convergence.of(short, NAMES).warn("")
+        Convergence.judge(short, NAMES).warn("")
 
 
 @pytest.mark.parametrize(("num_chains", "length"), [(1, 8), (1, 200), (2, 20), (4, 8)])
@@ -76,22 +76,22 @@ def test_independent_draws_of_any_number_of_chains_are_not_blamed(num_chains, le
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(50):
-            Convergence.of(rng.normal(size=(num_chains, length, 3)), NAMES).warn("")
+            Convergence.judge(rng.normal(size=(num_chains, length, 3)), NAMES).warn("")
 
 
 def test_a_draw_that_is_no_number_has_not_converged():
     draws = autoregression(0.0, num_chains=4, length=1000)
     draws[2, 500, 1] = np.nan
-    verdict = Convergence.of(draws, NAMES)
+    verdict = Convergence.judge(draws, NAMES)
     assert not verdict.has_converged and verdict.worst.endswith("theta[b]")
 
 
 def test_constant_coefficients_and_tiny_runs_are_left_alone():
     draws = autoregression(0.0, num_chains=4, length=1000)
     draws[:, :, 0] = 1.0
-    assert Convergence.of(draws, NAMES).has_converged
+    assert Convergence.judge(draws, NAMES).has_converged
     for tiny in (np.ones((2, 100, 3)), draws[:, :3]):
-        verdict = Convergence.of(tiny, NAMES)
+        verdict = Convergence.judge(tiny, NAMES)
         assert not verdict.has_converged
         assert verdict.ess == 0.0
 
@@ -100,13 +100,13 @@ def test_constant_coefficients_and_tiny_runs_are_left_alone():
 def test_chains_that_never_move_are_blamed_in_short_runs_too(places):
     """Without a spread R-hat is NaN, infinite or huge, as rounding has it."""
     stuck = np.array(places)[:, None, None] * np.ones((2, 200, 3))
-    verdict = Convergence.of(stuck, NAMES)
+    verdict = Convergence.judge(stuck, NAMES)
     assert not verdict.has_converged
     with pytest.warns(RuntimeWarning, match="have not converged"):
         verdict.warn("")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Convergence.of(stuck[:, :3], NAMES).warn("")  # nothing is known of these
+        Convergence.judge(stuck[:, :3], NAMES).warn("")  # nothing is known of these
 
 
 def test_sample_says_what_has_not_converged_and_how_to_silence_it():
@@ -157,24 +157,24 @@ def test_many_short_chains_that_forgot_their_starts_are_not_blamed(num_chains, l
     shape = {"num_chains": num_chains, "length": length}
     for seed in range(20):
         draws, groups = many_short(**shape, seed=seed)
-        verdict = Convergence.of(draws, NAMES, groups)
+        verdict = Convergence.judge(draws, NAMES, groups)
         assert verdict.is_nested and verdict.has_converged
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             verdict.warn("")
     if length > 3:  # planted: halves of such chains tell that they are short
-        assert Convergence.of(draws, NAMES).r_hat > 1.1
+        assert Convergence.judge(draws, NAMES).r_hat > 1.1
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 20])
 def test_many_short_chains_that_remember_their_starts_are_blamed(length):
     draws, groups = many_short(length=length, offset=0.7)
-    verdict = Convergence.of(draws, NAMES, groups)
+    verdict = Convergence.judge(draws, NAMES, groups)
     assert not verdict.has_converged
     with pytest.warns(RuntimeWarning, match="nested R-hat .* Do that"):
         verdict.warn("Do that.")
     stuck = draws[groups][:, :1].repeat(length, axis=1)  # all chains at their starts
-    verdict = Convergence.of(stuck, NAMES, groups)
+    verdict = Convergence.judge(stuck, NAMES, groups)
     assert verdict.ess < 8.1  # points
     with pytest.warns(RuntimeWarning, match="nested R-hat"):
         verdict.warn("")
@@ -187,19 +187,19 @@ def test_many_short_chains_that_drift_together_are_blamed(length):
     draws[:, :, 1] += 4.0 * np.linspace(0.0, 1.0, length)
     draws[:, :, 2] *= np.geomspace(1.0, 9.0, length)  # only squares tell
     assert nested_r_hats(draws, groups)[0].max() < 1.02
-    verdict = Convergence.of(draws[:, :, :2], NAMES[:2], groups)
+    verdict = Convergence.judge(draws[:, :, :2], NAMES[:2], groups)
     assert not verdict.has_converged and verdict.worst == "theta[b]"
     with pytest.warns(RuntimeWarning, match="nested R-hat .* Do that"):
         verdict.warn("Do that.")
-    assert not Convergence.of(draws[:, :, 2:], NAMES[2:], groups).has_converged
+    assert not Convergence.judge(draws[:, :, 2:], NAMES[2:], groups).has_converged
 
 
 def test_starts_of_their_own_are_not_nested_for_that_would_see_nothing():
     draws, groups = many_short()
     starts = 3.0 * np.random.default_rng(1).normal(size=(512, 1, 3))
-    verdict = Convergence.of(draws + starts, NAMES)
+    verdict = Convergence.judge(draws + starts, NAMES)
     assert not verdict.is_nested and verdict.r_hat > 1.2
-    blind = Convergence.of(draws + starts, NAMES, groups)
+    blind = Convergence.judge(draws + starts, NAMES, groups)
     assert blind.r_hat < 1.02  # planted: groups that share no start
     assert convergence.groups_of(list(starts[:, 0])) is None
     shared = list(starts[groups, 0])
@@ -217,7 +217,7 @@ def test_sizes_of_many_short_chains_are_those_of_the_variance_of_their_mean(leng
     correlations = phi ** np.abs(lags[:, None] - lags)
     exact = 512 / correlations.mean()
     draws, groups = many_short(phi, length=length)
-    verdict = Convergence.of(draws, NAMES, groups)
+    verdict = Convergence.judge(draws, NAMES, groups)
     assert verdict.ess == pytest.approx(exact, rel=0.35)
     assert effective_size(draws) == verdict.ess
     if length == 5:  # planted: autocorrelations of halves of two draws
@@ -240,7 +240,7 @@ def test_sample_judges_many_short_chains_by_what_they_forgot():
 @pytest.mark.parametrize("length", [2, 5])
 def test_chains_of_one_start_have_no_nested_r_hat_and_a_size(length):
     draws, _ = many_short(length=length)
-    verdict = Convergence.of(draws, NAMES)
+    verdict = Convergence.judge(draws, NAMES)
     assert not verdict.is_nested and not verdict.has_converged
     assert 300.0 < verdict.ess < 1000.0
     assert np.isnan(verdict.r_hat) == (length == 2)

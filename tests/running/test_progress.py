@@ -131,7 +131,7 @@ class Notebook:
         monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
         monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
         # Whether kernels are in the cache is a matter of other tests.
-        monkeypatch.setattr(progress, "_said", {progress.COMPILING})
+        monkeypatch.setattr(progress, "_shown", {progress.COMPILING})
 
     def display(self, first, *, raw, display_id):
         assert raw and display_id is True
@@ -265,7 +265,7 @@ import dpsample as dps
 from dpsample.running import progress
 from dpsample.api.warm import LOGISTIC, make
 progress.PATIENCE_SECONDS = progress.REFRESH_SECONDS = 0.0
-progress._said.add(progress.COMPILING)
+progress._shown.add(progress.COMPILING)
 """
 DRAWS = """
 dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), num_draws=20, num_warmup=5,
@@ -361,7 +361,7 @@ def miss():
 @pytest.fixture
 def seen(monkeypatch):
     """A person looks at a terminal, to which nothing was said."""
-    monkeypatch.setattr(progress, "_said", set())
+    monkeypatch.setattr(progress, "_shown", set())
     monkeypatch.setattr(progress, "is_shown", lambda: True)
     monkeypatch.setattr(progress, "_in_notebook", lambda: False)
 
@@ -389,13 +389,13 @@ def test_a_first_call_says_once_that_it_compiles(monkeypatch, capsys):
 
 
 def test_a_first_call_says_nothing_where_nobody_looks(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_said", set())
+    monkeypatch.setattr(progress, "_shown", set())
     first_call(Clock(monkeypatch), 1.0)
     assert capsys.readouterr() == ("", "")
 
 
 def test_in_a_notebook_it_says_so_until_the_end(monkeypatch, notebook):
-    monkeypatch.setattr(progress, "_said", set())
+    monkeypatch.setattr(progress, "_shown", set())
     first_call(Clock(monkeypatch), 1.0)
     assert [text for text in notebook.shown if "sample is compiled" in text]
     assert len(notebook.outputs) == 1 and not notebook.kept
@@ -428,7 +428,7 @@ def test_progress_false_silences_the_first_call(monkeypatch, options):
 
 
 FIRST = """
-progress._said.clear()
+progress._shown.clear()
 problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
 for _ in range(2):
     dps.minimize(problem, dps.optimizers.ClippedGD(clip=1.0, num_steps=2){options})

@@ -51,7 +51,7 @@ def test_chains_that_stand_still_or_are_short_have_no_size(draws):
 def test_rounds_grow_until_the_trial_run_knows_and_stop_at_the_limit():
     draws, rule = autoregression(0.9), TrialRun(1e5, 100)
     assert 120 <= rule(draws[:, :100]) <= 300
-    size = rule.found
+    size = rule.size
     assert size < convergence.ENOUGH
     assert rule.length == min(
         np.ceil(convergence.RESERVE * 1e5 / size * 100), rule.longest
@@ -67,7 +67,7 @@ def test_a_trial_run_that_is_cut_asks_for_no_more_than_time_allows():
     draws = autoregression(0.99, length=50)
     cut = TrialRun(1e9, 20)
     cut.cut(draws)
-    assert 0.0 < cut.found < convergence.ENOUGH and cut.is_cut
+    assert 0.0 < cut.size < convergence.ENOUGH and cut.is_cut
     assert cut.length == convergence.CUT_GROWTH * 50
     early = TrialRun(1e9, 1_000)  # the compiler had the time
     early.cut(draws)

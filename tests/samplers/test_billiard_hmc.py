@@ -52,14 +52,14 @@ TURNING_CELLS = tuple(name for name in DOMAINS if name not in OTHERS)
 @kernel
 def travel(target, pieces, plan, state, size, leaps, opening):
     """Leaps of a trajectory between half kicks, from the state's scratch memory."""
-    saved = state.work.control[0].saved
-    saved[billiard.STEP] = size
-    saved[billiard.KINETIC] = saved[billiard.DONE] = 0.0
-    saved[billiard.REMAINING] = saved[billiard.BOUNCES] = 0.0
-    saved[billiard.TOP] = state.energy[0]
+    trajectory = state.workspace.trajectory[0]
+    trajectory.step, trajectory.has_kicks = size, True
+    trajectory.leaps_done = trajectory.num_bounces = 0
+    trajectory.initial_kinetic = trajectory.flight_left = 0.0
+    trajectory.max_energy = state.energy[0]
     if opening != 0.0:
         billiard.kick(plan, state, opening * size)
-    while saved[billiard.DONE] < leaps:
+    while trajectory.leaps_done < leaps:
         code = billiard.leap(target, pieces, plan, state)
         if code != OK:
             return code
@@ -100,7 +100,7 @@ def setting(name, form="dense", k=60.0, turns=False):
         step=0.3,
         pivot=pivot_of(case.domain, start) if turns else None,
     )
-    return case.target, plan._replace(hill=np.inf)
+    return case.target, plan._replace(max_rise=np.inf)
 
 
 def pivot_of(domain, start):
@@ -133,11 +133,10 @@ def energy_of_flight(plan, state):
 
 def fly(target, plan, state, duration):
     """Flight under the plan's force; the number of bounces."""
-    saved = state.work.control["saved"][0]
-    saved[billiard.REMAINING] = duration
-    pieces = billiard.step_pieces(target, plan)
-    assert billiard.glide(target.numbers, pieces, plan, state) == (OK, 0)
-    return saved[billiard.BOUNCES]
+    state.workspace.trajectory["flight_left"] = duration
+    pieces = billiard.step_functions(target, plan)
+    assert billiard.fly_once(target.numbers, pieces, plan, state) == (OK, 0)
+    return int(state.workspace.trajectory["num_bounces"][0])
 
 
 def drift_of_energy(target, plan, seed, duration=12.0):
@@ -171,7 +170,7 @@ def test_rotations_conserve_energy_through_many_bounces(name, form):
         assert is_inside and drift < 1e-10
         bounces += count
     assert bounces >= 20
-    bug = plan._replace(pull=plan.pull + 0.01, turned_pull=plan.turned_pull + 0.01)
+    bug = plan._replace(pull=plan.pull + 0.01, pull_in_axes=plan.pull_in_axes + 0.01)
     kept = energy_of_flight(plan, state := launched(target, plan, 1))[0]
     fly(target, bug, state, np.tan(1.4))
     assert abs(energy_of_flight(plan, state)[0] / kept - 1.0) > 1e-4
@@ -200,7 +199,7 @@ def test_times_of_rotations_add_up():
 @kernel
 def with_few_pieces(body, theta, velocity, pivot, horizon, room, normal, out):
     """Planted: an exit that refuses a path of too many pieces."""
-    exits.turning_convex_exit(body, theta, velocity, pivot, horizon, room, normal, out)
+    exits.rotation_convex_exit(body, theta, velocity, pivot, horizon, room, normal, out)
     if out[1] == exits.OPEN:
         out[0] = np.nan
 
@@ -217,14 +216,14 @@ def rotated(target, plan, start, *, pauses=False):
     """Log of density times acceptance of a rotation, the way back, and its parts."""
     theta, velocity, angle = start
     state, parts = billiard.init(target, plan, theta), 1
-    pieces, control = billiard.step_pieces(target, plan), state.work.control
+    pieces, control = billiard.step_functions(target, plan), state.work.control
     state.scratch[0], state.scratch[1] = theta, velocity
-    control["saved"][0][billiard.REMAINING] = np.tan(0.5 * angle)
+    state.workspace.trajectory["flight_left"] = np.tan(0.5 * angle)
     before = target.energy(theta) + 0.5 * velocity @ velocity
     while True:
         if pauses:
             control["units_left"] = 1.0
-        code, _ = billiard.glide(target.numbers, pieces, plan, state)
+        code, _ = billiard.fly_once(target.numbers, pieces, plan, state)
         if code != PAUSED:
             break
         parts += 1
@@ -244,7 +243,7 @@ def test_rotations_along_a_wall_are_in_detailed_balance():
     plan = billiard.new_plan(
         target, mass, center=center, force=center, step=1.0, pivot=center
     )
-    bug = plan._replace(exit=pointer(with_few_pieces, exits.EXIT))
+    bug = plan._replace(find_exit=pointer(with_few_pieces, exits.EXIT))
     one_way = most = 0
     for clearance in np.geomspace(1e-2, 1e-7, 50):
         start = along_the_wall(domain, clearance, rng)
@@ -261,21 +260,26 @@ def test_rotations_along_a_wall_are_in_detailed_balance():
 
 def in_the_euclidean_metric(plan):
     mass = plan.mass._replace(covariance=0.1 * np.eye(DIM))
-    return plan._replace(mass=mass, turns=0.1 * FACES, gram=0.1 * FACES @ FACES.T)
+    return plan._replace(
+        mass=mass, facet_directions=0.1 * FACES, facet_gram=0.1 * FACES @ FACES.T
+    )
 
 
 def with_another_pull(plan):
-    return plan._replace(pull=0.99 * plan.pull, bends=0.99 * plan.bends)
+    return plan._replace(
+        pull=0.99 * plan.pull, slack_accelerations=0.99 * plan.slack_accelerations
+    )
 
 
-def with_another_spectrum(plan):
-    return plan._replace(spectrum=plan.spectrum[::-1].copy())
+def with_other_variances(plan):
+    return plan._replace(variances=plan.variances[::-1].copy())
 
 
 def at_the_wrong_face(plan):
     order = np.roll(np.arange(15), 1)
     return plan._replace(
-        turns=plan.turns[order].copy(), gram=plan.gram[order][:, order].copy()
+        facet_directions=plan.facet_directions[order].copy(),
+        facet_gram=plan.facet_gram[order][:, order].copy(),
     )
 
 
@@ -287,7 +291,7 @@ def at_the_wrong_face(plan):
         ("polytope", in_the_euclidean_metric),
         ("polytope", at_the_wrong_face),
         ("l_2 ball", with_another_pull),
-        ("l_2 ball", with_another_spectrum),
+        ("l_2 ball", with_other_variances),
         ("l_3 ball", with_another_pull),
         ("nuclear ball", in_the_euclidean_metric),
         ("operator ball", with_another_pull),
@@ -295,9 +299,11 @@ def at_the_wrong_face(plan):
 )
 def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
     target, plan = setting(name)
-    plan = bug(plan if name == "polytope" else plan._replace(gram=np.empty((0, 0))))
+    plan = bug(
+        plan if name == "polytope" else plan._replace(facet_gram=np.empty((0, 0)))
+    )
     if name != "polytope":
-        plan = plan._replace(gram=np.empty((0, 0)))
+        plan = plan._replace(facet_gram=np.empty((0, 0)))
     drift, _, is_inside = drift_of_energy(target, plan, 1, duration=3.0)
     assert drift > 1e-4 or not is_inside
 
@@ -305,7 +311,14 @@ def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
 def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     """Largest error of place and velocity after a trajectory there and back."""
     start, velocity = state.scratch[0].copy(), state.scratch[1].copy()
-    head = target.numbers, billiard.step_pieces(target, plan), plan, state, size, leaps
+    head = (
+        target.numbers,
+        billiard.step_functions(target, plan),
+        plan,
+        state,
+        size,
+        leaps,
+    )
     # The first kick of a leap after none is a half kick, which a bug may add to.
     for _ in range(2):
         assert travel(*head, opening - 0.5) == OK
@@ -342,7 +355,7 @@ def determinant(target, plan, seed, damping=1.0):
     origin = launched(target, plan, seed)
     start = np.concatenate((origin.scratch[0], origin.scratch[1]))
     state, columns = billiard.init(target, plan, origin.position), []
-    head = target.numbers, billiard.step_pieces(target, plan), plan, state, 0.25, 5
+    head = target.numbers, billiard.step_functions(target, plan), plan, state, 0.25, 5
     directions = np.kron(np.eye(2), basis).T
     for direction in directions:
         ends = []
@@ -378,7 +391,7 @@ def test_products_with_the_metric_agree(name, form):
     for j in range(DIM):
         mass_matrix.column(mass, j, scratch, out)
         np.testing.assert_allclose(out, covariance[j], rtol=1e-12, atol=1e-14)
-    drawn = mass_matrix.velocity(mass, rng, scratch, out)
+    drawn = mass_matrix.draw_velocity(mass, rng, scratch, out)
     white = mass.whiten_rows(out)
     np.testing.assert_allclose(mass.spread(white), out, rtol=1e-12)
     np.testing.assert_allclose(drawn, 0.5 * white @ white, rtol=1e-10)
@@ -394,7 +407,7 @@ def chain_of(
     step=1.0,
     form="dense",
     force=True,
-    hill=billiard.HILL,
+    hill=billiard.MAX_RISE,
     turns=False,
 ):
     """Chain on a case with a plan that no warm-up has polished."""
@@ -407,14 +420,14 @@ def chain_of(
         force=force * target.gradient(starts[0]),
         step=step,
         pivot=starts[:50].mean(axis=0) if turns else None,  # not quite the mean
-    )._replace(hill=hill)
+    )._replace(max_rise=hill)
     # With a scatter, as starts that are all alike would pass for an empty memory.
     return PreparedChain(
         target=target,
         plan=plan,
         run=billiard.run,
         init_fn=billiard.init,
-        pieces_fn=billiard.step_pieces,
+        pieces_fn=billiard.step_functions,
         start=start,
         scatter=plan.mass.spread(np.eye(plan.mass.num_white)).T,
     )
@@ -539,11 +552,11 @@ def test_errors_off_the_hull_do_not_add_up(name):
         step=0.3,
     )
     errors = []
-    for option in (plan, plan._replace(normals=plan.normals[:0])):
+    for option in (plan, plan._replace(hull_normals=plan.hull_normals[:0])):
         state = billiard.init(target, option, start + 2e-10 * normal)
         assert domain.contains(state.position)
         rng, rows = np.random.default_rng(9), (np.empty((5, 3)), np.empty((5, 5)))
-        pieces = billiard.step_pieces(target, option)
+        pieces = billiard.step_functions(target, option)
         given = target.numbers, pieces, option, state, rng, 1, *rows
         assert billiard.run(*given) == (OK, 5)
         assert state.counts[ACCEPTED] > 0
@@ -560,9 +573,9 @@ def test_a_constant_slope_is_always_accepted():
     chain.runner()(
         state, np.random.default_rng(5), np.empty((50, 2)), np.empty((50, 5))
     )
-    report = state.own.report
-    assert report[billiard.ALL_BOUNCES] > 50.0
-    assert report[billiard.ALL_ACCEPTANCE] == pytest.approx(50.0, abs=1e-9)
+    totals = state.workspace.totals
+    assert totals["bounces"][0] > 50.0
+    assert totals["acceptance"][0] == pytest.approx(50.0, abs=1e-9)
 
 
 def test_a_gaussian_in_its_own_metric_is_always_accepted():
@@ -574,27 +587,26 @@ def test_a_gaussian_in_its_own_metric_is_always_accepted():
         case.target, mass, center=mode, force=np.zeros(2), step=1.4
     )
     state = billiard.init(case.target, plan, mode)
-    pieces = billiard.step_pieces(case.target, plan)
+    pieces = billiard.step_functions(case.target, plan)
     arguments = case.target.numbers, pieces, plan, state
     rows = np.empty((50, 2)), np.empty((50, 5))
     billiard.run(*arguments, np.random.default_rng(6), 1, *rows)
-    report = state.own.report
-    assert report[billiard.ALL_ACCEPTANCE] == pytest.approx(50.0, abs=1e-9)
+    assert state.workspace.totals["acceptance"][0] == pytest.approx(50.0, abs=1e-9)
 
 
 def test_dual_averaging_follows_its_formula():
-    tuning, log_steps = billiard.new_tuning(0.5, rate=0.7), []
+    tuning, log_steps = billiard.new_tuning(0.5, target_rate=0.7), []
     probabilities = np.random.default_rng(7).random(30)
     for probability in probabilities:
-        billiard.tune(tuning, probability, 1.4)
-        log_steps.append(tuning[billiard.LOG_STEP])
+        billiard.update_step(tuning, probability, 1.4)
+        log_steps.append(tuning["log_step"][0])
     deficit, mean = 0.0, np.log(0.5)
     for t, probability in enumerate(probabilities, start=1):
         deficit = (1.0 - 1.0 / (t + 10)) * deficit + (0.7 - probability) / (t + 10)
         log_step = min(np.log(1.0) - np.sqrt(t) / 0.05 * deficit, np.log(1.4))
         assert log_steps[t - 1] == pytest.approx(log_step, abs=1e-12)
         mean = t**-0.75 * log_step + (1.0 - t**-0.75) * mean
-    assert tuning[billiard.MEAN_LOG_STEP] == pytest.approx(mean, abs=1e-12)
+    assert tuning["mean_log_step"][0] == pytest.approx(mean, abs=1e-12)
 
 
 def test_many_sparse_columns_move_in_a_low_rank_metric():
@@ -619,8 +631,17 @@ def test_many_sparse_columns_move_in_a_low_rank_metric():
     state = billiard.init(target, plan, start)
     white = plan.mass.whiten_rows(plan.mass.spread(rng.standard_normal(dim)))
     velocity = plan.mass.spread(white)
-    end = billiard.flight(target, plan, position=start, velocity=velocity, duration=1.0)
+    end = billiard.fly_freely(
+        target, plan, position=start, velocity=velocity, duration=1.0
+    )
     assert problem.domain.contains(end) and not np.array_equal(end, start)
     draws = np.empty((5, dim))
-    arguments = target.numbers, billiard.step_pieces(target, plan), plan, state, rng, 1
+    arguments = (
+        target.numbers,
+        billiard.step_functions(target, plan),
+        plan,
+        state,
+        rng,
+        1,
+    )
     assert billiard.run(*arguments, draws, np.empty((5, 5)))[0] in (OK, 100)

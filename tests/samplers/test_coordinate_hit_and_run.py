@@ -10,7 +10,10 @@ from scipy.stats import expon, norm
 import dpsample as dps
 from dpsample.samplers import CoordinateHitAndRun
 from dpsample.samplers.coordinate import coordinate_moves, slacks
-from dpsample.samplers.coordinate.coordinate_hit_and_run import caches, synchronize
+from dpsample.samplers.coordinate.coordinate_hit_and_run import (
+    split_memory,
+    synchronize,
+)
 from tests.support.bodies import random_polytope
 from tests.support.gibbs_targets import TWO_DIMENSIONS
 from tests.support.line_targets import (
@@ -97,7 +100,7 @@ POLYTOPES = {
 def test_chords_from_slacks_are_those_of_the_polytope(name):
     polytope = POLYTOPES[name]
     problem = target(L.Linear(), polytope, 4)
-    room = slacks.make_room(problem, np.zeros(4), np.ones(4))
+    room = slacks.make_body(problem, np.zeros(4), np.ones(4))
     assert room.kind == {"dense": slacks.FACETS, "sparse": slacks.SPARSE_FACETS}[name]
     rng = np.random.default_rng(6)
     theta, room_left = polytope.interior_point(4), np.empty(len(room.limits))
@@ -106,38 +109,40 @@ def test_chords_from_slacks_are_those_of_the_polytope(name):
     for turn in range(40):
         j = turn % 4
         if name == "dense":
-            ends = slacks.slide(
+            ends = slacks.move_and_find_chord(
                 room_left, room.columns[last], t, room.up[j], room.down[j]
             )
         else:
-            ends = slacks.span(room, theta, room_left, j)
+            ends = slacks.find_chord(room, theta, room_left, j)
         np.testing.assert_allclose(ends, polytope.chord(theta, np.eye(4)[j]), rtol=1e-9)
         last, t = j, rng.uniform(*ends)
-        slacks.settle(room, theta, room_left, j, t)
+        slacks.apply_move(room, theta, room_left, j, t)
 
 
 def test_half_lines_of_unbounded_polytopes():
-    room = slacks.make_room(
+    room = slacks.make_body(
         target(L.Linear(), D.Polytope([[1.0, 0.2], [1.0, 0.1]], [1.0, 1.0]), 2),
         np.zeros(2),
         np.ones(2),
     )
     room_left = np.empty(2)
     slacks.refresh(room, np.zeros(2), room_left)
-    low, high = slacks.slide(room_left, room.columns[0], 0.0, room.up[0], room.down[0])
-    assert slacks.unlimited(low) == -np.inf and abs(high - 1.0) < 1e-9
+    low, high = slacks.move_and_find_chord(
+        room_left, room.columns[0], 0.0, room.up[0], room.down[0]
+    )
+    assert slacks.with_infinity(low) == -np.inf and abs(high - 1.0) < 1e-9
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 7.0, np.inf])
 def test_chords_of_balls(p):
     ball = D.Ball(0.7, p=p, center=[0.3, -1.0, 2.0])
-    room = slacks.make_room(target(L.Linear(), ball, 3), np.zeros(3), np.ones(3))
+    room = slacks.make_body(target(L.Linear(), ball, 3), np.zeros(3), np.ones(3))
     theta, total = ball.center + [0.1, -0.2, 0.15], np.empty(1)
     slacks.refresh(room, theta, total)
     for j in range(3):
-        ends = slacks.span(room, theta, total, j)
+        ends = slacks.find_chord(room, theta, total, j)
         np.testing.assert_allclose(ends, ball.chord(theta, np.eye(3)[j]), rtol=1e-9)
-        slacks.settle(room, theta, total, j, 0.3 * ends[1])
+        slacks.apply_move(room, theta, total, j, 0.3 * ends[1])
 
 
 @one_in(2)
@@ -163,14 +168,14 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     prepared = prepared_for(chosen)
     state, plan = prepared.init(), prepared.plan
     synchronize.py_func(chosen.numbers, plan, state)
-    margins, numbers = caches(plan, state)[1], chosen.numbers
+    margins, numbers = split_memory(plan, state)[1], chosen.numbers
     here, rates, response = coordinate_moves.select(
-        plan.columns, numbers.data.response, margins, 0, 2, state.own.moved
+        plan.columns, numbers.data.response, margins, 0, 2, state.workspace.changed
     )
     low, high = -state.position[0], state.position[2]
     weight = chosen.k / numbers.data.num_records
     count, slope = coordinate_moves.collect_kinks(
-        plan, weight, here, rates, response, low, high, state.own.kinks
+        plan, weight, here, rates, response, low, high, state.workspace.kinks
     )
     extra, curvature = coordinate_moves.regularizer_line(numbers, state.position, 0, 2)
     strength = chosen.k * chosen.mu
@@ -178,7 +183,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     direction = np.array([1.0, 0.0, -1.0, 0.0])
     energies = [chosen.energy(state.position + t * direction) for t in points]
     found = (slope + strength * extra) * points + 0.5 * strength * curvature * points**2
-    for kink, rise in state.own.kinks[:2, :count].T:
+    for kink, rise in state.workspace.kinks[:2, :count].T:
         found += rise * np.maximum(points - kink, 0.0)
     np.testing.assert_allclose(np.diff(found), np.diff(energies), rtol=1e-9, atol=1e-11)
 

@@ -34,7 +34,7 @@ def prepare(case, seed=1):
 def options(case, seed=2):
     """Every valid metric with the step that its pilot would choose."""
     rng = np.random.default_rng(seed)
-    setting = ProximalSetting.of(dps.Proximal(), case.target)
+    setting = ProximalSetting.from_sampler(dps.Proximal(), case.target)
     for option, bound in setting.options:
         yield option, setting.search_step(option, bound, rng, GAMMA).trial.step
 
@@ -86,7 +86,7 @@ def test_the_halfspace_is_in_use_when_the_mode_is_on_the_boundary():
     prepared = dataclasses.replace(prepared, metric=full, trial=trial)
     state, rows = prepared.init(), (np.empty((1, case.dim)), np.empty((1, NUM_STATS)))
     prepared.runner()(state, np.random.default_rng(0), *rows)
-    support = state.own.support
+    support = state.workspace.support
     assert support.status["has_halfspace"][0]
     assert np.linalg.norm(support.normal) == pytest.approx(1.0)
 
@@ -238,7 +238,7 @@ def test_halfspaces_of_far_means_contain_the_polytope(far):
     target = dps.Gibbs(problem, k=1.0, mu=1.0)
     (option,) = metric.candidates(target, oracle="metric")[:1]
     plan, state = option.plan(0.1), dps.Proximal().prepare(target, rng).init()
-    numbers, support = option.numbers(target), state.own.support
+    numbers, support = option.numbers(target), state.workspace.support
     for mean in far * rng.choice([-10.0, 10.0], (20, 3)):
         code = alternation.set_halfspace(numbers, target.pieces, plan, state, mean)
         normal, offset = support.normal, support.status["offset"][0]

@@ -62,10 +62,10 @@ def meet(domain, theta, velocity, pull, horizon):
     if domain.name == "polytope":
         slacks = body.bounds - body.matrix @ theta
         rates, bends = -body.matrix @ velocity, -body.matrix @ pull
-        time, face = exits.nearest_face(slacks, rates, bends, horizon)
+        time, face = exits.find_nearest_facet(slacks, rates, bends, horizon)
         return time, body.matrix[face]
-    room = np.empty(exits.ROOM * dim)
-    piece = exits.find_exit_function(domain)
+    room = np.empty(exits.SCRATCH_PER_DIM * dim)
+    piece = exits.find_exit_function(domain, dim)
     piece(body, theta, velocity, pull, horizon, room, normal, out)
     if out[1] == exits.OPEN:  # the rest is another search's
         there = theta + out[0] * (velocity + 0.5 * out[0] * pull)
@@ -250,7 +250,7 @@ def test_falls_are_the_roots_of_quadratics(scale):
         height, rate, bend = rng.random() * scale, rng.normal(), rng.normal() / scale
         if turn % 5 == 0:
             bend *= 1e-9  # nearly straight
-        time = exits.first_fall(height, rate, bend)
+        time = exits.time_to_zero(height, rate, bend)
         exact = exact_root([height, rate, 0.5 * bend], is_rising=False)
         # A path that just touches the wall may go either way.
         touch = abs(rate**2 - 2.0 * bend * height) < 1e-6 * rate**2
@@ -278,7 +278,7 @@ def test_falls_are_the_roots_of_quadratics(scale):
     ],
 )
 def test_what_just_left_the_wall_does_not_fall_at_once(height, rate, bend, time):
-    assert exits.first_fall(height, rate, bend) == time
+    assert exits.time_to_zero(height, rate, bend) == time
 
 
 def test_rises_are_the_first_roots_of_quartics():
@@ -289,7 +289,7 @@ def test_rises_are_the_first_roots_of_quartics():
         c[: len(inner)] = inner * rng.choice([-1.0, 1.0])
         c[0] = -abs(c[0])
         exact = exact_root(c, is_rising=True, last=1.0)
-        time = exits.first_rise(*c)
+        time = exits.find_first_rise(*c)
         assert np.isclose(time, exact, rtol=0.0, atol=1e-11), c
 
 
@@ -325,8 +325,8 @@ def turning_exit(domain, theta, velocity, pivot, horizon):
     """Tangent of half the angle at the exit by the compiled piece."""
     dim = len(theta)
     out, normal = np.full(2, np.nan), np.full(dim, np.nan)
-    piece = exits.find_rotation_exit(domain)
-    room = np.empty(exits.ROOM * dim)
+    piece = exits.find_rotation_exit(domain, dim)
+    room = np.empty(exits.SCRATCH_PER_DIM * dim)
     piece(domain.body(dim), theta, velocity, pivot, horizon, room, normal, out)
     assert out[1] != exits.OPEN
     return out[0]

@@ -45,7 +45,7 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     hit_and_run.synchronize(target.numbers, state)
     hit_and_run.choose_direction(prepared.plan, state, rng)
     data, direction = target.numbers.data, state.scratch[1]
-    line.rates_of(data, direction, state.own.rates)
+    line.rates_of(data, direction, state.workspace.rates)
     is_quadratic, penalty = prepared.plan.is_quadratic, (0.0, 0.0, 0.0)
     if is_quadratic == 1:
         regularizer = target.numbers.regularizer
@@ -54,7 +54,7 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
         target.numbers,
         state,
         state.memory[1:],
-        state.own.rates,
+        state.workspace.rates,
         data.response,
         is_quadratic,
         penalty,

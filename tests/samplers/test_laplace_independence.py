@@ -95,9 +95,9 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     state, plan = chain.init(), chain.plan
     advance = chain.runner()
     advance(state, np.random.default_rng(2), np.empty((1, 2)), np.empty((1, NUM_STATS)))
-    held = int(state.own.header["num_inside"][0])
+    held = int(state.workspace.header["num_inside"][0])
     assert held > 0
-    points = state.own.proposals[:held]
+    points = state.workspace.proposals[:held]
     covariance = plan.factor @ plan.factor.T
     law = stats.multivariate_normal(plan.center, covariance)
     if tail < np.inf:
@@ -106,15 +106,15 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     expected = -case.energy(points) - law.logpdf(points) + constant
     assert case.inside(points).all()
     np.testing.assert_allclose(
-        state.own.log_weights[:held], expected, rtol=1e-9, atol=1e-9
+        state.workspace.log_weights[:held], expected, rtol=1e-9, atol=1e-9
     )
     np.testing.assert_allclose(
-        state.own.energies[:held], case.energy(points), rtol=1e-9
+        state.workspace.energies[:held], case.energy(points), rtol=1e-9
     )
     # A position is weighed like a proposal.
     other = chain.init(points[0])
     np.testing.assert_allclose(
-        other.own.header["log_weight"][0], expected[0], rtol=1e-9, atol=1e-9
+        other.workspace.header["log_weight"][0], expected[0], rtol=1e-9, atol=1e-9
     )
 
 

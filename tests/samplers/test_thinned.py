@@ -97,9 +97,9 @@ def test_gradient_and_tangents_are_those_of_the_target(name):
         expected = expected - target.k * target.mu * slope
     assert np.allclose(test.gradient, expected, rtol=0.0, atol=1e-12)
     at_w = test.case.rows @ W
-    assert np.allclose(test.state.own.tangents[thinned.MARGIN], at_w)
+    assert np.allclose(test.state.workspace.tangents[thinned.MARGIN], at_w)
     values = test.case.loss.value(at_w, test.case.response)
-    assert np.allclose(test.state.own.tangents[thinned.VALUE], values)
+    assert np.allclose(test.state.workspace.tangents[thinned.VALUE], values)
 
 
 def test_expected_number_of_tests_is_the_ceiling_until_one_fails():

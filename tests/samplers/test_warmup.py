@@ -185,7 +185,7 @@ def test_bounces_and_short_leaps_count_as_work(monkeypatch):
 
     monkeypatch.setattr(warmup._Pilots, "run", counted)
     warm_up(target, np.random.default_rng(1))
-    assert warmup.NUM_PILOTS * warmup.BOUNCE * sum(made) < 3.0 * warmup.MAX_WORK
+    assert warmup.NUM_PILOTS * warmup.BOUNCE_WORK * sum(made) < 3.0 * warmup.MAX_WORK
 
 
 DOMAINS = {
@@ -265,7 +265,7 @@ def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
         asked.append(state.position.copy())
         return next(answers)
 
-    monkeypatch.setattr(warmup, "_moves", moves)
+    monkeypatch.setattr(warmup, "_can_leave", moves)
     start = disperse(target, plan, np.random.default_rng(1))
     assert len(asked) == 10
     assert (asked[0] != asked[-1]).any()
@@ -277,7 +277,7 @@ def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
     sides = np.vstack([np.eye(6), -np.eye(6)])
     target = logistic(D.Polytope(sides, np.full(12, 0.5)), num_records=100, k=100.0)
     right = warm_up(target, np.random.default_rng(1)).plan.step
-    original, calls = warmup._learned, []
+    original, calls = warmup._learn_plan, []
 
     def spoiled(*args):
         plan = original(*args)
@@ -287,11 +287,11 @@ def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
         factors = np.geomspace(100.0, 0.01, target.dim)
         return plan._replace(mass=plan.mass.times_root(np.diag(factors)))
 
-    monkeypatch.setattr(warmup, "_learned", spoiled)
+    monkeypatch.setattr(warmup, "_learn_plan", spoiled)
     monkeypatch.setattr(warmup, "WINDOWS", (30, 60, 120))
     assert warm_up(target, np.random.default_rng(1)).plan.step > 0.5 * right
     calls.clear()
-    monkeypatch.setattr(warmup, "WORSE", 0.0)
+    monkeypatch.setattr(warmup, "MIN_STEP_RATIO", 0.0)
     assert warm_up(target, np.random.default_rng(1)).plan.step < 0.5 * right
 
 
@@ -428,10 +428,10 @@ def test_kicks_stay_where_the_energy_is_no_quadratic():
         target, warm.shape, center=warm.plan.center, force=np.zeros(6), step=1.0
     )
     window = warmup._Pilots(target, warm.plan, rng).run(warm.plan, 120)
-    assert warmup._turning(target, plan, window) is not None
+    assert warmup._plan_rotations(target, plan, window) is not None
     rough = window.energies + 1.2 * rng.standard_normal(window.energies.shape)
     low = window.energies.copy()
     low[0, 0] -= 4.0
     for energies in (rough, low):
         planted = replace(window, energies=energies)
-        assert warmup._turning(target, plan, planted) is None
+        assert warmup._plan_rotations(target, plan, planted) is None

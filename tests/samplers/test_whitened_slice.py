@@ -91,8 +91,8 @@ BUGS = {
     "a guess is not tested": (
         "whole space",
         True,
-        "phase, tries = LEFT_END, 0",
-        "phase, tries = INSIDE, 0",
+        "phase, num_points = LEFT_END, 0",
+        "phase, num_points = INSIDE, 0",
     ),
     "no regularizer": ("box", False, "strength = target.k * target.mu", "strength = 0"),
     "no linear part": ("whole space", False, "+ plan.tilt[i] * t", ""),
@@ -271,7 +271,7 @@ def test_sweeps_learn_axes_that_the_fit_does_not_know():
     ratios = np.linalg.svd(whiten @ other, compute_uv=False)
     assert 0.4 < ratios.min() and ratios.max() < 2.5
     assert not np.triu(other, 1).any()
-    assert not learned(target, most=0.0).has_settled
+    assert not learned(target, max_records_read=0.0).has_settled
 
 
 def test_axes_are_those_of_the_stream():

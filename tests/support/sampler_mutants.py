@@ -18,8 +18,8 @@ from dpsample.samplers.chain import (
     displace,
     evaluate_gradient,
     evaluate_proposal,
+    fill_statistics,
     fill_with_normals,
-    report,
 )
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
@@ -40,7 +40,7 @@ def run_of(step):
                 if code != OK:
                     return code, t
             draws[t] = state.position
-            report(state, before, stats[t])
+            fill_statistics(state, before, stats[t])
         return OK, draws.shape[0]
 
     return run
@@ -138,11 +138,11 @@ def in_fixed_order(target, pieces, plan, state, rng):
 @register_jitable
 def reaches_its_end(target, pieces, plan, state, rng):
     """Launch a trajectory and leap to its end, unless it is refused on the way."""
-    billiard.launch(target, pieces, plan, state, rng)
-    saved = state.work.control[0].saved
-    while saved[billiard.DONE] < saved[billiard.LEAPS]:
+    billiard.start_trajectory(target, pieces, plan, state, rng)
+    trajectory = state.workspace.trajectory[0]
+    while trajectory.leaps_done < trajectory.num_leaps:
         if billiard.leap(target, pieces, plan, state) != OK:
-            billiard.finish(plan, state, 0.0)
+            billiard.end_transition(plan, state, 0.0)
             return False
     return True
 
@@ -151,9 +151,9 @@ def without_last_kick(target, pieces, plan, state, rng):
     """Billiard HMC whose velocity lacks the last half kick."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    state.work.control[0].saved[billiard.STEP] = 0.0
-    code, probability = billiard.land(target, pieces, plan, state, rng)
-    billiard.finish(plan, state, probability)
+    state.workspace.trajectory[0].step = 0.0
+    code, probability = billiard.end_trajectory(target, pieces, plan, state, rng)
+    billiard.end_transition(plan, state, probability)
     return code
 
 
@@ -161,12 +161,12 @@ def with_first_kinetic(target, pieces, plan, state, rng):
     """Billiard HMC whose test compares potential energies only."""
     if not reaches_its_end(target, pieces, plan, state, rng):
         return OK
-    log_ratio = state.energy[0] - state.work.control[0].saved[billiard.ENERGY]
-    billiard.finish(plan, state, 0.0)
+    log_ratio = state.energy[0] - state.workspace.trajectory[0].energy
+    billiard.end_transition(plan, state, 0.0)
     return decide_with_gradient(
         state,
         state.scratch[0],
-        state.work.control[0].saved[billiard.ENERGY],
+        state.workspace.trajectory[0].energy,
         state.scratch[2],
         log_ratio,
         -rng.standard_exponential(),
@@ -175,14 +175,14 @@ def with_first_kinetic(target, pieces, plan, state, rng):
 
 def refused_from_below(target, pieces, plan, state, rng):
     """Billiard HMC that refuses hills above the start, whatever the end."""
-    billiard.launch(target, pieces, plan, state, rng)
-    saved = state.work.control[0].saved
-    while saved[billiard.DONE] < saved[billiard.LEAPS]:
+    billiard.start_trajectory(target, pieces, plan, state, rng)
+    trajectory = state.workspace.trajectory[0]
+    while trajectory.leaps_done < trajectory.num_leaps:
         is_lost = billiard.leap(target, pieces, plan, state) != OK
-        if is_lost or saved[billiard.TOP] > state.energy[0] + plan.hill:
-            billiard.finish(plan, state, 0.0)
+        if is_lost or trajectory.max_energy > state.energy[0] + plan.max_rise:
+            billiard.end_transition(plan, state, 0.0)
             return OK
-    saved[billiard.TOP] = -np.inf
-    code, probability = billiard.land(target, pieces, plan, state, rng)
-    billiard.finish(plan, state, probability)
+    trajectory.max_energy = -np.inf
+    code, probability = billiard.end_trajectory(target, pieces, plan, state, rng)
+    billiard.end_transition(plan, state, probability)
     return code

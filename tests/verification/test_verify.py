@@ -15,6 +15,7 @@ import pytest
 import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.api import minimize
+from dpsample.optimizers import certification
 from dpsample.optimizers.certification import certify
 from dpsample.privacy import Certificate, EventCertificate, GaussianEvent
 from dpsample.privacy.certificates.registry import registry
@@ -114,7 +115,9 @@ def of_fit(kind):
     budget = BUDGET
     if kind == "clipped/allocated":
         budget = dataclasses.replace(BUDGET, relation="zero_out")
-    plan = minimize.planned(known, FITS[kind], budget, calibration, seeded=False)
+    plan = minimize.plan_minimization(
+        known, FITS[kind], budget, calibration, seeded=False
+    )
     return plan.certificate
 
 
@@ -194,7 +197,9 @@ def test_a_mechanism_names_the_loss_at_the_wall():
     method = opt.NoisyGD(output="scaled", wall_loss=capped)
     for candidate in (method, dps.advise(problem().facts, BUDGET).choice):
         known = problem(loss=dps.losses.CalibratedLogistic())
-        plan = minimize.planned(known, candidate, BUDGET, "exact", seeded=False)
+        plan = minimize.plan_minimization(
+            known, candidate, BUDGET, "exact", seeded=False
+        )
         text = plan.certificate.to_json()
         made = EventCertificate.from_json(text)
         assert dps.verify(made).statement == plan.certificate.statement
@@ -400,7 +405,7 @@ def test_losses_of_no_margin_are_refused_where_proofs_need_one(monkeypatch):
     facts = dataclasses.replace(
         problem().facts, loss=dps.losses.RecordGradient(label="own", smoothness=0.25)
     )
-    monkeypatch.setattr(minimize, "check_any_loss", lambda *_, **__: None)
+    monkeypatch.setattr(certification, "check_any_loss", lambda *_, **__: None)
     texts = []
     for method in (
         opt.ClippedGD(num_steps=20, clip=0.5),

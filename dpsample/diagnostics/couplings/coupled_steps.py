@@ -1,12 +1,14 @@
 # mypy: allow-untyped-defs
-"""Coupled kernels: one step of each sampler that moves two chains until they meet.
+"""Coupled kernels: one step of a sampler moves two chains until they meet.
 
-Random walk, Crank-Nicolson and Langevin moves reflect the noise about the two points
-that they start from, with one coin for both. The independence sampler gives both chains
-one proposal and one coin, and they meet at the first proposal that both accept. Tilted
-Gibbs reflects y when the chains are close, then the proposals: equal y give one
-proposal, and the chains meet if both accept it. The proximal sampler reflects y when
-close; then both conditional draws read one restarted stream, so equal y give equal
+Chains have met when their positions are equal to the last bit. The first chain uses the
+random numbers that it would use alone. Random walk, Crank-Nicolson and Langevin moves
+reflect the noise about the two points that they start from, and both accept tests have
+one threshold. The independence sampler gives both chains one proposal and one
+threshold, and they meet at the first proposal that both accept. Tilted Gibbs reflects
+y when the chains are close, and then the proposals. Equal y have one proposal, and the
+chains meet if both accept it. The proximal sampler reflects y when the chains are
+close. Then both conditional draws read one restarted stream, so that equal y have equal
 draws, whatever the oracle, and the draws of different y stay close.
 
 Noise is coupled by reflection, which is maximal for two Gaussians. For x = a + s z and
@@ -15,8 +17,9 @@ x' = a' + s z', z standard normal and shift = (a - a') / s:
     z' = z + shift                  if -log U >= (||z + shift||^2 - ||z||^2) / 2,
     z' = z - 2 <e, z> e             otherwise,  e = shift / ||shift||.
 
-Both are standard normal; x = x' with probability 2 Phi(-||shift|| / 2), one minus the
-total variation of the two laws, which no coupling exceeds (arXiv:1905.09971).
+Both are standard normal. x = x' with probability 2 Phi(-||shift|| / 2), one minus the
+total variation of the two distributions, which no coupling exceeds (arXiv:1905.09971).
+The *coin* is -log U.
 """
 
 from __future__ import annotations
@@ -60,28 +63,42 @@ from dpsample.samplers.metropolis.laplace_independence import (
     propose,
 )
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import half_square
-from dpsample.samplers.metropolis.tilted_gibbs import log_acceptance, set_proposal_mean
+from dpsample.samplers.metropolis.tilted_gibbs import (
+    MEAN,
+    Y,
+    log_acceptance,
+    set_proposal_mean,
+)
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import MAX_PROPOSALS, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Beyond this shift common noise serves kernels that contract: both move alike.
+# Shift beyond which kernels that contract get common noise, so that both chains move
+# alike.
 FAR = 3.0
+# Rows of the scratch memory. Shift and difference are intermediate results of coupled
+# noise. After them Langevin steps use these rows for the gradient at the proposal and
+# its drift. Tilted Gibbs fills the rows from y to the mean.
+NOISE, PROPOSAL, SHIFT, DIFFERENCE, WHITE, ORIGIN = range(6)
+_, _, NEW_GRADIENT, DRIFT = range(4)
+EXTRA = MEAN + 1
 
 
 @kernel
-def couple_noise(shift, noise, coin, far, other):
-    """Fill the other chain's noise; return whether both proposals are one point.
+def couple_noise(shift, noise, coin, max_shift, other):
+    """Fill the other chain's noise. Return whether both proposals are one point.
 
-    ``coin`` is standard exponential. If the shift is longer than ``far``, the noise is
-    common: that must be decided before the coin is looked at.
+    ``coin`` is standard exponential. If the shift is longer than ``max_shift``, the
+    noise is common. That must not depend on the coin.
     """
     square, along = np.dot(shift, shift), np.dot(shift, noise)
-    if square > far * far:
+    if square > max_shift * max_shift:
         copy_into(noise, other)
         return False
+    # The coin decides whether the other proposal is at the same point, in proportion to
+    # the densities there.
     if coin >= along + 0.5 * square:
         for i in range(noise.shape[0]):
             other[i] = noise[i] + shift[i]
@@ -103,24 +120,24 @@ def white_shift(whiten, a, b, scale, difference, shift):
 
 @kernel
 def weigh_both(target, pieces, first, second, is_shared):
-    """Energies at the proposals in scratch[1]; a shared one is evaluated once."""
-    energy = evaluate_proposal(target, pieces, first, first.scratch[1])
+    """Return the energies at both proposals. A shared one is evaluated once."""
+    energy = evaluate_proposal(target, pieces, first, first.scratch[PROPOSAL])
     if is_shared:
-        copy_into(first.scratch[1], second.scratch[1])
+        copy_into(first.scratch[PROPOSAL], second.scratch[PROPOSAL])
         second.counts[PROPOSALS] += 1
         return energy, energy
-    return energy, evaluate_proposal(target, pieces, second, second.scratch[1])
+    return energy, evaluate_proposal(target, pieces, second, second.scratch[PROPOSAL])
 
 
 @kernel
 def decide(state, energy, log_ratio, threshold):
-    """Move to the proposal in scratch[1] if the common threshold allows it."""
-    return chain.decide(state, state.scratch[1], energy, log_ratio, threshold)
+    """Move to the proposal if the log ratio is at least the common threshold."""
+    return chain.decide(state, state.scratch[PROPOSAL], energy, log_ratio, threshold)
 
 
 @kernel
-def is_same(a, b):
-    """Whether two positions are equal in every coordinate, exactly."""
+def are_equal(a, b):
+    """Return whether two positions are equal in every coordinate, exactly."""
     for j in range(a.shape[0]):
         if a[j] != b[j]:
             return False
@@ -128,34 +145,35 @@ def is_same(a, b):
 
 
 @kernel
-def follow(first, second):
-    """Copy what the next step depends on from the first chain to the second."""
+def copy_chain(first, second):
+    """Copy the numbers that the next step depends on to the second chain."""
     copy_into(first.position, second.position)
     copy_into(first.energy, second.energy)
     copy_into(first.memory, second.memory)
 
 
 def compile_pair(couple: Callable[..., int]) -> Kernel[..., tuple[int, int, bool]]:
-    """Loop of a coupled step (target, pieces, plan, first, second, rng).
+    """Compile the loop of a coupled step (target, pieces, plan, first, second, rng).
 
     The kernel makes ``num_steps`` coupled steps per row, stops at the first row where
     the chains are equal, and returns a code of `errors`, the number of rows filled and
-    whether they met. Chains that were equal stay equal: the second is a copy.
+    whether they met. Chains that were equal stay equal, because the second is a copy.
     """
     move = kernel(couple)
 
     def run(target, pieces, plan, first, second, rng, num_steps, draws, others):
         for t in range(draws.shape[0]):
             for _ in range(num_steps):
-                were_same = is_same(first.position, second.position)
+                # A step of equal chains may differ in the last bit, so they are copied.
+                were_equal = are_equal(first.position, second.position)
                 code = move(target, pieces, plan, first, second, rng)
                 if code != OK:
                     return code, t, False
-                if were_same:
-                    follow(first, second)
+                if were_equal:
+                    copy_chain(first, second)
             copy_into(first.position, draws[t])
             copy_into(second.position, others[t])
-            if is_same(first.position, second.position):
+            if are_equal(first.position, second.position):
                 return OK, t + 1, True
         return OK, draws.shape[0], False
 
@@ -171,7 +189,7 @@ class Pair:
     plan: Any  # numbers of the coupled kernel
 
     def init(self, position: Array) -> ChainState:
-        """State of one of the two chains."""
+        """Return the state of one of the two chains."""
         return self.coupling.init_fn(self.prepared.target, self.plan, position)
 
     def advance(
@@ -182,7 +200,7 @@ class Pair:
         draws: Array,
         others: Array,
     ) -> tuple[int, bool]:
-        """Fill rows of both chains' draws; return how many, and whether they met."""
+        """Fill rows of both chains' draws. Return their number and whether they met."""
         target, num_steps = self.prepared.target, self.prepared.num_steps
         fixed = target.numbers, target.pieces, self.plan
         code, count, has_met = self.coupling.run(
@@ -193,18 +211,18 @@ class Pair:
 
 
 def couple_random_walks(target, pieces, plan, first, second, rng):
-    """One coupled step; the first chain uses the numbers that it would use alone."""
+    """Make one coupled step of random walks."""
     rank = plan.factor.shape[1]
-    noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
+    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
     fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
-    shift, difference = first.scratch[2][:rank], first.scratch[3]
+    shift, difference = first.scratch[SHIFT][:rank], first.scratch[DIFFERENCE]
     white_shift(
         plan.whiten, first.position, second.position, plan.step, difference, shift
     )
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
-    displace(plan, first.position, noise, plan.step, first.scratch[1])
-    displace(plan, second.position, other, plan.step, second.scratch[1])
+    displace(plan, first.position, noise, plan.step, first.scratch[PROPOSAL])
+    displace(plan, second.position, other, plan.step, second.scratch[PROPOSAL])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, first.energy[0] - energy, threshold)
     return max(
@@ -213,65 +231,69 @@ def couple_random_walks(target, pieces, plan, first, second, rng):
 
 
 def walk_plan(prepared: PreparedChain) -> MetropolisPlan:
-    """Plan of a coupled random walk: that of the single chain has no inverse factor."""
-    alone = prepared.plan
-    if alone.p != 2.0:
-        wanted, remedy = "a random walk with Gaussian proposals", "Use RandomWalk(p=2)."
-        check.fail("sampler", wanted, f"p = {alone.p:g}", remedy)
+    """Return the plan of a coupled random walk, with an inverse factor."""
+    single = prepared.plan
+    if single.p != 2.0:
+        condition, remedy = (
+            "a random walk with Gaussian proposals",
+            "Use RandomWalk(p=2).",
+        )
+        check.fail("sampler", condition, f"p = {single.p:g}", remedy)
     return MetropolisPlan(
-        step=alone.step,
+        step=single.step,
         center=prepared.start,
-        factor=alone.factor,
-        whiten=np.ascontiguousarray(np.linalg.pinv(alone.factor)),
+        factor=single.factor,
+        whiten=np.ascontiguousarray(np.linalg.pinv(single.factor)),
     )
 
 
 def couple_crank_nicolson(target, pieces, plan, first, second, rng):
-    """One coupled step; the first chain uses the numbers that it would use alone."""
+    """Make one coupled step of preconditioned Crank-Nicolson moves."""
     rank = plan.factor.shape[1]
-    noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
-    origin, other_origin = first.scratch[2], second.scratch[2]
-    white, shift = first.scratch[3][:rank], second.scratch[3][:rank]
+    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
+    origin, other_origin = first.scratch[ORIGIN], second.scratch[ORIGIN]
+    white, shift = first.scratch[WHITE][:rank], first.scratch[SHIFT][:rank]
     fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
-    kept = math.sqrt(1.0 - plan.step * plan.step)
+    shrink = math.sqrt(1.0 - plan.step * plan.step)
     log_ratio = first.energy[0] - half_square(plan, first.position, origin, white)
     other_ratio = second.energy[0]
     other_ratio -= half_square(plan, second.position, other_origin, white)
     for j in range(origin.shape[0]):
-        origin[j] = plan.center[j] + kept * origin[j]
-        other_origin[j] = plan.center[j] + kept * other_origin[j]
-    difference = first.scratch[4]
+        origin[j] = plan.center[j] + shrink * origin[j]
+        other_origin[j] = plan.center[j] + shrink * other_origin[j]
+    difference = first.scratch[DIFFERENCE]
     white_shift(plan.whiten, origin, other_origin, plan.step, difference, shift)
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
-    displace(plan, origin, noise, plan.step, first.scratch[1])
-    displace(plan, other_origin, other, plan.step, second.scratch[1])
+    displace(plan, origin, noise, plan.step, first.scratch[PROPOSAL])
+    displace(plan, other_origin, other, plan.step, second.scratch[PROPOSAL])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
-    log_ratio -= energy - half_square(plan, first.scratch[1], origin, white)
-    other_ratio -= other_energy - half_square(plan, second.scratch[1], origin, white)
+    log_ratio -= energy - half_square(plan, first.scratch[PROPOSAL], origin, white)
+    other_ratio -= other_energy - half_square(
+        plan, second.scratch[PROPOSAL], origin, white
+    )
     code = decide(first, energy, log_ratio, threshold)
     return max(code, decide(second, other_energy, other_ratio, threshold))
 
 
 @kernel
-def evaluate(target, pieces, state):
-    """Energy at the proposal in scratch[1], its gradient to scratch[2]."""
-    status = gibbs.inside(target, pieces, state.scratch[1], state.work)
+def evaluate_at_proposal(target, pieces, state):
+    """Return the energy at the proposal, and write its gradient."""
+    proposal, gradient = state.scratch[PROPOSAL], state.scratch[NEW_GRADIENT]
+    status = gibbs.inside(target, pieces, proposal, state.work)
     if status == 1.0:
-        return evaluate_gradient(
-            target, pieces, state, state.scratch[1], state.scratch[2]
-        )
+        return evaluate_gradient(target, pieces, state, proposal, gradient)
     return np.inf if status == 0.0 else np.nan
 
 
 @kernel
-def judge_langevin(plan, state, energy, threshold):
-    """Metropolis test of the proposal in scratch[1]."""
+def accept_langevin(plan, state, energy, threshold):
+    """Make the accept test of a Langevin proposal."""
     state.counts[PROPOSALS] += 1
     if energy == np.inf:
         return OK
-    proposal, gradient, drift = state.scratch[1], state.scratch[2], state.scratch[3]
-    white = state.scratch[4][: plan.factor.shape[1]]
+    proposal, gradient = state.scratch[PROPOSAL], state.scratch[NEW_GRADIENT]
+    drift, white = state.scratch[DRIFT], state.scratch[WHITE][: plan.factor.shape[1]]
     log_ratio = mala.log_acceptance(
         plan, state, proposal, energy, gradient, white, drift
     )
@@ -281,37 +303,38 @@ def judge_langevin(plan, state, energy, threshold):
 
 
 def couple_langevin(target, pieces, plan, first, second, rng):
-    """One coupled step; the first chain uses the numbers that it would use alone."""
+    """Make one coupled step of Langevin moves."""
     rank = plan.factor.shape[1]
-    noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
-    shift, drift = first.scratch[4][:rank], first.scratch[3]
+    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
+    shift, drift = first.scratch[SHIFT][:rank], first.scratch[DRIFT]
     fill_with_normals(rng, noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     scale = math.sqrt(2.0 * plan.step)
-    pace = plan.step / scale
+    gradient_scale = plan.step / scale
     white_shift(plan.whiten, first.position, second.position, scale, drift, shift)
+    # The shift of the proposals includes the difference of the drifts.
     for j in range(drift.shape[0]):
         drift[j] = first.memory[j] - second.memory[j]
-    mala.subtract_gradient(plan, drift, pace, shift)
+    mala.subtract_gradient(plan, drift, gradient_scale, shift)
     is_shared = couple_noise(shift, noise, coin, np.inf, other)
-    mala.subtract_gradient(plan, first.memory, pace, noise)
-    displace(plan, first.position, noise, scale, first.scratch[1])
-    energy = evaluate(target, pieces, first)
+    mala.subtract_gradient(plan, first.memory, gradient_scale, noise)
+    displace(plan, first.position, noise, scale, first.scratch[PROPOSAL])
+    energy = evaluate_at_proposal(target, pieces, first)
     other_energy = energy
     if is_shared:
-        second.scratch[1][:] = first.scratch[1]
-        second.scratch[2][:] = first.scratch[2]
+        second.scratch[PROPOSAL][:] = first.scratch[PROPOSAL]
+        second.scratch[NEW_GRADIENT][:] = first.scratch[NEW_GRADIENT]
     else:
-        mala.subtract_gradient(plan, second.memory, pace, other)
-        displace(plan, second.position, other, scale, second.scratch[1])
-        other_energy = evaluate(target, pieces, second)
-    code = judge_langevin(plan, first, energy, threshold)
-    return max(code, judge_langevin(plan, second, other_energy, threshold))
+        mala.subtract_gradient(plan, second.memory, gradient_scale, other)
+        displace(plan, second.position, other, scale, second.scratch[PROPOSAL])
+        other_energy = evaluate_at_proposal(target, pieces, second)
+    code = accept_langevin(plan, first, energy, threshold)
+    return max(code, accept_langevin(plan, second, other_energy, threshold))
 
 
 @kernel
-def judge_independence(state, energy, log_weight, threshold):
-    """Metropolis test of scratch[1]; the memory is the position's log weight."""
+def accept_independence(state, energy, log_weight, threshold):
+    """Make the accept test. The memory is the log weight of the position."""
     log_ratio = log_weight - state.memory[0]
     if threshold <= log_ratio:
         state.memory[0] = log_weight
@@ -319,53 +342,63 @@ def judge_independence(state, energy, log_weight, threshold):
 
 
 def couple_independence(target, pieces, plan, first, second, rng):
-    """One coupled step."""
-    proposal, noise = first.scratch[1], first.scratch[0][: plan.factor.shape[1]]
+    """Make one coupled step of independent proposals."""
+    proposal = first.scratch[PROPOSAL]
+    noise = first.scratch[NOISE][: plan.factor.shape[1]]
     square = propose(plan, rng, noise, proposal)
     threshold = -rng.standard_exponential()
     energy = evaluate_proposal(target, pieces, first, proposal)
     log_weight = -energy - log_proposal(plan, square)
-    second.scratch[1][:] = proposal
+    second.scratch[PROPOSAL][:] = proposal
     second.counts[PROPOSALS] += 1
-    code = judge_independence(first, energy, log_weight, threshold)
-    return max(code, judge_independence(second, energy, log_weight, threshold))
+    code = accept_independence(first, energy, log_weight, threshold)
+    return max(code, accept_independence(second, energy, log_weight, threshold))
 
 
 def init_independence(
     target: Gibbs, plan: IndependencePlan, position: Array
 ) -> ChainState:
-    """State at a position of the domain, with its log weight."""
+    """Return a state at a position of the domain, with its log weight."""
     white = plan.whiten @ (position - plan.center)
     log_weight = -target.energy(position) - log_proposal(plan, float(white @ white))
     return new_state(target, position, memory=[log_weight])
 
 
 def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
-    """One coupled step; the first chain uses the numbers that it would use alone."""
+    """Make one coupled step of tilted Gibbs."""
     rank = plan.factor.shape[1]
-    noise, other = first.scratch[0][:rank], second.scratch[0][:rank]
-    fresh, shift = first.scratch[7][:rank], second.scratch[7][:rank]
-    difference = first.scratch[1]
+    noise, other = first.scratch[NOISE][:rank], second.scratch[NOISE][:rank]
+    second_noise, shift = first.scratch[EXTRA][:rank], second.scratch[EXTRA][:rank]
+    # This row is free until the proposal is written.
+    difference = first.scratch[PROPOSAL]
     fill_with_normals(rng, noise)
-    fill_with_normals(rng, fresh)
+    fill_with_normals(rng, second_noise)
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     scale = math.sqrt(plan.step)
     white_shift(plan.whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
-    displace(plan, first.position, noise, scale, first.scratch[2])
+    # First y given the position, then the proposal given y.
+    displace(plan, first.position, noise, scale, first.scratch[Y])
     set_proposal_mean(target, pieces, plan, first)
     if is_shared:
-        second.scratch[2:7] = first.scratch[2:7]
+        second.scratch[Y : MEAN + 1] = first.scratch[Y : MEAN + 1]
     else:
-        displace(plan, second.position, other, scale, second.scratch[2])
+        displace(plan, second.position, other, scale, second.scratch[Y])
         set_proposal_mean(target, pieces, plan, second)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
     white_shift(
-        plan.whiten, first.scratch[6], second.scratch[6], scale, difference, shift
+        plan.whiten,
+        first.scratch[MEAN],
+        second.scratch[MEAN],
+        scale,
+        difference,
+        shift,
     )
-    is_shared = couple_noise(shift, fresh, rng.standard_exponential(), FAR, other)
-    displace(plan, first.scratch[6], fresh, scale, first.scratch[1])
-    displace(plan, second.scratch[6], other, scale, second.scratch[1])
+    is_shared = couple_noise(
+        shift, second_noise, rng.standard_exponential(), FAR, other
+    )
+    displace(plan, first.scratch[MEAN], second_noise, scale, first.scratch[PROPOSAL])
+    displace(plan, second.scratch[MEAN], other, scale, second.scratch[PROPOSAL])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, log_acceptance(plan, first, energy), threshold)
     log_ratio = log_acceptance(plan, second, other_energy)
@@ -374,26 +407,26 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
 
 @kernel
 def couple_proximal(target, pieces, plan, whiten, first, second, rng, twins):
-    """One coupled step; ``twins`` are two streams in the same fresh state."""
-    noise, other = first.scratch[0], second.scratch[0]
-    shift, difference = first.scratch[2], first.scratch[3]
+    """Make one coupled step. ``twins`` are two streams in the same new state."""
+    noise, other = first.scratch[NOISE], second.scratch[NOISE]
+    shift, difference = first.scratch[SHIFT], first.scratch[DIFFERENCE]
     fill_with_normals(rng, noise)
     coin = rng.standard_exponential()
     metric, scale = plan.metric, math.sqrt(plan.metric.step)
     white_shift(whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
-    displace(metric, first.position, noise, scale, first.scratch[1])
-    displace(metric, second.position, other, scale, second.scratch[1])
+    displace(metric, first.position, noise, scale, first.scratch[PROPOSAL])
+    displace(metric, second.position, other, scale, second.scratch[PROPOSAL])
     code = alternation.draw_given_y(target, pieces, plan, first, twins[0])
     if code == OK and not is_shared:
         code = alternation.draw_given_y(target, pieces, plan, second, twins[1])
     if is_shared:
-        follow(first, second)
-    return code, is_same(first.position, second.position)
+        copy_chain(first, second)
+    return code, are_equal(first.position, second.position)
 
 
 class Twins:
-    """Two streams that restart together, at a place that a third one draws."""
+    """Two streams that restart together, in a state that a third stream draws."""
 
     def __init__(self) -> None:
         self.bits = (np.random.PCG64DXSM(0), np.random.PCG64DXSM(0))
@@ -401,25 +434,25 @@ class Twins:
         self.state: dict[str, Any] = dict(self.bits[0].state)
 
     def restart(self, rng: np.random.Generator) -> tuple[np.random.Generator, ...]:
-        """Return both at a fresh place: none of their numbers was ever used."""
+        """Return both streams in one new state, whose numbers were never used."""
         high, low = rng.bit_generator.random_raw(2).tolist()
-        place = dict(self.state["state"]) | {"state": high << 64 | low}
+        state = dict(self.state["state"]) | {"state": high << 64 | low}
         for bits in self.bits:
-            bits.state = self.state | {"state": place}  # type: ignore[assignment]
+            bits.state = self.state | {"state": state}  # type: ignore[assignment]
         return self.streams
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProximalPair:
-    """Coupled kernel of a prepared proximal sampler; methods as those of `Pair`."""
+    """Coupled kernel of a prepared proximal sampler, with the methods of `Pair`."""
 
     prepared: PreparedProximal
     plan: TangentPlan
     whiten: Array
 
     @classmethod
-    def of(cls, prepared: PreparedProximal) -> ProximalPair:
-        """Coupled kernel of a prepared proximal sampler."""
+    def build(cls, prepared: PreparedProximal) -> ProximalPair:
+        """Return the coupled kernel of a prepared proximal sampler."""
         numbers = prepared.metric.plan(prepared.trial.step)
         return cls(
             prepared=prepared,
@@ -428,10 +461,10 @@ class ProximalPair:
         )
 
     def init(self, position: Array) -> ChainState:
-        """State of one of the two chains.
+        """Return the state of one of the two chains.
 
-        Whatever exact oracle the chain uses alone, the law of its draw is that of the
-        tangent oracle.
+        All exact oracles have draws of the same distribution, so a chain that uses
+        another oracle alone may use the tangent oracle here.
         """
         return alternation.init(self.prepared.target, position)
 
@@ -443,7 +476,7 @@ class ProximalPair:
         draws: Array,
         others: Array,
     ) -> tuple[int, bool]:
-        """Fill rows of both chains' draws; return how many, and whether they met."""
+        """Fill rows of both chains' draws. Return their number and whether they met."""
         target, twins = self.prepared.target, Twins()
         fixed = self.prepared.metric.numbers(target), target.pieces, self.plan
         for t in range(len(draws)):
@@ -459,15 +492,15 @@ class ProximalPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Coupling:
-    """Coupled kernel of a sampler, and how its state and plan are made."""
+    """Coupled kernel of a sampler, and the functions that make its state and plan."""
 
     name: str
-    run: Kernel[..., tuple[int, int, bool]]  # what `compile_pair` returned
-    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init  # of either chain
+    run: Kernel[..., tuple[int, int, bool]]  # result of `compile_pair`
+    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init  # for each chain
     plan_fn: Callable[[PreparedChain], Any] = attrgetter("plan")
 
 
-# By the kernel of the single chain.
+# The keys are the kernels of single chains.
 COUPLINGS: dict[Any, Coupling] = {
     random_walk.run: Coupling(
         name="RandomWalk", run=compile_pair(couple_random_walks), plan_fn=walk_plan
@@ -492,9 +525,9 @@ COUPLINGS: dict[Any, Coupling] = {
 def coupled_chain(
     prepared: PreparedChain | PreparedProximal,
 ) -> tuple[str, Pair | ProximalPair] | None:
-    """Name of a prepared chain's sampler and its coupled kernel; None without one."""
+    """Return the name of a sampler and its coupled kernel, or None without one."""
     if isinstance(prepared, PreparedProximal):
-        return "Proximal", ProximalPair.of(prepared)
+        return "Proximal", ProximalPair.build(prepared)
     coupling = COUPLINGS.get(prepared.run)
     if coupling is None:
         return None

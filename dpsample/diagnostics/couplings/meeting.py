@@ -1,15 +1,14 @@
-"""Meeting times of coupled chains, and what they say of total variation.
+"""Meeting times of coupled chains, and bounds of total variation that follow from them.
 
-Every replicate of two chains with a lag has a stream of its own.
-
-Chains X and Y of one kernel and one initial law, X ahead by L steps, are moved jointly.
-With tau = inf {t : X_t = Y_{t-L}},
+Chains X and Y of one kernel and one initial distribution, X ahead by L steps, are moved
+jointly. Every replicate of two chains has a stream of its own. With
+tau = inf {t : X_t = Y_{t-L}},
 
     TV(X_t, X_{t+KL}) <= sum_{j<=K} P(tau > t + jL),
     TV(X_t, pi) <= E max(0, ceil((tau - L - t) / L)),
 
 the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5). A bound is shown
-with its upper confidence limit and with what it does not prove.
+with its upper confidence limit, and with a reminder that it does not prove privacy.
 """
 
 from collections.abc import Callable
@@ -39,21 +38,19 @@ _REMEDY = (
     "TiltedGibbs or Proximal."
 )
 
-# A sampler, or what its `prepare` returned.
+# A sampler, or the result of its `prepare`.
 SamplerLike = Sampler | Prepared
 ALL_MEET = "large enough for all pairs to meet"
 LABEL = "statistical, for this dataset, not a DP proof"
-NUM_BISECTIONS = 60
 Result = TypeVar("Result")
 # Called with the time of the first row, draws of the chain ahead, and of the other.
 OnRows = Callable[[int, Array, Array], None]
 
-CHUNK = 64  # draws between two returns to Python
-# Bounds below this many replicates' share are not seen in any sample.
+# Bounds below the share of this number of replicates are not seen in any sample.
 RESOLUTION = 3.0
 
 
-def find(
+def prepare_pair(
     sampler: SamplerLike, target: Gibbs, rng: np.random.Generator
 ) -> tuple[PreparedChain | PreparedProximal, Pair | ProximalPair, str]:
     """Return the prepared chain, its coupled kernel, and a text for the sampler."""
@@ -61,8 +58,8 @@ def find(
     if isinstance(sampler, Sampler):
         prepared = sampler.prepare(target, rng)
     if not isinstance(prepared, PreparedChain | PreparedProximal):
-        wanted = "a sampler or what its prepare returned"
-        check.fail("sampler", wanted, check.shown(sampler), _REMEDY)
+        condition = "a sampler or what its prepare returned"
+        check.fail("sampler", condition, check.shown(sampler), _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
     coupling = coupled_chain(prepared)
@@ -74,23 +71,25 @@ def find(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Coupled:
-    """Two chains of one kernel and one initial law; the first is ``lag`` ahead."""
+    """Two chains of one kernel and one initial distribution, the first ahead."""
 
     prepared: PreparedChain | PreparedProximal
     pair: Pair | ProximalPair
-    words: str
+    sampler: str  # text for the sampler
     lag: int
     max_steps: int
-    init: Array | None
+    init: Array | None  # (dim,): start of both chains
 
     def start(self, rng: np.random.Generator) -> Array:
-        """Draw from the initial law."""
+        """Draw from the initial distribution."""
         if self.init is not None:
             return self.init.copy()
         return np.asarray(self.prepared.draw_start(rng))
 
-    def alone(self, position: Array, rng: np.random.Generator, count: int) -> Array:
-        """Draws of a single chain after a position."""
+    def continue_first(
+        self, position: Array, rng: np.random.Generator, count: int
+    ) -> Array:
+        """Return draws of a single chain after a position."""
         draws = np.empty((count, position.size))
         state = self.prepared.init(position)
         self.prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
@@ -101,11 +100,11 @@ class Coupled:
     ) -> tuple[int, bool, Array]:
         """Run until the chains meet, or the cap.
 
-        Returns the steps of the first chain until then, whether they met, and the
-        position of shape (dim,) of the first chain at that time.
+        Return the number of steps of the first chain, whether they met, and the
+        position (dim,) of the first chain.
         """
         starts = self.start(rng), self.start(rng)
-        lead = self.alone(starts[0], rng, self.lag)
+        lead = self.continue_first(starts[0], rng, self.lag)
         first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
         if on_rows is not None:
             ahead = np.vstack([starts[0], lead])
@@ -113,19 +112,19 @@ class Coupled:
             on_rows(self.lag, ahead[-1:], starts[1][None])
         time = self.lag
         has_met = bool(np.array_equal(first.position, second.position))
-        draws, others = np.empty((2, CHUNK, len(lead[0])))
+        draws, others = np.empty((2, 64, len(lead[0])))
         size = ChunkSize()
         while not has_met and time < self.max_steps:
-            room, count = min(CHUNK, self.max_steps - time), 0
-            while count < room and not has_met:
+            num_rows, count = min(len(draws), self.max_steps - time), 0
+            while count < num_rows and not has_met:
                 pauses.heard()
-                part = slice(count, min(count + size.size, room))
+                part = slice(count, min(count + size.size, num_rows))
                 begin = perf_counter()
-                made, has_met = self.pair.advance(
+                num_filled, has_met = self.pair.advance(
                     first, second, rng, draws[part], others[part]
                 )
                 size.update(perf_counter() - begin)
-                count += made
+                count += num_filled
             if on_rows is not None:
                 on_rows(time + 1, draws[:count], others[:count])
             time += count
@@ -151,11 +150,11 @@ def build(
         start = check.array("init", init, shape=(target.dim,))
         if not target.problem.domain.contains(start):
             check.fail("init", "inside the domain", start, "Use domain.project(init).")
-    prepared, pair, words = find(sampler, target, root)
+    prepared, pair, text = prepare_pair(sampler, target, root)
     return Coupled(
         prepared=prepared,
         pair=pair,
-        words=words,
+        sampler=text,
         lag=lag,
         max_steps=max_steps,
         init=start,
@@ -163,7 +162,7 @@ def build(
 
 
 def check_counts(replicates: int, threads: int | None) -> None:
-    """Refuse malformed numbers before any work is done."""
+    """Raise a ValueError for malformed numbers, before any work is done."""
     check.integer(2, replicates=replicates)
     if threads is not None:
         check.integer(1, threads=threads)
@@ -174,7 +173,7 @@ def run_all(
     streams: list[np.random.Generator],
     threads: int | None,
 ) -> list[Result]:
-    """Results of a task for every stream, in order; threads cannot change them."""
+    """Return the results of a task for every stream, in order."""
     if threads is not None:
         check.integer(1, threads=threads)
     with pauses.single_threaded_blas():
@@ -190,13 +189,13 @@ class TotalVariationCurve:
     steps : array of int
         Numbers of steps t.
     estimate : array
-        Mean bound; where ``is_extrapolated``, from a fitted geometric tail.
+        Mean bound. Where ``is_extrapolated``, it is from a fitted geometric tail.
     upper : array
         Upper confidence limit, at most 1.
     horizon : array of int
-        Number of steps after which the law stands for the target in the limit.
+        Number of steps after which the distribution counts as the target's.
     is_extrapolated : array of bool
-        Whether the bound is too small to be seen in so many replicates.
+        Whether the bound is too small to be seen in the replicates.
     confidence : float
         Level of the limit at each t.
     replicates : int
@@ -212,7 +211,7 @@ class TotalVariationCurve:
     replicates: int
 
     def __repr__(self) -> str:
-        """One line per step: never an estimate without its limit."""
+        """Return one line per step, with the limit next to the estimate."""
         lines = [
             f"total variation to the target ({LABEL}; {self.replicates} replicates)",
             f"{'steps':>8}  {'estimate':>10}  upper limit ({self.confidence:g})",
@@ -227,7 +226,7 @@ class TotalVariationCurve:
 
 
 def divergence(q: Array, p: Array) -> Array:
-    """Kullback-Leibler divergence of coins with probabilities q and p, 0 < p < 1."""
+    """Return the Kullback-Leibler divergence of coins with probabilities q and p."""
     with np.errstate(divide="ignore", invalid="ignore"):
         heads = np.where(q > 0.0, q * np.log(q / p), 0.0)
         tails = np.where(q < 1.0, (1.0 - q) * np.log((1.0 - q) / (1.0 - p)), 0.0)
@@ -235,14 +234,15 @@ def divergence(q: Array, p: Array) -> Array:
 
 
 def upper_limit(means: Array, count: int, error: Array) -> Array:
-    """Upper limit of the expectation of independent variables in [0, 1].
+    """Return an upper limit of the expectation of independent variables in [0, 1].
 
-    The largest p with count KL(mean || p) <= log 1 / error: by Chernoff and Hoeffding's
-    inequality it fails with probability at most ``error``, whatever the law.
+    It is the largest p with count KL(mean || p) <= log 1 / error. By the inequality of
+    Chernoff and Hoeffding it is too low with probability at most ``error``, whatever
+    the distribution.
     """
     budget = -np.log(error) / count
     low, high = np.array(means, dtype=np.float64), np.ones_like(means)
-    for _ in range(NUM_BISECTIONS):
+    for _ in range(60):
         middle = 0.5 * (low + high)
         fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= budget
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
@@ -250,14 +250,14 @@ def upper_limit(means: Array, count: int, error: Array) -> Array:
 
 
 def geometric_tail(times: Ints, lag: int, steps: Array) -> Array:
-    """Bound E max(0, ceil((tau - lag - t) / lag)) if tau has a geometric tail.
+    """Return E max(0, ceil((tau - lag - t) / lag)) for a geometric tail of tau.
 
-    The tail is fitted to the excesses over the median: it is an extrapolation.
+    The tail is fitted to the excesses over the median, so this is an extrapolation.
     """
     median = np.median(times)
     excesses = times[times > median] - median
     mean = float(excesses.mean()) if excesses.size else 1.0
-    # Ratio and share that a sample of this size cannot tell from zero stay positive.
+    # Ratio and share stay positive, because a sample of this size cannot show a zero.
     ratio = max(1.0 - 1.0 / max(mean, 1.0), 1.0 / times.size)
     share = max(excesses.size, 1) / times.size
     ahead = np.maximum(steps + lag - median, 0.0)
@@ -271,7 +271,7 @@ class MeetingTimes:
     Attributes
     ----------
     times : array of int
-        Steps of the chain ahead when the pair met; ``max_steps`` where it did not.
+        Steps of the chain ahead when the pair met, or ``max_steps``.
     is_censored : array of bool
         Whether the pair did not meet.
     lag : int
@@ -292,7 +292,7 @@ class MeetingTimes:
     sampler: str
 
     def tv_bound(self, t: int) -> float:
-        """Mean bound of the total variation after t steps; see `tv_curve`.
+        """Return the mean bound of the total variation after t steps.
 
         Parameters
         ----------
@@ -302,8 +302,8 @@ class MeetingTimes:
         Returns
         -------
         float
-            Mean of max(0, ceil((tau - lag - t) / lag)): a point estimate, above 1 if
-            the lag is short.
+            Mean of max(0, ceil((tau - lag - t) / lag)). It is a point estimate, which
+            is above 1 if the lag is short. `tv_curve` has confidence limits.
         """
         check.integer(0, t=t)
         return float(self._counts(np.array([t])).mean())
@@ -311,7 +311,7 @@ class MeetingTimes:
     def tv_curve(
         self, steps: ArrayLike, *, confidence: float = 0.95
     ) -> TotalVariationCurve:
-        """Bounds of total variation with upper confidence limits.
+        """Return bounds of total variation with upper confidence limits.
 
         Parameters
         ----------
@@ -333,29 +333,32 @@ class MeetingTimes:
         Notes
         -----
         **Guarantee.** With the stated probability the limit is above the total
-        variation between the laws after t and after ``horizon`` steps, whatever the
-        law of tau: the mean of the counts cut at K lags, by Chernoff and Hoeffding. K
-        is a power of two above every count seen, so all pairs met a lag before the
-        horizon; what is left there is covered by the geometric tail alone.
-        Statistical, for this dataset, not a DP proof.
+        variation between the distributions after t and after ``horizon`` steps,
+        whatever the distribution of tau. It is the limit of Chernoff and Hoeffding
+        for the mean of the counts, which are cut at K lags. K is a power of two above
+        every count, so all pairs met a lag before the horizon. The difference there is
+        bounded by the geometric tail alone. Statistical, for this dataset, not a DP
+        proof.
         """
         check.open_interval(0.0, 1.0, confidence=confidence)
         entries = np.atleast_1d(check.entries("steps", steps))
-        given = check.array("steps", entries, shape=(None,))
-        fits = (given >= 0.0) & (given <= check.EXACT) & (given == np.round(given))
-        if not fits.all():
-            wanted = f"whole numbers from 0 to {check.EXACT}"
-            check.fail("steps", wanted, float(given[~fits][0]))
-        t, count = given.astype(np.int64), self.times.size
+        numbers = check.array("steps", entries, shape=(None,))
+        is_valid = (numbers >= 0.0) & (numbers <= check.EXACT)
+        is_valid &= numbers == np.round(numbers)
+        if not is_valid.all():
+            condition = f"whole numbers from 0 to {check.EXACT}"
+            check.fail("steps", condition, float(numbers[~is_valid][0]))
+        t, count = numbers.astype(np.int64), self.times.size
         counts = self._counts(t)
         estimate = counts.mean(axis=1)
         doublings = np.ceil(np.log2(counts.max(axis=1) + 1.0))
         lags = 2.0**doublings
-        # A share of the error for each number of lags: which one serves is seen late.
+        # Each number of lags has a share of the error, because the draws decide which
+        # number is used.
         error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
         limit = lags * upper_limit(estimate / lags, count, error)
         is_small = estimate < RESOLUTION / count
-        tail = geometric_tail(self.times, self.lag, given)
+        tail = geometric_tail(self.times, self.lag, numbers)
         return TotalVariationCurve(
             steps=t,
             estimate=np.where(is_small, np.minimum(tail, RESOLUTION / count), estimate),
@@ -368,22 +371,22 @@ class MeetingTimes:
 
     @property
     def advised_lag(self) -> int:
-        """0.9-quantile of tau - lag: shorter lags make the bound loose."""
+        """0.9-quantile of tau - lag. With shorter lags the bound is loose."""
         return max(1, int(np.ceil(np.quantile(self.times - self.lag, 0.9))))
 
     def _counts(self, t: Ints) -> Ints:
         if self.is_censored.any():
-            met = f"{self.is_censored.sum()} of {self.times.size} pairs that did not"
+            got = f"{self.is_censored.sum()} of {self.times.size} pairs that did not"
             remedy = (
                 "Without their times the bound is infinite: increase max_steps, or use "
                 "a sampler that mixes faster."
             )
-            check.fail("max_steps", ALL_MEET, f"{self.max_steps}, with {met}", remedy)
+            check.fail("max_steps", ALL_MEET, f"{self.max_steps}, with {got}", remedy)
         counts = -((self.lag + t[:, None] - self.times) // self.lag)
         return np.asarray(np.maximum(0, counts))
 
     def __repr__(self) -> str:
-        """Quantiles of the times."""
+        """Return quantiles of the times."""
         low, middle, high = np.quantile(self.times, (0.1, 0.5, 0.9)).astype(int)
         return (
             f"MeetingTimes({self.sampler}, lag={self.lag}, "
@@ -409,21 +412,21 @@ def meeting_times(
     ----------
     sampler : Sampler or Prepared
         RandomWalk(p=2), MALA, PreconditionedCrankNicolson, LaplaceIndependence,
-        TiltedGibbs or Proximal, or what its ``prepare`` returned.
+        TiltedGibbs or Proximal, or the result of its ``prepare``.
     target : Gibbs
         The target.
     lag : int
-        Steps by which one chain is ahead; see `MeetingTimes.advised_lag`.
+        Steps by which one chain is ahead. See `MeetingTimes.advised_lag`.
     replicates : int
         Independent pairs of chains, at least 2.
     seed : int or SeedSequence, optional
-        Gives the same times for any number of threads; None for fresh entropy.
+        A seed gives the same times for any number of threads. None is for new entropy.
     max_steps : int
         Cap of the chain ahead, larger than the lag.
     init : array of shape (dim,), optional
-        Where both chains start; by default each starts at a random point.
+        Start of both chains. By default each starts at a random point.
     threads : int, optional
-        Number of threads; by default the number of processors.
+        Number of threads. By default it is the number of processors.
 
     Returns
     -------
@@ -449,14 +452,14 @@ def meeting_times(
     True
     """
     check_counts(replicates, threads)
-    pilot, *rest = streams(seed, replicates + 1)
+    pilot, *pair_streams = streams(seed, replicates + 1)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
-    pairs = run_all(lambda rng: coupled.meet(rng)[:2], rest, threads)
+    pairs = run_all(lambda rng: coupled.meet(rng)[:2], pair_streams, threads)
     return MeetingTimes(
         times=np.array([time for time, _ in pairs], dtype=np.int64),
         is_censored=np.array([not has_met for _, has_met in pairs]),
         lag=lag,
         max_steps=max_steps,
         num_steps=int(getattr(coupled.prepared, "num_steps", 1)),
-        sampler=coupled.words,
+        sampler=coupled.sampler,
     )

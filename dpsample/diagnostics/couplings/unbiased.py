@@ -2,9 +2,9 @@ r"""Unbiased estimates of the target's moments from coupled chains.
 
 With chains X and Y, X ahead by L steps, and any function h,
 
-    H_k = h(X_k) + sum_{j>=1} [h(X_{k+jL}) - h(Y_{k+(j-1)L})],    E H_k = pi(h);
+    H_k = h(X_k) + sum_{j>=1} [h(X_{k+jL}) - h(Y_{k+(j-1)L})],    E H_k = pi(h).
 
-the terms vanish once the chains have met (arXiv:1708.03625). H_k is averaged over the
+The terms are 0 after the chains have met (arXiv:1708.03625). H_k is averaged over the
 ``num_draws`` values of k after the burn-in.
 """
 
@@ -58,22 +58,22 @@ class UnbiasedMoments:
     times: Ints
 
     def __repr__(self) -> str:
-        """Estimates with their standard errors."""
+        """Return the estimates with their standard errors."""
         count = len(self.times)
         lines = [f"unbiased moments ({count} replicates): estimate +- standard error"]
         for row in zip(self.names, self.estimates, self.standard_errors, strict=True):
             name, estimates, errors = row
             pairs = zip(np.ravel(estimates), np.ravel(errors), strict=True)
-            shown = ", ".join(f"{e:.4g} +- {s:.2g}" for e, s in pairs)
-            lines.append(f"  {name}: {shown}")
+            text = ", ".join(f"{e:.4g} +- {s:.2g}" for e, s in pairs)
+            lines.append(f"  {name}: {text}")
         return "\n".join(lines)
 
 
 def weights(t: Ints, lag: int, first: int, last: int) -> Array:
-    """Share of the k in [first, last] with k + j lag = t for some j >= 1."""
-    most = (t - first) // lag
-    least = np.maximum(1, -((last - t) // lag))
-    return np.asarray(np.maximum(0, most - least + 1) / (last - first + 1))
+    """Return the share of k in [first, last] with k + j lag = t for some j >= 1."""
+    max_j = (t - first) // lag
+    min_j = np.maximum(1, -((last - t) // lag))
+    return np.asarray(np.maximum(0, max_j - min_j + 1) / (last - first + 1))
 
 
 class _Sum:
@@ -86,8 +86,9 @@ class _Sum:
         self.values: list[Values] = [np.float64(0.0) for _ in functions]
 
     def add(self, time: int, draws: Array, others: Array) -> None:
-        """Add rows; the first is at ``time``. Before the lag there are no others."""
+        """Add rows from ``time`` on. Before the lag there are no others."""
         t = time + np.arange(len(draws))
+        # The term h(X_k), and then the differences with their signs.
         share = ((self.first <= t) & (t <= self.last)) / (self.last - self.first + 1)
         self._gather(share, draws)
         if len(others):
@@ -96,12 +97,12 @@ class _Sum:
             self._gather(-weight, others)
 
     def _gather(self, weight: Array, draws: Array) -> None:
-        used = weight != 0.0
-        if not used.any():
+        is_used = weight != 0.0
+        if not is_used.any():
             return
         for i, function in enumerate(self.functions):
-            values = np.asarray(function(draws[used]), dtype=np.float64)
-            self.values[i] = self.values[i] + np.tensordot(weight[used], values, 1)
+            values = np.asarray(function(draws[is_used]), dtype=np.float64)
+            self.values[i] = self.values[i] + np.tensordot(weight[is_used], values, 1)
 
 
 def _replicate(
@@ -109,8 +110,8 @@ def _replicate(
 ) -> tuple[int, bool, list[Values]]:
     time, has_met, position = coupled.meet(rng, total.add)
     if has_met and time < total.last:
-        rest = coupled.alone(position, rng, total.last - time)
-        total.add(time + 1, rest, rest[:0])
+        draws = coupled.continue_first(position, rng, total.last - time)
+        total.add(time + 1, draws, draws[:0])
     return time, has_met, total.values
 
 
@@ -156,8 +157,8 @@ def unbiased_moments(
     Notes
     -----
     **Guarantee.** Each replicate has the target's moment as its expectation, exactly,
-    for every burn-in, lag and initial law; a standard error needs finite variance,
-    that is, light tails of the meeting time.
+    for every burn-in, lag and initial distribution. A standard error needs finite
+    variance, that is, light tails of the meeting time.
 
     Examples
     --------
@@ -182,21 +183,22 @@ def unbiased_moments(
             check.one_of(tuple(NAMED), moments=moment, remedy="Or give a function.")
     functions = [m if callable(m) else NAMED[m] for m in moments]
     check_counts(replicates, threads)
-    pilot, *rest = streams(seed, replicates + 1)
+    pilot, *pair_streams = streams(seed, replicates + 1)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
     last = burn_in + num_draws - 1
 
     def task(rng: np.random.Generator) -> tuple[int, bool, list[Values]]:
         return _replicate(coupled, _Sum(functions, lag, burn_in, last), rng)
 
-    pairs = run_all(task, rest, threads)
-    missed = sum(not has_met for _, has_met, _ in pairs)
-    if missed:
-        got = f"{max_steps}, with {missed} of {replicates} pairs that did not"
+    pairs = run_all(task, pair_streams, threads)
+    num_missed = sum(not has_met for _, has_met, _ in pairs)
+    if num_missed:
+        got = f"{max_steps}, with {num_missed} of {replicates} pairs that did not"
         remedy = "Increase max_steps, or use a sampler that mixes faster."
         check.fail("max_steps", ALL_MEET, got, remedy)
     values = tuple(
-        np.array([each[i] for _, _, each in pairs]) for i in range(len(functions))
+        np.array([moments_of_pair[i] for _, _, moments_of_pair in pairs])
+        for i in range(len(functions))
     )
     return UnbiasedMoments(
         names=tuple(

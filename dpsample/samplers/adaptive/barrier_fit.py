@@ -1,10 +1,14 @@
-"""Gaussian fit to a target on a domain whose walls hold it, by a logarithmic barrier.
+"""Gaussian fit to a target that the boundary of its domain confines.
 
-For a density exp(-lambda s) of the distance s to a wall, lambda s - log s is least at
-the mean 1 / lambda, and its curvature there is the reciprocal of the variance. So the
-averaged energy of `gaussian_fit` plus a barrier of weight one has its minimum near the
-mean of the target, and its Hessian is close to the precision, walls included. The fit
-moves running times only, never the law of a draw.
+For a density exp(-lambda s) of the distance s to a facet, lambda s - log s is smallest
+at the mean 1 / lambda, and its curvature there is the reciprocal of the variance. So
+the averaged energy of `gaussian_fit` plus a logarithmic barrier of weight one has its
+minimum near the mean of the target, and its Hessian is close to the precision, also at
+the boundary. Boxes, simplices, polytopes and Euclidean balls have such a barrier, and
+an l1 ball has one of twice the dimension. In other balls the precision at the boundary
+is a formula. In more than `MAX_DENSE` dimensions the fit is a diagonal plus low rank.
+
+The fit changes running times only, and never the distribution of a draw.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall, Simplex
+from dpsample.domains import Body, Domain
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
     RETREAT,
@@ -33,19 +37,14 @@ from dpsample.samplers.gaussian_fit import (
 from dpsample.targets.gibbs import Gibbs, as_rows, form_in_basis, times_basis
 
 MAX_STEPS = 200
-NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
-KEPT = 0.1  # share of each slack that a Newton step leaves at least
-ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
-OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
-THINNEST = 1e6  # times a metric is thinner along a slope: its square has 12 digits
-STEEPEST = 1e100  # pressure on a round wall, whose square is a number
-
 MAX_DENSE = 800  # dimensions of a dense metric
-LEAST = 1e-6  # eigenvalue that a wide metric is given, against rounding errors
-NUM_OUTER = 40  # directions of a wide metric beside its diagonal
+# Minimum share of each slack that a Newton step leaves.
+MIN_SLACK_SHARE = 0.1
+# Share of the way from the mode to an interior point at which Newton's method starts.
+INWARD_SHARE = 0.1
 
-# Gradient and Hessian of a barrier at a point, and the longest step that keeps off
-# the walls along a direction.
+# Two functions: the gradient and Hessian of a barrier at a point, and the longest step
+# along a direction that stays off the boundary.
 Barrier = tuple[Callable[[Array], tuple[Array, Array]], Callable[[Array, Array], float]]
 
 
@@ -54,179 +53,196 @@ class BarrierFit(NamedTuple):
 
     center: Array  # (dim,)
     mass: MassMatrix
-    normal: Array | None = None  # of a sphere, whose variance must not be learned
+    # Normal of a sphere, along which the variance of the draws must not be learned.
+    normal: Array | None = None
 
 
 def barrier_fit(target: Gibbs) -> BarrierFit:
-    """Fit a Gaussian to the target and the walls of its domain."""
-    domain = target.problem.domain
+    """Fit a Gaussian to the target and the boundary of its domain."""
+    domain, body = target.problem.domain, target.numbers.body
     if target.dim > MAX_DENSE:
-        return _wide_fit(target)
-    if isinstance(domain, Ball) and domain.p == 1.0 and target.dim > 1:
-        return _lifted_fit(target)
+        return _fit_low_rank(target)
+    if domain.name == "ball" and body.p == 1.0 and target.dim > 1:
+        return _fit_in_l1_ball(target)
     if domain.name == "whole_space":
         gaussian = fit(target)
         return BarrierFit(gaussian.center, dense(gaussian.factor))
     barrier = _barrier(domain, target.dim)
     if barrier is None:
-        return _held_fit(target)
-    derivatives, longest = barrier
+        return _fit_in_ball(target)
+    differentiate, find_longest_step = barrier
     basis = hull_basis(target)
     start, interior = rough_mode(target), domain.interior_point(target.dim)
-    point = start + OFF_WALL * (interior - start)
+    # The mode may be on the boundary, where the barrier is infinite.
+    point = start + INWARD_SHARE * (interior - start)
     covariance: Array | None = None
     damping = Damping(basis.shape[1])
     for _ in range(MAX_STEPS):
         slope, precision = averaged_derivatives(target, basis, point, covariance)
-        wall_slope, wall_curvature = derivatives(point)
-        slope = slope + basis.T @ wall_slope
-        precision = precision + form_in_basis(wall_curvature, basis)
+        barrier_slope, barrier_curvature = differentiate(point)
+        slope = slope + basis.T @ barrier_slope
+        precision = precision + form_in_basis(barrier_curvature, basis)
         covariance = _inverse(precision)
         move = -covariance @ slope
         decrement = float(np.sqrt(max(-float(move @ slope), 0.0)))
-        step = min(damping.step(decrement), longest(point, basis @ move))
+        step = min(damping.step(decrement), find_longest_step(point, basis @ move))
         point = point + step * (basis @ move)
         if damping.is_over:
             break
     assert covariance is not None
     normal = None
-    if isinstance(domain, Ball) and domain.p == 2.0:
-        covariance, normal = _rounded(domain, point, covariance)
+    if domain.name == "ball" and body.p == 2.0:
+        covariance, normal = _widen_along_normal(body, point, covariance)
     factor = times_basis(basis, np.linalg.cholesky(covariance))
     return BarrierFit(point, dense(factor), normal)
 
 
-def _held_fit(target: Gibbs) -> BarrierFit:
-    """Gaussian fit, with the precisions of a round wall and of what it encloses.
+def _fit_in_ball(target: Gibbs) -> BarrierFit:
+    """Combine the Gaussian fit with precisions of the boundary and of the interior.
 
-    <g, x> is a sum of d - 1 terms, see `_round_wall`, of variance 1/p each, and of an
-    exponential above the wall; they have the mean of their variance, which is how far
-    up the center is. The uniform law has a variance of about s^(1 - 2/p) / (d + 2), in
-    units of the radius, with s the dimension or the smaller side of the matrices.
+    The gradient g confines the draws to the boundary, where <g, x> is a sum of d - 1
+    terms, see `_boundary_precision`, of variance 1/p each, and of an exponential above
+    the boundary. Their means equal their variances, so the sum of these is how far up
+    the center is. The uniform distribution has a variance of about s^(1 - 2/p) /
+    (d + 2), in units of the radius, where s is the dimension or the smaller side of the
+    matrices.
     """
     gaussian, domain, dim = fit(target), target.problem.domain, target.dim
-    assert isinstance(domain, Ball | SchattenBall)
-    slope, p = target.gradient(gaussian.center), domain.p
+    body = target.numbers.body
+    slope, p = target.gradient(gaussian.center), body.p
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
-    inwards = domain.interior_point(dim) - mode
-    climb = float(slope @ inwards)
-    if RETREAT * climb > rise:  # the fit, off the boundary, is too far up
-        center = mode + rise / climb * inwards
-    side = min(domain.shape) if isinstance(domain, SchattenBall) else dim
-    within = (dim + 2.0) * side ** (2.0 / p - 1.0)
+    inward = domain.interior_point(dim) - mode
+    climb = float(slope @ inward)
+    # The fit is not on the boundary, and a steep energy is too high there.
+    if RETREAT * climb > rise:
+        center = mode + rise / climb * inward
+    has_matrices = domain.name == "schatten_ball"
+    side = min(body.num_rows, body.num_columns) if has_matrices else dim
+    interior_precision = (dim + 2.0) * side ** (2.0 / p - 1.0)
     pressure = float(0.5 * (domain.support(slope) + domain.support(-slope)))
-    pressure = min(pressure, STEEPEST)
-    offset = (center - domain.default_center(dim)) / domain.radius
-    wall = _round_wall(domain, offset, pressure) + within * np.eye(dim)
+    pressure = min(pressure, 1e100)  # its square must be finite
+    offset = (center - domain.default_center(dim)) / body.radius
+    in_units = _boundary_precision(body, has_matrices, offset, pressure)
+    in_units = in_units + interior_precision * np.eye(dim)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
-    factor = np.linalg.cholesky(_inverse(precision + wall / domain.radius**2))
+    factor = np.linalg.cholesky(_inverse(precision + in_units / body.radius**2))
     along = slope @ factor
     size = float(np.linalg.norm(along))
-    if size > 0.0:  # a precision more, which a sum would lose beside a steep slope
-        thinner = min(math.hypot(1.0, size / math.sqrt(rise)), THINNEST)
+    # The precision along the gradient is a factor of its own, because a sum would lose
+    # the other precisions in comparison. At a ratio of 10^6 its square has 12 digits.
+    if size > 0.0:
+        ratio = min(math.hypot(1.0, size / math.sqrt(rise)), 1e6)
         along /= size
-        factor += np.outer((1.0 / thinner - 1.0) * (factor @ along), along)
+        factor += np.outer((1.0 / ratio - 1.0) * (factor @ along), along)
     return BarrierFit(center, dense(factor))
 
 
-def _round_wall(domain: Ball | SchattenBall, offset: Array, pressure: float) -> Array:
-    """Precision of exp(-<g, x>) on the wall of a ball at an offset, both of its radius.
+def _boundary_precision(
+    body: Body, has_matrices: bool, offset: Array, pressure: float
+) -> Array:
+    """Return the precision of exp(-<g, x>) on the boundary of a ball at an offset.
 
-    The pressure lambda is half the range of <g, x>. The norm is about 1 + |x_j|^p / p
-    near 0, which gives x_j the law exp(-lambda |x_j|^p / p), of variance (p / lambda)^
-    (2/p) Gamma(3/p) / Gamma(1/p), and the precision lambda (p - 1) |x_j|^(p - 2)
-    elsewhere. Entries of matrices, in the singular vectors of the offset, have the
-    precision lambda (s_i^(p - 1) + s_j^(p - 1)) / (s_i + s_j) for singular values s,
-    and near 0 the law exp(-lambda |X|^p / p), of variance l^(2/p - 1) lambda^(-2/p)
-    for a longer side l. From p = 2 on lambda is a rough value for all of them.
+    Lengths are in units of the radius. The pressure lambda is half the range of
+    <g, x>. The norm is about 1 + |x_j|^p / p near 0, which gives x_j the density
+    exp(-lambda |x_j|^p / p), of variance (p / lambda)^(2/p) Gamma(3/p) / Gamma(1/p),
+    and the precision lambda (p - 1) |x_j|^(p - 2) elsewhere. Entries of matrices, in
+    the singular vectors of the offset, have the precision lambda (s_i^(p - 1) +
+    s_j^(p - 1)) / (s_i + s_j) for singular values s, and near 0 the density
+    exp(-lambda |X|^p / p), of variance l^(2/p - 1) lambda^(-2/p) for a longer side l.
+    From p = 2 on lambda is a rough value for all of them.
     """
-    p, dim = domain.p, len(offset)
-    if isinstance(domain, Ball):
-        place = np.clip(np.abs(offset), 1e-100, 1.0)
-        away = np.minimum(pressure * ((p - 1.0) * place ** (p - 2.0)), pressure**2)
-        share = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
-        near = (pressure / p) ** (2.0 / p) * share
-        return np.diag(np.minimum(near, away) if p < 2.0 else np.maximum(near, away))
+    p, dim = body.p, len(offset)
+    if not has_matrices:
+        size = np.clip(np.abs(offset), 1e-100, 1.0)
+        elsewhere = np.minimum(pressure * ((p - 1.0) * size ** (p - 2.0)), pressure**2)
+        ratio = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
+        near_zero = (pressure / p) ** (2.0 / p) * ratio
+        return np.diag(
+            np.minimum(near_zero, elsewhere)
+            if p < 2.0
+            else np.maximum(near_zero, elsewhere)
+        )
     if p >= 2.0:
         return pressure * np.eye(dim)
-    left, place, right = np.linalg.svd(offset.reshape(domain.shape))
+    shape = body.num_rows, body.num_columns
+    left, size, right = np.linalg.svd(offset.reshape(shape))
     rows, columns = (
-        np.clip(np.pad(place, (0, side - len(place))), 1e-100, 1.0)
-        for side in domain.shape
+        np.clip(np.pad(size, (0, side - len(size))), 1e-100, 1.0) for side in shape
     )
-    steep = np.add.outer(rows ** (p - 1.0), columns ** (p - 1.0))
-    away = pressure * (steep / np.add.outer(rows, columns))
-    near = max(domain.shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
+    powers = np.add.outer(rows ** (p - 1.0), columns ** (p - 1.0))
+    elsewhere = pressure * (powers / np.add.outer(rows, columns))
+    near_zero = max(shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
     axes = np.kron(left, right.T)
-    return np.asarray((axes * np.minimum(near, away).ravel()) @ axes.T)
+    return np.asarray((axes * np.minimum(near_zero, elsewhere).ravel()) @ axes.T)
 
 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
-    """Barrier of flat sides or of a Euclidean ball; None for other shapes."""
+    """Return the barrier of facets or of a Euclidean ball, or None without one."""
     body = domain.body(dim)
-    if isinstance(domain, Polytope):
-        return _flat_barrier(body.matrix, body.bounds)
-    if isinstance(domain, Box | Simplex):
-        lower = np.zeros(dim) if isinstance(domain, Simplex) else body.lower
-        upper = np.full(dim, np.inf) if isinstance(domain, Simplex) else body.upper
-        return _box_barrier(lower, upper)
-    if not isinstance(domain, Ball):
-        return None
-    if domain.p == np.inf:
+    if domain.name == "polytope":
+        return _facet_barrier(body.matrix, body.bounds)
+    if domain.name == "box":
         return _box_barrier(body.lower, body.upper)
-    if domain.p == 1.0 and dim == 1:
+    if domain.name == "simplex":
+        return _box_barrier(body.lower, np.full(dim, np.inf))
+    if domain.name != "ball":
+        return None
+    if body.p == np.inf:
+        return _box_barrier(body.lower, body.upper)
+    if body.p == 1.0 and dim == 1:
         return _box_barrier(body.center - body.radius, body.center + body.radius)
-    return _round_barrier(body.center, body.radius) if domain.p == 2.0 else None
+    return _ball_barrier(body.center, body.radius) if body.p == 2.0 else None
 
 
 def _box_barrier(lower: Array, upper: Array) -> Barrier:
-    def derivatives(point: Array) -> tuple[Array, Array]:
-        # In a box of a few doubles' width, rounding puts the point on a wall.
-        least = np.spacing(np.abs(point))
-        below = 1.0 / np.maximum(point - lower, least)
-        above = 1.0 / np.maximum(upper - point, least)
+    def differentiate(point: Array) -> tuple[Array, Array]:
+        # In a box that is a few doubles wide, rounding may put the point on a bound.
+        spacing = np.spacing(np.abs(point))
+        below = 1.0 / np.maximum(point - lower, spacing)
+        above = 1.0 / np.maximum(upper - point, spacing)
         return above - below, np.diag(below**2 + above**2)
 
-    def longest(point: Array, move: Array) -> float:
+    def find_longest_step(point: Array, move: Array) -> float:
         slack = np.where(move > 0.0, upper - point, point - lower)
-        return _share(slack, np.abs(move))
+        return _limit_step(slack, np.abs(move))
 
-    return derivatives, longest
+    return differentiate, find_longest_step
 
 
-def _flat_barrier(sides: Array, bounds: Array) -> Barrier:
-    def derivatives(point: Array) -> tuple[Array, Array]:
-        inverse = 1.0 / (bounds - sides @ point)
-        scaled = sides * inverse[:, None]
+def _facet_barrier(normals: Array, bounds: Array) -> Barrier:
+    def differentiate(point: Array) -> tuple[Array, Array]:
+        inverse = 1.0 / (bounds - normals @ point)
+        scaled = normals * inverse[:, None]
         return scaled.sum(axis=0), scaled.T @ scaled
 
-    def longest(point: Array, move: Array) -> float:
-        return _share(bounds - sides @ point, np.maximum(sides @ move, 0.0))
+    def find_longest_step(point: Array, move: Array) -> float:
+        slack = bounds - normals @ point
+        return _limit_step(slack, np.maximum(normals @ move, 0.0))
 
-    return derivatives, longest
+    return differentiate, find_longest_step
 
 
-def _round_barrier(center: Array, radius: float) -> Barrier:
-    def derivatives(point: Array) -> tuple[Array, Array]:
+def _ball_barrier(center: Array, radius: float) -> Barrier:
+    def differentiate(point: Array) -> tuple[Array, Array]:
         offset = point - center
         slack = (radius**2 - offset @ offset) / 2.0
         eye = np.eye(len(point))
         return offset / slack, eye / slack + np.outer(offset, offset) / slack**2
 
-    def longest(point: Array, move: Array) -> float:
+    def find_longest_step(point: Array, move: Array) -> float:
         offset, step = point - center, 1.0
         slack = radius**2 - offset @ offset
-        while radius**2 - np.sum((offset + step * move) ** 2) < KEPT * slack:
+        while radius**2 - np.sum((offset + step * move) ** 2) < MIN_SLACK_SHARE * slack:
             step *= 0.7
         return step
 
-    return derivatives, longest
+    return differentiate, find_longest_step
 
 
-def _share(slack: Array, pace: Array) -> float:
-    """Longest step, at most 1, that leaves `KEPT` of every slack."""
+def _limit_step(slack: Array, rate: Array) -> float:
+    """Return the longest step, at most 1, that leaves `MIN_SLACK_SHARE` of slacks."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        steps = np.where(pace > 0.0, (1.0 - KEPT) * slack / pace, np.inf)
+        steps = np.where(rate > 0.0, (1.0 - MIN_SLACK_SHARE) * slack / rate, np.inf)
     return float(min(1.0, steps.min(initial=1.0)))
 
 
@@ -239,19 +255,23 @@ def _inverse(precision: Array) -> Array:
     inverse = np.asarray(0.5 * (inverse + inverse.T))
     try:
         np.linalg.cholesky(inverse)
-    except linalg.LinAlgError:  # its least eigenvalues are lost beside the largest
+    # Rounding may have taken the smallest eigenvalues.
+    except linalg.LinAlgError:
         return clipped_inverse(precision)
     return inverse
 
 
-def _rounded(ball: Ball, point: Array, covariance: Array) -> tuple[Array, Array | None]:
+def _widen_along_normal(
+    body: Body, point: Array, covariance: Array
+) -> tuple[Array, Array | None]:
     """Give the normal of an active sphere the variance of a tangent direction.
 
-    Normals tilt over the mass: in a metric that is thin along one of them, the bounce
-    at another throws a trajectory far along the sphere. The fixed force of the flow
-    takes care of the thin layer instead.
+    The normals at the draws differ. In a metric that is thin along one of them, the
+    reflection at another throws a trajectory far along the sphere. The fixed force of
+    the flow is made for the thin layer. Return the covariance and the normal, or None
+    if the covariance is unchanged.
     """
-    offset = point - ball.default_center(len(point))
+    offset = point - body.center
     distance = float(np.linalg.norm(offset))
     if len(point) == 1 or distance == 0.0:
         return covariance, None
@@ -260,25 +280,28 @@ def _rounded(ball: Ball, point: Array, covariance: Array) -> tuple[Array, Array 
     tangent = across @ covariance @ across
     mean = float(np.trace(tangent)) / (len(point) - 1)
     thickness = float(normal @ covariance @ normal)
-    is_active = ball.radius - distance < ACTIVE * np.sqrt(thickness)
+    # A sphere within three standard deviations confines the draws.
+    is_active = body.radius - distance < 3.0 * np.sqrt(thickness)
     if not is_active or thickness >= mean:
         return covariance, None
     return tangent + mean * np.outer(normal, normal), normal
 
 
-def _lifted_fit(target: Gibbs) -> BarrierFit:
+def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
     """Fit on an l1 ball, with x = u - w and a barrier for u, w and the sum's slack.
 
-    The lift makes the fit right for asymmetric exponential coordinates, too. Its Newton
-    steps are eliminated down to the dimension of x: with D the inverse Hessian of the
-    barrier, J = [1, -1] and P = J D J^T, the step of (u, w) is -D (b + J^T z), where z
-    = (1 + H P)^{-1} (g - H J D b), and x has the covariance (H + P^{-1})^{-1}.
+    With twice as many coordinates the fit also describes asymmetric exponential ones.
+    Its Newton steps are reduced to the dimension of x: with b the gradient of the
+    barrier, D its inverse Hessian, J = [1, -1] and P = J D J^T, the step of (u, w) is
+    -D (b + J^T z), where z = (1 + H P)^{-1} (g - H J D b) with gradient g and Hessian H
+    of the energy, and x has the covariance (H + P^{-1})^{-1}.
     """
     body, dim, eye = target.numbers.body, target.dim, np.eye(target.dim)
     mode = rough_mode(target) - body.center
+    # All lifted coordinates start above 0, and their sum below the radius.
     spread = 0.05 * body.radius / dim
     lifted = np.concatenate([np.maximum(mode, 0.0), np.maximum(-mode, 0.0)]) + spread
-    lifted *= min(1.0, (1.0 - 0.5 * OFF_WALL) * body.radius / lifted.sum())
+    lifted *= min(1.0, (1.0 - 0.5 * INWARD_SHARE) * body.radius / lifted.sum())
     covariance: Array | None = None
     damping = Damping(2 * dim)
     for _ in range(MAX_STEPS):
@@ -289,18 +312,21 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
         squares = lifted**2
         # D = diag(y^2) - y^2 y^2^T / total, by Sherman and Morrison.
         total = slack**2 + squares.sum()
-        wall_slope = 1.0 / slack - 1.0 / lifted
-        wall_step = squares * wall_slope - squares * (squares @ wall_slope) / total
+        barrier_slope = 1.0 / slack - 1.0 / lifted
+        barrier_step = squares * barrier_slope
+        barrier_step -= squares * (squares @ barrier_slope) / total
         skew = squares[:dim] - squares[dim:]
         inner = np.diag(squares[:dim] + squares[dim:]) - np.outer(skew, skew) / total
-        drift = wall_step[:dim] - wall_step[dim:]
-        pull = np.linalg.solve(eye + curvature @ inner, slope - curvature @ drift)
-        both = np.concatenate([pull, -pull])
-        move = -wall_step - squares * both + squares * (squares @ both) / total
-        gradient = np.concatenate([slope, -slope]) + wall_slope
+        drift = barrier_step[:dim] - barrier_step[dim:]
+        z = np.linalg.solve(eye + curvature @ inner, slope - curvature @ drift)
+        lifted_z = np.concatenate([z, -z])
+        move = -barrier_step - squares * lifted_z
+        move += squares * (squares @ lifted_z) / total
+        gradient = np.concatenate([slope, -slope]) + barrier_slope
         decrement = float(np.sqrt(max(-float(move @ gradient), 0.0)))
-        slacks, paces = np.append(lifted, slack), np.append(-move, move.sum())
-        step = min(damping.step(decrement), _share(slacks, np.maximum(paces, 0.0)))
+        slacks, rates = np.append(lifted, slack), np.append(-move, move.sum())
+        longest = _limit_step(slacks, np.maximum(rates, 0.0))
+        step = min(damping.step(decrement), longest)
         lifted = lifted + step * move
         covariance = _inverse(curvature + _inverse(inner))
         if damping.is_over:
@@ -310,8 +336,8 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
     return BarrierFit(center, dense(np.linalg.cholesky(covariance)))
 
 
-def _wide_fit(target: Gibbs) -> BarrierFit:
-    """Fit in many dimensions: a diagonal, and the directions that stand out from it.
+def _fit_low_rank(target: Gibbs) -> BarrierFit:
+    """Fit a diagonal, and the 40 directions whose precision differs most from it.
 
     With D the diagonal's inverse root and D H D = sum lambda_i q_i q_i^T in its largest
     eigenvalues, the factor is D (I + sum (lambda_i^{-1/2} - 1) q_i q_i^T). On the
@@ -322,39 +348,42 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
     problem, data = target.problem, target.data
     rows: Any = as_rows(data)  # dense or sparse
     mode, interior = rough_mode(target), problem.domain.interior_point(target.dim)
-    center = mode + OFF_WALL * (interior - mode)
+    center = mode + INWARD_SHARE * (interior - mode)
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
     squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)
-    rest = target.k * target.mu * regularizer_hessian(target, center)
+    fixed = target.k * target.mu * regularizer_hessian(target, center)
     barrier = _barrier(problem.domain, target.dim)
     floor: Any = 0.0
     if barrier is not None:
-        rest = rest + barrier[0](center)[1]
-    elif problem.domain.is_bounded:  # the variances of a ball of the domain's widths
+        fixed = fixed + barrier[0](center)[1]
+    # The floor has the variances of a ball of the domain's widths.
+    elif problem.domain.is_bounded:
         eye = np.eye(target.dim)
         half = 0.5 * (problem.domain.support(eye) + problem.domain.support(-eye))
         floor = (target.dim + 2.0) / np.asarray(half) ** 2
     weight, width = target.k / data.num_records, np.ones(data.num_records)
-    for _ in range(NUM_WIDTHS):
+    # Windows of the losses and the metric follow from each other.
+    for _ in range(3):
         curvatures = weight * averaged_slopes(target, margins, width)[1]
-        scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(rest) + floor)
+        scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(fixed) + floor)
         width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
+    # On the simplex velocities have no part along the vector of ones.
     removed = np.zeros((target.dim, 0))
     if problem.domain.affine_dim(target.dim) < target.dim:
         removed = (scale / np.linalg.norm(scale))[:, None]
 
-    def scaled(vector: Array) -> Array:
+    def multiply_scaled_hessian(vector: Array) -> Array:
         vector = vector - removed @ (removed.T @ vector)
         inner = scale * vector
-        moved = rows.T @ (curvatures * (rows @ inner)) + rest @ inner + floor * inner
-        moved = scale * moved
-        return np.asarray(moved - removed @ (removed.T @ moved))
+        product = rows.T @ (curvatures * (rows @ inner)) + fixed @ inner + floor * inner
+        product = scale * product
+        return np.asarray(product - removed @ (removed.T @ product))
 
     shape = (target.dim, target.dim)
-    hessian = LinearOperator(shape, matvec=scaled, dtype=np.float64)
+    hessian = LinearOperator(shape, matvec=multiply_scaled_hessian, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(target.dim)
-    found, outer = eigsh(hessian, k=NUM_OUTER, v0=start, tol=1e-3)
-    stretch = np.concatenate(
-        [np.zeros(removed.shape[1]), np.maximum(found, LEAST) ** -0.5]
-    )
+    eigenvalues, outer = eigsh(hessian, k=40, v0=start, tol=1e-3)
+    # The limit is for eigenvalues that are rounding errors.
+    roots = np.maximum(eigenvalues, 1e-6) ** -0.5
+    stretch = np.concatenate([np.zeros(removed.shape[1]), roots])
     return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-r"""Billiard HMC: Hamiltonian Monte Carlo that is exact at walls, under a fixed force.
+r"""Billiard HMC: Hamiltonian Monte Carlo with exact reflections, under a fixed force.
 
 With a mass matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
 
@@ -7,39 +7,43 @@ With a mass matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the 
 
 is split into two parts whose flows are exact,
 
-    H_0 = v^T Sigma^-1 v / 2 + <g, theta>   on the domain, with reflecting walls,
+    H_0 = v^T Sigma^-1 v / 2 + <g, theta>   on the domain, with reflecting boundary,
     H_1 = V(theta) - <g, theta>.
 
-The first moves on parabolas of acceleration -Sigma g and turns at a wall of normal nu,
+The first flow is a flight on parabolas of acceleration -Sigma g. At a boundary point
+with normal nu it reflects the velocity,
 
-    v' = v - 2 <nu, v> / <nu, Sigma nu> Sigma nu,
+    v' = v - 2 <nu, v> / <nu, Sigma nu> Sigma nu.
 
-the second is a kick, and they alternate as in the leapfrog method. Near a mode on the
-boundary grad V is large but nearly constant: with g = 0 a leap is off at every bounce
-by the whole gradient, with g by its variation only. In the whole space the first part
-is |theta - pivot|^2 / 2 in the metric instead, and its flow a rotation.
+The second flow is a kick. A leap is a kick and a flight, as in the leapfrog method.
+Near a mode on the boundary grad V is large but nearly constant. With g = 0 the error of
+a leap at a reflection is of the order of the gradient, and with g only of the order of
+its variation. In the whole space the first part is |theta - pivot|^2 / 2 in the metric
+instead, and its flow is a rotation.
 
-Where such a quadratic is nearly all of the energy between flat or round walls, there
-are no kicks: one rotation with its reflections is the proposal, and Metropolis' test
-alone sees what the quadratic leaves out. Kinks make slopes rough where they leave the
-energy smooth, so that kicks would refuse more than they gain. Now and then a short
-rotation has kicks, for states that refuse the others.
+If such a quadratic is nearly all of the energy, and the boundary flat or round, there
+are no kicks. The proposal is one rotation with its reflections, and only the Metropolis
+test depends on the rest of the energy. For a non-smooth loss the gradient is rough but
+the energy is not, so kicks would cause more rejections than they avoid. One trajectory
+in twenty has kicks and short leaps, for states at which rotations are rejected.
 
 Leapfrogs for split energies are in Neal (2011, arXiv:1206.1901, section 5.1), exact
-flows between walls in Pakman and Paninski (2014, arXiv:1208.4118), and the conservation
-of volume by reflections in Afshar and Domke (2015, "Reflection, refraction, and
-Hamiltonian Monte Carlo"). Both flows are reversed by v -> -v, and size and number of
-leaps are drawn whatever the state: Metropolis' test makes the target invariant.
+flows between boundaries in Pakman and Paninski (2014, arXiv:1208.4118), and the
+conservation of volume by reflections in Afshar and Domke (2015, "Reflection,
+refraction, and Hamiltonian Monte Carlo"). Both flows are reversed by v -> -v. Size and
+number of leaps are drawn independently of the state. So the Metropolis test leaves the
+target invariant.
 """
 
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
+from numba import typeof, types
+from numpy.typing import NDArray
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, record_dtype
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import (
     Kernel,
@@ -53,7 +57,6 @@ from dpsample.core.jit import (
     vector,
 )
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.domains import Simplex
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.records import WORK
 from dpsample.samplers.adaptive import exits
@@ -61,9 +64,9 @@ from dpsample.samplers.adaptive.mass_matrix import (
     MASS_MATRIX,
     MassMatrix,
     column,
+    draw_velocity,
     kinetic,
     times,
-    velocity,
 )
 from dpsample.samplers.chain import (
     PROPOSALS,
@@ -80,97 +83,101 @@ from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import TARGET, Gibbs, TargetFunctions
 
-LENGTH, MAX_LEAPS = 1.5, 1000
-# Longest step, in lengths. Kicks take a Gaussian's point to 1 - step^2 / 2 of it, and
-# to nothing by a step of 1.4; between flat walls more is flight, which may be longer.
-LONGEST_STEP, LONGEST_FLAT = 0.95, 1.3
-LONGEST_TURN = 3.0  # of a rotation between walls: less than half a turn
-# A step is jittered, and now and then short: some states refuse the usual one.
-LEAST_STEP, STEP_RANGE, RARELY, RESCUE = 0.8, 0.4, 0.1, 0.3
-# Of rotations without kicks, half as many are followed by a few short leaps instead.
-KICKED, KICKED_LEAPS = 0.05, 4.0
-LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
-# Height of a hill, and bounces in one leap, that refuse a trajectory.
-HILL, MAX_BOUNCES = 1e4, 20_000
-DISPERSED = 1000  # bounces after which a flight that only disperses ends
-HOPELESS = 1000.0  # energy too high for any accept test
-# In a Euclidean ball the principal axes, where Sigma is diagonal, cost two passes over
-# them.
-FEW_BOUNCES = 3
-# Rounding must not carry a point through the wall that it has just met.
-SHORT_OF = 1.0 - 1e-13
-NUM_ROWS = 5  # of scratch memory: point, velocity, slope there, and two vectors
-REFUSED = -1  # of a trajectory, beside the codes of `errors`
+LENGTH = 1.5  # mean length of a trajectory, in units of the metric
+MAX_LEAPS = 1000
+# A trajectory is rejected if its energy rises by more than this above both of its ends.
+MAX_RISE = 1e4
+# Share of the time to an exit that is moved, so that rounding leaves the point inside.
+EXIT_SHARE = 1.0 - 1e-13
+# Code of a rejected trajectory, in addition to the codes of `errors`.
+REJECTED = -1
 
-# Numbers of a trajectory, in the control while it is under way.
-STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(7)
-BOUNCES, EARLIER = range(7, 9)  # all, and those before this leap
-IS_TURNED = 9  # whether the flight is in the metric's principal axes
-IS_UNKICKED = 10  # whether this trajectory has no kicks
-IS_FLYING = 11  # whether a flight is under way
-# Entries of a report: of the last transition, and summed over all since it was cleared.
-(
-    LAST_ACCEPTANCE,
-    LAST_LEAPS,
-    LAST_BOUNCES,
-    ALL_ACCEPTANCE,
-    ALL_LEAPS,
-    ALL_BOUNCES,
-    NUM_REPORTED,
-) = range(7)
-# Entries of the tuning; without the first the plan's step is used.
-IS_TUNED, RATE, ANCHOR, LOG_STEP, MEAN_LOG_STEP, DEFICIT, TURNS, NUM_TUNED = range(8)
-GAMMA, DELAY, KAPPA = 0.05, 10.0, 0.75  # of dual averaging
+# Rows of the scratch memory. The last two hold intermediate results.
+POINT, VELOCITY, GRADIENT, RESIDUAL, CHANGE, NUM_ROWS = range(6)
+
+# A trajectory while it is under way.
+Trajectory = record_dtype(
+    step=float,  # duration of a leap
+    num_leaps=int,
+    leaps_done=int,
+    flight_left=float,  # time left of a leap, or tan(angle / 2) of a rotation
+    energy=float,  # V after the last leap
+    max_energy=float,  # largest V so far
+    initial_kinetic=float,
+    num_bounces=int,
+    bounces_before_leap=int,
+    has_kicks=bool,
+    is_flying=bool,  # whether a flight has begun and not ended
+    is_in_axes=bool,  # whether point and velocity are in the principal axes
+)
+# Sums over transitions.
+Totals = record_dtype(acceptance=float, leaps=float, bounces=float)
+# Dual averaging of the step.
+StepTuning = record_dtype(
+    is_on=bool,  # otherwise the plan's step is used
+    target_rate=float,  # mean acceptance probability
+    anchor=float,  # log step to which the average is drawn
+    log_step=float,
+    mean_log_step=float,
+    deficit=float,  # mean of target rate minus acceptance probability
+    num_updates=int,
+)
 
 
 @by_address
 class BilliardPlan(NamedTuple):
-    """Numbers of the sampler, and the piece that finds exits."""
+    """Numbers of the sampler, and the compiled function that finds exits.
+
+    The order of the fields is part of the identity of checkpoints.
+    """
 
     step: float
-    longest_step: float  # of a tuning
+    longest_step: float  # upper limit for a tuning
     length: float  # mean length of a trajectory, in units of the metric
     max_leaps: int
-    hill: float  # above both ends of a trajectory, that refuses it
-    max_bounces: int  # of a leap, that refuse it
+    max_rise: float  # rise of the energy above both ends of a trajectory
+    max_bounces: int  # reflections of a leap, above which it is rejected
     center: Array  # (dim,): a point of the domain near the mean
     mass: MassMatrix
     force: Array  # (dim,): g
-    pull: Array  # (dim,): -Sigma g, or the pivot of rotations
+    pull: Array  # (dim,): acceleration -Sigma g, or the pivot of rotations
     is_harmonic: int  # flights are rotations
-    is_free: int  # there are no walls
-    has_kicks: int  # or rotations between walls are proposals themselves
-    exit: Any
-    axes: (
-        Array  # (dim, dim): principal axes of Sigma in a Euclidean ball, else (0, dim)
-    )
-    spectrum: Array  # (dim,): Sigma in them
-    turned_pull: Array  # (dim,): the pull in them
-    turns: Array  # (m, dim): A Sigma of a polytope's m inequalities, else (0, dim)
-    gram: Array  # (m, m): A Sigma A^T
-    bends: Array  # (m,): second derivatives of the slacks, -A pull
-    origin: Array  # (dim,): a point of the domain's affine hull
-    normals: Array  # (dim - rank, dim): orthonormal, to the hull
+    is_free: int  # the domain has no boundary
+    has_kicks: int  # otherwise rotations are the proposals
+    find_exit: Any  # compiled function of `exits`
+    axes: Array  # (dim, dim): principal axes of Sigma, (0, dim) except in l2 balls
+    variances: Array  # (dim,): Sigma in these axes
+    pull_in_axes: Array  # (dim,)
+    facet_directions: Array  # (m, dim): A Sigma of m inequalities A x <= b
+    facet_gram: Array  # (m, m): A Sigma A^T
+    slack_accelerations: Array  # (m,): second derivatives of the slacks, -A pull
+    hull_origin: Array  # (dim,): a point of the domain's affine hull
+    hull_normals: Array  # (dim - rank, dim): orthonormal rows
 
 
 @by_address
 class BilliardWork(NamedTuple):
-    """What a chain needs beside its state; nothing but the tuning must survive."""
+    """Memory of a chain in addition to its state.
 
-    scratch: Array  # of the mass matrix
-    room: Array  # of the exit's piece
-    normal: Array  # (dim,)
+    A transition reads only the tuning of the last one.
+    """
+
+    scratch: Array  # for products with the mass matrix
+    exit_scratch: Array  # for the function that finds exits
+    normal: Array  # (dim,): outward normal at the last exit
     pull: Array  # (dim,): the plan's, in the axes of the flight
-    held: Array  # (dim,): the last normal of this trajectory, NaN before the first
-    product: Array  # (dim,): Sigma times that
-    exit: Array  # (2,): time, and face
-    slacks: Array  # (m,): of a polytope
-    rates: Array  # (m,)
-    report: Array  # (NUM_REPORTED,): of the transitions
-    slopes: Array  # (dim,): sum of the slopes after each transition
-    tuning: Array  # (NUM_TUNED,): dual averaging of the step, while it is on
+    last_normal: Array  # (dim,): in this trajectory, NaN before the first
+    last_product: Array  # (dim,): Sigma times the last normal
+    exit: Array  # (2,): time, and facet
+    slacks: Array  # (m,): b - A x of a polytope
+    rates: Array  # (m,): derivatives of the slacks
+    totals: NDArray[np.void]  # one record of `Totals`
+    gradient_sum: Array  # (dim,): over the ends of transitions
+    tuning: NDArray[np.void]  # one record of `StepTuning`
+    trajectory: NDArray[np.void]  # one record of `Trajectory`
 
 
+# Types of the tuples above. The signature of a flight needs them before there is one.
 PLAN = frame_type(
     (
         *(f8, f8, f8, i8, f8, i8, vector, MASS_MATRIX, vector, vector, i8, i8, i8),
@@ -182,16 +189,25 @@ PLAN = frame_type(
 STATE = frame_type(
     (
         *(vector, vector, types.int64[::1], vector, matrix, WORK),
-        frame_type((vector,) * len(BilliardWork._fields), BilliardWork),
+        frame_type(
+            (
+                *(vector,) * 9,
+                typeof(np.zeros(1, Totals)),
+                vector,
+                typeof(np.zeros(1, StepTuning)),
+                typeof(np.zeros(1, Trajectory)),
+            ),
+            BilliardWork,
+        ),
     ),
     ChainState,
 )
-FLY = i8(TARGET, PLAN, STATE)  # to a code: OK, PAUSED or REFUSED
+FLIGHT = i8(TARGET, PLAN, STATE)  # returns OK, PAUSED or REJECTED
 
 
 @by_address
-class BilliardPieces(NamedTuple):
-    """C functions of a step: those of the target, and the flight of a plan."""
+class StepFunctions(NamedTuple):
+    """C functions of a step: the target's functions, and the flight of a plan."""
 
     target: TargetFunctions
     fly: Any
@@ -208,517 +224,558 @@ def new_plan(
     max_leaps: int = MAX_LEAPS,
     pivot: Array | None = None,
 ) -> BilliardPlan:
-    """Plan of a target; flights without kicks turn about a pivot if there is one.
+    """Return the plan of a target. With a pivot, flights are rotations without kicks.
 
-    In the whole space they turn about the center, with kicks.
+    In the whole space they are rotations about the center, with kicks.
     """
     domain, body = target.problem.domain, target.numbers.body
-    matrix, piece = body.matrix, exits.find_exit_function(domain)
+    exit_function = exits.find_exit_function(domain, target.dim)
     is_free = domain.name == "whole_space"
-    held = np.array(force, dtype=np.float64)
-    if is_free or pivot is not None:
-        held[:] = 0.0
-    turns = np.ascontiguousarray(mass.apply(matrix))
-    pull, middle = -mass.apply(held), np.zeros(target.dim)
-    if is_free or pivot is not None:
+    is_harmonic = is_free or pivot is not None
+    force = np.array(force, dtype=np.float64)
+    if is_harmonic:
+        force[:] = 0.0
+    facet_directions = np.ascontiguousarray(mass.apply(body.matrix))
+    pull, middle = -mass.apply(force), np.zeros(target.dim)
+    if is_harmonic:
         pull = np.array(center if pivot is None else pivot, dtype=np.float64)
         middle = body.center
-    axes, spectrum = np.empty((0, target.dim)), np.empty(0)
-    if mass.is_dense and piece is exits.euclidean_exit:
-        spectrum, axes = np.linalg.eigh(mass.covariance)
-    flat = (exits.box_exit, exits.simplex_exit, exits.l1_exit)
-    is_flat = len(matrix) > 0 or piece in flat
-    longest = length * (LONGEST_FLAT if is_flat else LONGEST_STEP)
-    turning = None if pivot is None else exits.find_rotation_exit(domain)
-    if turning is not None:
-        piece = turning
+    axes, variances = np.empty((0, target.dim)), np.empty(0)
+    if mass.is_dense and exit_function is exits.euclidean_exit:
+        variances, axes = np.linalg.eigh(mass.covariance)
+    flat_exits = (exits.box_exit, exits.simplex_exit, exits.l1_exit)
+    is_flat = len(body.matrix) > 0 or exit_function in flat_exits
+    # Longest step of the tuning, in lengths of a trajectory. For a Gaussian target a
+    # leap multiplies the point by 1 - step^2 / 2, which is 0 for a step of 1.4. Between
+    # flat facets a leap is mostly flight, and its step may be longer.
+    longest_step = length * (1.3 if is_flat else 0.95)
+    rotation_exit = None
+    if pivot is not None:
+        rotation_exit = exits.find_rotation_exit(domain, target.dim)
     return BilliardPlan(
         step=float(step),
-        longest_step=float(longest),
+        longest_step=float(longest_step),
         length=float(length),
         max_leaps=int(max_leaps),
-        hill=HILL,
-        max_bounces=MAX_BOUNCES,
+        max_rise=MAX_RISE,
+        max_bounces=20_000,
         center=np.array(center, dtype=np.float64),
         mass=mass,
-        force=held,
+        force=force,
         pull=pull,
-        is_harmonic=int(is_free or pivot is not None),
+        is_harmonic=int(is_harmonic),
         is_free=int(is_free),
         has_kicks=int(pivot is None),
-        exit=pointer(piece, exits.EXIT),
+        find_exit=pointer(rotation_exit or exit_function, exits.EXIT),
         axes=np.ascontiguousarray(axes),
-        spectrum=spectrum,
-        turned_pull=middle + (pull - middle) @ axes if len(axes) else np.empty(0),
-        turns=turns,
-        gram=np.ascontiguousarray(turns @ matrix.T),
-        bends=-(matrix @ pull),
-        **_normals(target),
+        variances=variances,
+        # The change of axes keeps the center of the ball.
+        pull_in_axes=middle + (pull - middle) @ axes if len(axes) else np.empty(0),
+        facet_directions=facet_directions,
+        facet_gram=np.ascontiguousarray(facet_directions @ body.matrix.T),
+        slack_accelerations=-(body.matrix @ pull),
+        **_affine_hull(target),
     )
 
 
-def _normals(target: Gibbs) -> dict[str, Array]:
-    """Point of the domain's affine hull, and rows that are normal to it."""
+def _affine_hull(target: Gibbs) -> dict[str, Array]:
+    """Return a point of the domain's affine hull, and its orthonormal normals."""
     domain, dim = target.problem.domain, target.dim
-    if isinstance(domain, Simplex):  # whose hull has too many columns at times
-        return {
-            "origin": np.full(dim, 1.0 / dim),
-            "normals": np.full((1, dim), dim**-0.5),
-        }
+    # The basis of this hull would have dim^2 numbers, its only normal has dim.
+    if domain.name == "simplex":
+        origin = np.full(dim, 1.0 / dim)
+        return {"hull_origin": origin, "hull_normals": np.full((1, dim), dim**-0.5)}
     rank = domain.affine_dim(dim)
     if rank == dim:
-        return {"origin": np.zeros(dim), "normals": np.empty((0, dim))}
+        return {"hull_origin": np.zeros(dim), "hull_normals": np.empty((0, dim))}
     origin, basis = domain.hull(dim)
-    normals = np.linalg.svd(basis)[0][:, rank:].T
-    return {"origin": np.array(origin), "normals": np.ascontiguousarray(normals)}
+    normals = np.ascontiguousarray(np.linalg.svd(basis)[0][:, rank:].T)
+    return {"hull_origin": np.array(origin), "hull_normals": normals}
 
 
 def without_force(plan: BilliardPlan) -> BilliardPlan:
-    """Plan of straight flights, except for the piece that finds exits."""
+    """Return a plan of straight flights. Its `find_exit` must still be replaced."""
     return plan._replace(
         is_harmonic=0,
         has_kicks=1,
         force=0.0 * plan.force,
         pull=0.0 * plan.pull,
-        turned_pull=0.0 * plan.turned_pull,
-        bends=0.0 * plan.bends,
+        pull_in_axes=0.0 * plan.pull_in_axes,
+        slack_accelerations=0.0 * plan.slack_accelerations,
     )
 
 
 @kernel(counts_references=False)
-def flatten(plan, theta):
-    """Take away what rounding has put between a point and the domain's affine hull.
+def project_on_hull(plan, theta):
+    """Remove the distance that rounding has put between a point and the affine hull.
 
-    Rounding errors of metric and force are the same in each flight, so they add up: a
+    Rounding errors of metric and force are the same in each flight, so they add up. A
     long chain would leave the domain, and then stay where it is.
     """
-    for i in range(plan.normals.shape[0]):
+    for i in range(plan.hull_normals.shape[0]):
         height = 0.0
         for j in range(theta.shape[0]):
-            height += plan.normals[i, j] * (theta[j] - plan.origin[j])
+            height += plan.hull_normals[i, j] * (theta[j] - plan.hull_origin[j])
         for j in range(theta.shape[0]):
-            theta[j] -= height * plan.normals[i, j]
+            theta[j] -= height * plan.hull_normals[i, j]
 
 
 @kernel(counts_references=False)
-def launch(target, pieces, plan, state, rng):
+def start_trajectory(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
-    control = state.work.control[0]
-    copy_into(state.position, state.scratch[0])
-    flatten(plan, state.scratch[0])
-    copy_into(state.memory, state.scratch[2])
-    control.saved[KINETIC] = velocity(
-        plan.mass, rng, state.own.scratch, state.scratch[1]
+    workspace, trajectory = state.workspace, state.workspace.trajectory[0]
+    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+    copy_into(state.position, theta)
+    project_on_hull(plan, theta)
+    copy_into(state.memory, state.scratch[GRADIENT])
+    trajectory.initial_kinetic = draw_velocity(
+        plan.mass, rng, workspace.scratch, velocity
     )
     size = plan.step
-    if state.own.tuning[IS_TUNED] == 1.0:
-        size = math.exp(state.own.tuning[LOG_STEP])
-    scale = LEAST_STEP + STEP_RANGE * rng.random()
-    is_rescue = rng.random() < (RARELY if plan.has_kicks == 1 else KICKED)
-    length = plan.length * (LEAST_LENGTH + LENGTH_RANGE * rng.random())
-    size *= scale
-    control.saved[IS_UNKICKED] = 0.0
-    if plan.has_kicks == 0:
-        size = length = min(length, LONGEST_TURN)
-        control.saved[IS_UNKICKED] = 0.0 if is_rescue else 1.0
+    if workspace.tuning[0].is_on:
+        size = math.exp(workspace.tuning[0].log_step)
+    # Random sizes avoid periodic orbits. The step is multiplied by a uniform number
+    # from 0.8 to 1.2, and the length by one from 0.4 to 1.6. The three random numbers
+    # are drawn in this order, whatever the plan.
+    step_factor = 0.8 + 0.4 * rng.random()
+    # Some states reject all usual steps, so one trajectory in ten is a rescue with
+    # shorter steps. Among rotations without kicks it is one in twenty.
+    is_rescue = rng.random() < (0.1 if plan.has_kicks else 0.05)
+    length = plan.length * (0.4 + 1.2 * rng.random())
+    size *= step_factor
+    trajectory.has_kicks = plan.has_kicks == 1 or is_rescue
+    if not plan.has_kicks:
+        # Exits of rotations are found for angles below pi.
+        size = length = min(length, 3.0)
     if is_rescue:
-        size *= RESCUE
-    if plan.has_kicks == 0 and is_rescue:
+        size *= 0.3
+    if not plan.has_kicks and is_rescue:
+        # A rescue among rotations is about four short leaps with kicks. The memory of a
+        # plan without kicks holds no gradient.
         size *= rng.random()
-        length = KICKED_LEAPS * size
+        length = 4.0 * size
         evaluate_gradient(
-            target, pieces.target, state, state.position, state.scratch[2]
+            target, pieces.target, state, state.position, state.scratch[GRADIENT]
         )
-    control.saved[STEP] = size
-    # Rounded up, a long step would mostly be made twice, which leads back.
-    leaps = math.floor(length / size + 0.5)
-    control.saved[LEAPS] = min(max(leaps, 1.0), float(plan.max_leaps))
-    control.saved[DONE] = control.saved[REMAINING] = control.saved[BOUNCES] = 0.0
-    state.own.held[:] = np.nan
-    control.saved[ENERGY] = control.saved[TOP] = state.energy[0]
-    control.stage = 1
+    trajectory.step = size
+    # The quotient is rounded to the nearest integer. Rounded up, a long step would
+    # mostly be made twice, and the second leap leads back.
+    num_leaps = math.floor(length / size + 0.5)
+    trajectory.num_leaps = int(min(max(num_leaps, 1.0), float(plan.max_leaps)))
+    trajectory.leaps_done = trajectory.num_bounces = 0
+    trajectory.flight_left = 0.0
+    # A step that failed may have left a flight.
+    trajectory.is_flying = False
+    trajectory.energy = trajectory.max_energy = state.energy[0]
+    workspace.last_normal[:] = np.nan
+    state.work.control[0].stage = 1
     state.counts[PROPOSALS] += 1
 
 
 @kernel(counts_references=False)
 def kick(plan, state, duration):
-    """Change the velocity by the slope of what the flight leaves out."""
-    theta, moving, gradient = state.scratch[0], state.scratch[1], state.scratch[2]
-    rest, turn = state.scratch[3], state.scratch[4]
+    """Change the velocity by the gradient of the energy that the flight leaves out."""
+    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+    gradient = state.scratch[GRADIENT]
+    residual, change = state.scratch[RESIDUAL], state.scratch[CHANGE]
     for j in range(theta.shape[0]):
-        rest[j] = gradient[j] - plan.force[j]
-    times(plan.mass, rest, state.own.scratch, turn)
+        residual[j] = gradient[j] - plan.force[j]
+    times(plan.mass, residual, state.workspace.scratch, change)
     for j in range(theta.shape[0]):
-        if plan.is_harmonic == 1:
-            turn[j] -= theta[j] - plan.pull[j]
-        moving[j] -= duration * turn[j]
+        if plan.is_harmonic:
+            change[j] -= theta[j] - plan.pull[j]
+        velocity[j] -= duration * change[j]
 
 
 @kernel(counts_references=False)
-def rotate(pivot, theta, moving, cosine, sine):
-    """Turn point and velocity around the pivot."""
+def rotate(pivot, theta, velocity, cosine, sine):
+    """Rotate point and velocity about the pivot."""
     for j in range(theta.shape[0]):
         offset = theta[j] - pivot[j]
-        theta[j] = pivot[j] + cosine * offset + sine * moving[j]
-        moving[j] = cosine * moving[j] - sine * offset
+        theta[j] = pivot[j] + cosine * offset + sine * velocity[j]
+        velocity[j] = cosine * velocity[j] - sine * offset
 
 
 @kernel
-def turn_rows(rows, axes, is_back, out):
-    """Fill out with rows times axes, or the transposed ones; counts as `multiply`."""
-    if is_back:
+def multiply_by_axes(rows, axes, is_transposed, out):
+    """Fill out with rows times axes, or rows times their transpose."""
+    if is_transposed:
         np.dot(rows, axes.T, out)
     else:
         np.dot(rows, axes, out)
 
 
 @kernel(counts_references=False)
-def turn_axes(target, plan, state):
-    """Turn the flight about the ball's center, into the axes or back."""
-    control, center = state.work.control[0], target.body.center
-    both, turned = state.scratch[3:5], state.scratch[0:2]  # point and velocity
+def change_axes(target, plan, state):
+    """Rotate point and velocity about the ball's center, into the axes or back."""
+    trajectory, center = state.workspace.trajectory[0], target.body.center
+    flight = state.scratch[POINT : VELOCITY + 1]
+    centered = state.scratch[RESIDUAL : CHANGE + 1]
     for j in range(center.shape[0]):
-        both[0, j], both[1, j] = turned[0, j] - center[j], turned[1, j]
-    is_back = control.saved[IS_TURNED] == 1.0
-    turn_rows(both, plan.axes, is_back, turned)
-    if not is_back:
-        copy_into(plan.turned_pull, state.own.pull)
-    control.saved[IS_TURNED] = 0.0 if is_back else 1.0
+        centered[0, j], centered[1, j] = flight[0, j] - center[j], flight[1, j]
+    multiply_by_axes(centered, plan.axes, trajectory.is_in_axes, flight)
+    if not trajectory.is_in_axes:
+        copy_into(plan.pull_in_axes, state.workspace.pull)
+    trajectory.is_in_axes = not trajectory.is_in_axes
     for j in range(center.shape[0]):
-        turned[0, j] += center[j]
+        flight[0, j] += center[j]
 
 
 @kernel(counts_references=False)
-def begin_between_walls(target, plan, state):
+def begin_in_body(target, plan, state):
     """Set the pull."""
-    copy_into(plan.pull, state.own.pull)
-    state.work.control[0].saved[IS_TURNED] = 0.0
+    copy_into(plan.pull, state.workspace.pull)
+    state.workspace.trajectory[0].is_in_axes = False
 
 
 @kernel(counts_references=False)
-def meet_wall(target, plan, state, duration):
-    """Return the time of the next exit, infinity if it is later, and the face."""
-    own = state.own
-    own.exit[:] = np.nan
-    theta, moving = state.scratch[0], state.scratch[1]
-    plan.exit(
-        target.body, theta, moving, own.pull, duration, own.room, own.normal, own.exit
+def find_next_exit(target, plan, state, duration):
+    """Return the time of the next exit, infinite if it is later, and the facet."""
+    workspace = state.workspace
+    workspace.exit[:] = np.nan
+    plan.find_exit(
+        target.body,
+        state.scratch[POINT],
+        state.scratch[VELOCITY],
+        workspace.pull,
+        duration,
+        workspace.exit_scratch,
+        workspace.normal,
+        workspace.exit,
     )
-    return own.exit[0], int(own.exit[1])
+    return workspace.exit[0], int(workspace.exit[1])
 
 
 @kernel(counts_references=False)
 def move_on_parabola(plan, state, duration):
     """Move with the acceleration of the flight."""
-    theta, moving, pull = state.scratch[0], state.scratch[1], state.own.pull
+    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+    pull = state.workspace.pull
     for j in range(theta.shape[0]):
-        theta[j] += duration * (moving[j] + 0.5 * duration * pull[j])
-        moving[j] += duration * pull[j]
+        theta[j] += duration * (velocity[j] + 0.5 * duration * pull[j])
+        velocity[j] += duration * pull[j]
 
 
 @kernel(counts_references=False)
-def move_between_walls(plan, state, duration):
-    """Move on the parabola, or turn by an angle whose half has that tangent."""
-    if plan.is_harmonic == 1:
+def move_in_body(plan, state, duration):
+    """Move on the parabola, or rotate by 2 arctan(duration)."""
+    if plan.is_harmonic:
         square = duration * duration
         cosine, sine = (1.0 - square) / (1.0 + square), 2.0 * duration / (1.0 + square)
-        rotate(state.own.pull, state.scratch[0], state.scratch[1], cosine, sine)
+        theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+        rotate(state.workspace.pull, theta, velocity, cosine, sine)
     else:
         move_on_parabola(plan, state, duration)
 
 
 @kernel(counts_references=False)
-def times_normal(plan, state, out):
-    """Fill out with Sigma normal, from the last product if few entries are new."""
-    own, covariance = state.own, plan.mass.covariance
+def multiply_normal(plan, state, out):
+    """Fill out with Sigma times the normal.
+
+    If few entries differ from the last normal's, the last product is updated.
+    """
+    workspace, covariance = state.workspace, plan.mass.covariance
     dim, num_new = out.shape[0], 0
-    if state.work.control[0].saved[IS_TURNED] == 1.0:
+    if workspace.trajectory[0].is_in_axes:
         for j in range(dim):
-            out[j] = plan.spectrum[j] * own.normal[j]
+            out[j] = plan.variances[j] * workspace.normal[j]
         return
     for j in range(dim):
-        num_new += own.normal[j] != own.held[j]
+        num_new += workspace.normal[j] != workspace.last_normal[j]
     if covariance.shape[0] == 0 or 4 * num_new > dim:
-        times(plan.mass, own.normal, own.scratch, own.product)
-        copy_into(own.normal, own.held)
+        times(plan.mass, workspace.normal, workspace.scratch, workspace.last_product)
+        copy_into(workspace.normal, workspace.last_normal)
     else:
         for j in range(dim):
-            change = own.normal[j] - own.held[j]
+            change = workspace.normal[j] - workspace.last_normal[j]
             if change != 0.0:
-                own.held[j] = own.normal[j]
+                workspace.last_normal[j] = workspace.normal[j]
                 for i in range(dim):
-                    own.product[i] += change * covariance[j, i]
-    copy_into(own.product, out)
+                    workspace.last_product[i] += change * covariance[j, i]
+    copy_into(workspace.last_product, out)
 
 
 @kernel(counts_references=False)
-def turn_velocity(plan, state, factor):
-    """Take away Sigma normal, which is in the scratch memory, times a factor."""
-    moving, turn = state.scratch[1], state.scratch[4]
-    for j in range(moving.shape[0]):
-        moving[j] -= factor * turn[j]
+def change_velocity(state, factor):
+    """Subtract Sigma times the normal, which is in the scratch memory, and a factor."""
+    velocity, change = state.scratch[VELOCITY], state.scratch[CHANGE]
+    for j in range(velocity.shape[0]):
+        velocity[j] -= factor * change[j]
 
 
 @kernel(counts_references=False)
-def reflect_at_wall(target, plan, state, face):
-    """Turn the velocity, and after a few bounces in a ball the axes."""
-    moving, turn, own = state.scratch[1], state.scratch[4], state.own
-    along, square = 0.0, 0.0
-    if face >= 0:
-        column(plan.mass, face, own.scratch, turn)
-        along, square = moving[face], turn[face]
+def reflect_in_body(target, plan, state, facet):
+    """Reflect the velocity at a coordinate's facet, or if that is negative, a normal.
+
+    After three reflections in a Euclidean ball a leap changes to the principal axes.
+    There Sigma is diagonal, but the change and the way back cost two products with a
+    matrix.
+    """
+    velocity, change, workspace = (
+        state.scratch[VELOCITY],
+        state.scratch[CHANGE],
+        state.workspace,
+    )
+    along, square = 0.0, 0.0  # <nu, v> and <nu, Sigma nu>
+    if facet >= 0:
+        column(plan.mass, facet, workspace.scratch, change)
+        along, square = velocity[facet], change[facet]
     else:
-        times_normal(plan, state, turn)
-        for j in range(moving.shape[0]):
-            along += own.normal[j] * moving[j]
-            square += own.normal[j] * turn[j]
-    turn_velocity(plan, state, 2.0 * along / square)
-    control = state.work.control[0]
-    is_bouncing = control.saved[BOUNCES] - control.saved[EARLIER] == FEW_BOUNCES
-    if is_bouncing and plan.axes.shape[0] > 0:
-        turn_axes(target, plan, state)
+        multiply_normal(plan, state, change)
+        for j in range(velocity.shape[0]):
+            along += workspace.normal[j] * velocity[j]
+            square += workspace.normal[j] * change[j]
+    change_velocity(state, 2.0 * along / square)
+    trajectory = workspace.trajectory[0]
+    num_bounces = trajectory.num_bounces - trajectory.bounces_before_leap
+    if num_bounces == 3 and plan.axes.shape[0] > 0:
+        change_axes(target, plan, state)
 
 
 @kernel(counts_references=False)
-def end_between_walls(target, plan, state):
-    """Turn back into the axes of the coefficients."""
-    if state.work.control[0].saved[IS_TURNED] == 1.0:
-        turn_axes(target, plan, state)
+def end_in_body(target, plan, state):
+    """Change back to the axes of the coefficients."""
+    if state.workspace.trajectory[0].is_in_axes:
+        change_axes(target, plan, state)
 
 
 @kernel(counts_references=False)
-def begin_between_facets(target, plan, state):
-    """Set the pull, and the slacks of a polytope's inequalities with their rates."""
-    body, own = target.body, state.own
-    copy_into(plan.pull, own.pull)
-    multiply(body.matrix, state.scratch[0], own.slacks)
-    multiply(body.matrix, state.scratch[1], own.rates)
-    for i in range(own.slacks.shape[0]):
-        own.slacks[i] = body.bounds[i] - own.slacks[i]
-        own.rates[i] = -own.rates[i]
+def begin_in_polytope(target, plan, state):
+    """Set the pull, and the slacks of the inequalities with their rates."""
+    body, workspace = target.body, state.workspace
+    copy_into(plan.pull, workspace.pull)
+    multiply(body.matrix, state.scratch[POINT], workspace.slacks)
+    multiply(body.matrix, state.scratch[VELOCITY], workspace.rates)
+    for i in range(workspace.slacks.shape[0]):
+        workspace.slacks[i] = body.bounds[i] - workspace.slacks[i]
+        workspace.rates[i] = -workspace.rates[i]
 
 
 @kernel(counts_references=False)
-def meet_facet(target, plan, state, duration):
-    """As `meet_wall`, by the slacks."""
-    own = state.own
-    return exits.nearest_face(own.slacks, own.rates, plan.bends, duration)
+def find_next_facet(target, plan, state, duration):
+    """Return the time and the facet of the next exit, found by the slacks."""
+    workspace = state.workspace
+    return exits.find_nearest_facet(
+        workspace.slacks, workspace.rates, plan.slack_accelerations, duration
+    )
 
 
 @kernel(counts_references=False)
-def move_between_facets(plan, state, duration):
-    """Move on the parabola, and the slacks with it."""
+def move_in_polytope(plan, state, duration):
+    """Move on the parabola, and update the slacks and their rates."""
     move_on_parabola(plan, state, duration)
-    own = state.own
-    for i in range(own.slacks.shape[0]):
-        own.slacks[i] += duration * (own.rates[i] + 0.5 * duration * plan.bends[i])
-        own.rates[i] += duration * plan.bends[i]
+    slacks, rates = state.workspace.slacks, state.workspace.rates
+    for i in range(slacks.shape[0]):
+        acceleration = plan.slack_accelerations[i]
+        slacks[i] += duration * (rates[i] + 0.5 * duration * acceleration)
+        rates[i] += duration * acceleration
 
 
 @kernel(counts_references=False)
-def reflect_at_facet(target, plan, state, face):
-    """Turn the velocity, and the rates of the slacks with it."""
-    own = state.own
-    copy_into(plan.turns[face], state.scratch[4])
-    factor = 2.0 * -own.rates[face] / plan.gram[face, face]
-    turn_velocity(plan, state, factor)
-    for i in range(own.rates.shape[0]):
-        own.rates[i] += factor * plan.gram[face, i]
+def reflect_in_polytope(target, plan, state, facet):
+    """Reflect the velocity, and update the rates of the slacks."""
+    rates = state.workspace.rates
+    copy_into(plan.facet_directions[facet], state.scratch[CHANGE])
+    factor = 2.0 * -rates[facet] / plan.facet_gram[facet, facet]
+    change_velocity(state, factor)
+    for i in range(rates.shape[0]):
+        rates[i] += factor * plan.facet_gram[facet, i]
 
 
 @kernel(counts_references=False)
-def end_between_facets(target, plan, state):
+def end_in_polytope(target, plan, state):
     """Leave the flight as it is."""
 
 
 def compile_flight(
     begin: Kernel[..., None],
-    meet: Kernel[..., tuple[float, int]],
+    find_exit: Kernel[..., tuple[float, int]],
     move: Kernel[..., None],
     reflect: Kernel[..., None],
     end: Kernel[..., None],
 ) -> Kernel[..., int]:
-    """Flight between walls of one kind: a kernel of the signature `FLY`.
+    """Return the flight in domains of one kind, a kernel of the signature `FLIGHT`.
 
-    It flies for the remaining time that the control tells.
+    It flies for the time that is left in the trajectory. Each kind is compiled apart
+    and called by its pointer, so that a first call compiles one of them.
     """
 
     def fly(target, plan, state):
-        control = state.work.control[0]
-        if control.saved[IS_FLYING] == 0.0:
+        trajectory = state.workspace.trajectory[0]
+        if not trajectory.is_flying:
             begin(target, plan, state)
-            control.saved[IS_FLYING] = 1.0
+            trajectory.is_flying = True
         while True:
-            remaining = control.saved[REMAINING]
-            time, face = meet(target, plan, state, remaining)
-            if time >= remaining:
-                move(plan, state, remaining)
-                control.saved[REMAINING], code = 0.0, OK
+            time_left = trajectory.flight_left
+            time, facet = find_exit(target, plan, state, time_left)
+            if time >= time_left:
+                move(plan, state, time_left)
+                trajectory.flight_left, code = 0.0, OK
                 break
             if not time >= 0.0:
-                code = REFUSED
+                code = REJECTED
                 break
-            move(plan, state, SHORT_OF * time)
-            remaining -= SHORT_OF * time
-            if plan.is_harmonic == 1:  # the tangent of a difference
-                remaining /= 1.0 + control.saved[REMAINING] * (SHORT_OF * time)
-            control.saved[REMAINING] = remaining
-            if face != exits.OPEN:
-                control.saved[BOUNCES] += 1.0
-                reflect(target, plan, state, face)
-            if control.saved[BOUNCES] - control.saved[EARLIER] > plan.max_bounces:
-                code = REFUSED
+            move(plan, state, EXIT_SHARE * time)
+            time_left -= EXIT_SHARE * time
+            if plan.is_harmonic:
+                # tan(a - b) = (tan a - tan b) / (1 + tan a tan b)
+                time_left /= 1.0 + trajectory.flight_left * (EXIT_SHARE * time)
+            trajectory.flight_left = time_left
+            if facet != exits.OPEN:
+                trajectory.num_bounces += 1
+                reflect(target, plan, state, facet)
+            num_bounces = trajectory.num_bounces - trajectory.bounces_before_leap
+            if num_bounces > plan.max_bounces:
+                code = REJECTED
                 break
-            if is_due(control):
+            if is_due(state.work.control[0]):
                 return PAUSED
         end(target, plan, state)
-        control.saved[IS_FLYING] = 0.0
+        trajectory.is_flying = False
         return code
 
     return kernel(counts_references=False)(fly)
 
 
-fly_between_walls = compile_flight(
-    begin_between_walls,
-    meet_wall,
-    move_between_walls,
-    reflect_at_wall,
-    end_between_walls,
+fly_in_body = compile_flight(
+    begin_in_body, find_next_exit, move_in_body, reflect_in_body, end_in_body
 )
-fly_between_facets = compile_flight(
-    begin_between_facets,
-    meet_facet,
-    move_between_facets,
-    reflect_at_facet,
-    end_between_facets,
+fly_in_polytope = compile_flight(
+    begin_in_polytope,
+    find_next_facet,
+    move_in_polytope,
+    reflect_in_polytope,
+    end_in_polytope,
 )
 
 
-def step_pieces(target: Gibbs, plan: BilliardPlan) -> BilliardPieces:
-    """C functions of a plan's steps."""
-    fly = fly_between_facets if len(plan.gram) else fly_between_walls
-    return BilliardPieces(target.pieces, pointer(fly, FLY))
+def step_functions(target: Gibbs, plan: BilliardPlan) -> StepFunctions:
+    """Return the C functions of a plan's steps."""
+    fly = fly_in_polytope if len(plan.facet_gram) else fly_in_body
+    return StepFunctions(target.pieces, pointer(fly, FLIGHT))
 
 
 @kernel(counts_references=False)
 def leap(target, pieces, plan, state):
-    """One kick and one flight; return OK, PAUSED, REFUSED or FUNCTION_FAILED."""
-    control, theta = state.work.control[0], state.scratch[0]
-    if control.saved[REMAINING] == 0.0:
-        if control.saved[IS_UNKICKED] == 0.0:
-            kick(
-                plan,
-                state,
-                control.saved[STEP] * (0.5 if control.saved[DONE] == 0.0 else 1.0),
-            )
-        control.saved[REMAINING], control.saved[EARLIER] = (
-            control.saved[STEP],
-            control.saved[BOUNCES],
-        )
-        if plan.is_harmonic == 1:
-            control.saved[REMAINING] = math.tan(0.5 * control.saved[STEP])
-    if plan.is_free == 1:
-        angle = control.saved[STEP]
-        cosine, sine = math.cos(angle), math.sin(angle)
-        rotate(plan.pull, theta, state.scratch[1], cosine, sine)
-        control.saved[REMAINING] = 0.0
+    """Make a kick and a flight. Return OK, PAUSED, REJECTED or FUNCTION_FAILED."""
+    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
+    step = trajectory.step
+    # After a pause some time is left, and the kick was made.
+    if trajectory.flight_left == 0.0:
+        if trajectory.has_kicks:
+            kick(plan, state, step * (0.5 if trajectory.leaps_done == 0 else 1.0))
+        trajectory.flight_left = step
+        trajectory.bounces_before_leap = trajectory.num_bounces
+        if plan.is_harmonic:
+            trajectory.flight_left = math.tan(0.5 * step)
+    if plan.is_free:
+        velocity = state.scratch[VELOCITY]
+        rotate(plan.pull, theta, velocity, math.cos(step), math.sin(step))
+        trajectory.flight_left = 0.0
     else:
         code = pieces.fly(target, plan, state)
         if code != OK:
             return code
-    if control.saved[IS_UNKICKED] == 0.0:
-        energy = evaluate_gradient(
-            target, pieces.target, state, theta, state.scratch[2]
-        )
+    if trajectory.has_kicks:
+        gradient = state.scratch[GRADIENT]
+        energy = evaluate_gradient(target, pieces.target, state, theta, gradient)
     else:
         state.counts[VALUES] += 1
         state.counts[RECORDS] += target.data.num_records
         energy = gibbs.energy(target, pieces.target, theta, state.work)
-    control.saved[ENERGY], control.saved[TOP] = energy, max(control.saved[TOP], energy)
-    control.saved[DONE] += 1.0
-    # From here it ends below the hill and is refused, or so high that the test fails.
-    if energy - state.energy[0] < plan.hill + HOPELESS + control.saved[KINETIC]:
+    trajectory.energy = energy
+    trajectory.max_energy = max(trajectory.max_energy, energy)
+    trajectory.leaps_done += 1
+    # A trajectory with a higher energy ends early. If it went on, it would end below
+    # its maximum by more than the largest rise, or so high that the accept test passes
+    # with a probability below e^-1000.
+    largest = plan.max_rise + 1000.0 + trajectory.initial_kinetic
+    if energy - state.energy[0] < largest:
         return OK
-    is_failed = np.isnan(energy)
-    if is_failed and gibbs.inside(target, pieces.target, theta, state.work) != 0.0:
+    is_nan = np.isnan(energy)
+    if is_nan and gibbs.inside(target, pieces.target, theta, state.work) != 0.0:
         return FUNCTION_FAILED
-    return REFUSED
+    return REJECTED
 
 
 @kernel(counts_references=False)
-def land(target, pieces, plan, state, rng):
-    """Last half kick and accept test; return a code and the probability."""
-    control, theta = state.work.control[0], state.scratch[0]
-    energy = control.saved[ENERGY]
-    # Refuse on grounds that the way back shares, or it would be no reversible refusal.
-    if control.saved[TOP] > max(state.energy[0], energy) + plan.hill:
+def end_trajectory(target, pieces, plan, state, rng):
+    """Make the last half kick and the accept test. Return code and probability."""
+    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
+    energy = trajectory.energy
+    # The rise is measured from the higher end, so that the reverse trajectory is
+    # rejected as well. Otherwise the transition would not be reversible.
+    if trajectory.max_energy > max(state.energy[0], energy) + plan.max_rise:
         return OK, 0.0
     status = gibbs.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
-    if control.saved[IS_UNKICKED] == 0.0:
-        kick(plan, state, 0.5 * control.saved[STEP])
-    final = kinetic(plan.mass, state.scratch[1], state.own.scratch)
-    log_ratio = (state.energy[0] - energy) + (control.saved[KINETIC] - final)
+    if trajectory.has_kicks:
+        kick(plan, state, 0.5 * trajectory.step)
+    final = kinetic(plan.mass, state.scratch[VELOCITY], state.workspace.scratch)
+    log_ratio = (state.energy[0] - energy) + (trajectory.initial_kinetic - final)
     if not log_ratio > -np.inf:
         return OK, 0.0
     threshold = -rng.standard_exponential()
-    code = decide_with_gradient(
-        state, theta, energy, state.scratch[2], log_ratio, threshold
-    )
+    gradient = state.scratch[GRADIENT]
+    code = decide_with_gradient(state, theta, energy, gradient, log_ratio, threshold)
     return code, math.exp(min(log_ratio, 0.0))
 
 
 @kernel(counts_references=False)
-def tune(tuning, probability, longest):
-    """Dual averaging of the step (Hoffman and Gelman, 2014, algorithm 5)."""
-    tuning[TURNS] += 1.0
-    turn = tuning[TURNS]
-    share = 1.0 / (turn + DELAY)
-    tuning[DEFICIT] += share * (tuning[RATE] - probability - tuning[DEFICIT])
-    log_step = tuning[ANCHOR] - math.sqrt(turn) / GAMMA * tuning[DEFICIT]
-    tuning[LOG_STEP] = min(log_step, math.log(longest))
-    weight = turn**-KAPPA
-    tuning[MEAN_LOG_STEP] += weight * (tuning[LOG_STEP] - tuning[MEAN_LOG_STEP])
+def update_step(tuning, probability, longest_step):
+    """Update the step by dual averaging (Hoffman and Gelman, 2014, algorithm 5).
+
+    Its constants are gamma = 0.05, t_0 = 10 and kappa = 0.75.
+    """
+    record = tuning[0]
+    record.num_updates += 1
+    t = float(record.num_updates)
+    weight = 1.0 / (t + 10.0)
+    record.deficit += weight * (record.target_rate - probability - record.deficit)
+    log_step = record.anchor - math.sqrt(t) / 0.05 * record.deficit
+    record.log_step = min(log_step, math.log(longest_step))
+    record.mean_log_step += t**-0.75 * (record.log_step - record.mean_log_step)
 
 
 @kernel(counts_references=False)
-def finish(plan, state, probability):
-    """End of a transition: report it, and tune the step if that is asked for."""
-    control, report = state.work.control[0], state.own.report
-    report[LAST_ACCEPTANCE] = probability
-    report[LAST_LEAPS], report[LAST_BOUNCES] = (
-        control.saved[DONE],
-        control.saved[BOUNCES],
+def end_transition(plan, state, probability):
+    """Add the transition to the totals, and update the step if the tuning is on."""
+    workspace, trajectory, totals = (
+        state.workspace,
+        state.workspace.trajectory[0],
+        state.workspace.totals[0],
     )
-    for k in range(3):
-        report[ALL_ACCEPTANCE + k] += report[LAST_ACCEPTANCE + k]
+    totals.acceptance += probability
+    totals.leaps += trajectory.leaps_done
+    totals.bounces += trajectory.num_bounces
     for j in range(state.memory.shape[0]):
-        state.own.slopes[j] += state.memory[j]
-    if state.own.tuning[IS_TUNED] == 1.0:
-        tune(state.own.tuning, probability, plan.longest_step)
-    control.stage = 0
+        workspace.gradient_sum[j] += state.memory[j]
+    if workspace.tuning[0].is_on:
+        update_step(workspace.tuning, probability, plan.longest_step)
+    state.work.control[0].stage = 0
 
 
 def step(target, pieces, plan, state, rng):
-    """One trajectory and its accept test; the state's memory is the gradient.
+    """Make a trajectory and its accept test. The state's memory is the gradient.
 
     A plan without kicks does not read it.
     """
-    control = state.work.control[0]
+    control, trajectory = state.work.control[0], state.workspace.trajectory[0]
+    # The stage, which `core.pauses` shares, is 0 unless a pause interrupted the step.
     if control.stage == 0:
-        launch(target, pieces, plan, state, rng)
-    while control.saved[DONE] < control.saved[LEAPS]:
+        start_trajectory(target, pieces, plan, state, rng)
+    while trajectory.leaps_done < trajectory.num_leaps:
         code = leap(target, pieces, plan, state)
-        if code == REFUSED:
-            finish(plan, state, 0.0)
+        if code == REJECTED:
+            end_transition(plan, state, 0.0)
             return OK
         if code != OK:
             return code
         if is_due(control):
             return PAUSED
-    code, probability = land(target, pieces, plan, state, rng)
-    finish(plan, state, probability)
+    code, probability = end_trajectory(target, pieces, plan, state, rng)
+    end_transition(plan, state, probability)
     return code
 
 
@@ -726,46 +783,49 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
-    """Fresh state at a position of the domain, with its gradient."""
-    dim, num_faces = target.dim, len(plan.bends)
-    own = BilliardWork(
+    """Return a new state at a position of the domain, with its gradient."""
+    dim, num_facets = target.dim, len(plan.slack_accelerations)
+    workspace = BilliardWork(
         scratch=np.empty(plan.mass.num_scratch),
-        room=np.empty(exits.ROOM * dim),
+        exit_scratch=np.empty(exits.SCRATCH_PER_DIM * dim),
         normal=np.empty(dim),
         pull=np.empty(dim),
-        held=np.full(dim, np.nan),
-        product=np.empty(dim),
+        last_normal=np.full(dim, np.nan),
+        last_product=np.empty(dim),
         exit=np.empty(2),
-        slacks=np.empty(num_faces),
-        rates=np.empty(num_faces),
-        report=np.zeros(NUM_REPORTED),
-        slopes=np.zeros(dim),
-        tuning=np.zeros(NUM_TUNED),
+        slacks=np.empty(num_facets),
+        rates=np.empty(num_facets),
+        totals=np.zeros(1, Totals),
+        gradient_sum=np.zeros(dim),
+        tuning=np.zeros(1, StepTuning),
+        trajectory=np.zeros(1, Trajectory),
     )
-    state = new_state(target, position, memory=np.empty(dim), rows=NUM_ROWS, own=own)
-    given = target.numbers, target.pieces, state.position, state.work, state.memory
-    target.calls.energy_gradient(*given)
+    state = new_state(
+        target, position, memory=np.empty(dim), rows=NUM_ROWS, workspace=workspace
+    )
+    arguments = target.numbers, target.pieces, state.position, state.work, state.memory
+    target.calls.energy_gradient(*arguments)
     if not np.isfinite(state.memory).all():
         state.position[:] = retreat_from_boundary(target, position)
-        state.energy[:] = target.calls.energy_gradient(*given)
+        state.energy[:] = target.calls.energy_gradient(*arguments)
     return state
 
 
-def new_tuning(step: float, *, rate: float) -> Array:
-    """Tuning that begins at a step and aims at a mean acceptance probability."""
-    tuning = np.zeros(NUM_TUNED)
-    tuning[IS_TUNED], tuning[RATE] = 1.0, rate
-    tuning[ANCHOR] = math.log(2.0 * step)
-    tuning[LOG_STEP] = tuning[MEAN_LOG_STEP] = math.log(step)
+def new_tuning(step: float, *, target_rate: float) -> NDArray[np.void]:
+    """Return a tuning that begins at a step, for a mean acceptance probability."""
+    tuning = np.zeros(1, StepTuning)
+    tuning["is_on"], tuning["target_rate"] = True, target_rate
+    tuning["anchor"] = math.log(2.0 * step)
+    tuning["log_step"] = tuning["mean_log_step"] = math.log(step)
     return tuning
 
 
 @kernel
-def glide(target, pieces, plan, state):
-    """Fly without kicks; return a code as a flight, for `pauses.fill`."""
-    control = state.work.control[0]
+def fly_once(target, pieces, plan, state):
+    """Fly without kicks. Return the flight's code and 0 rows, for `pauses.fill`."""
+    control, trajectory = state.work.control[0], state.workspace.trajectory[0]
     if control.stage == 0:
-        control.saved[BOUNCES] = control.saved[EARLIER] = 0.0
+        trajectory.num_bounces = trajectory.bounces_before_leap = 0
         control.stage = 1
     code = pieces.fly(target, plan, state)
     if code != PAUSED:
@@ -773,7 +833,7 @@ def glide(target, pieces, plan, state):
     return code, 0
 
 
-def flight(
+def fly_freely(
     target: Gibbs,
     plan: BilliardPlan,
     *,
@@ -781,24 +841,24 @@ def flight(
     velocity: Array,
     duration: float,
 ) -> Array:
-    """Point after a flight without force that turns at the walls.
+    """Return the end of a flight without force that the boundary reflects.
 
-    One that bounces `DISPERSED` times ends there.
+    It ends after 1000 reflections at the latest.
     """
-    piece = pointer(exits.find_exit_function(target.problem.domain), exits.EXIT)
-    free = without_force(plan)._replace(max_bounces=DISPERSED, exit=piece)
+    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    find_exit = pointer(exit_function, exits.EXIT)
+    free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)
-    state.scratch[0], state.scratch[1] = position, velocity
-    state.work.control[0].saved[REMAINING] = duration
+    state.scratch[POINT], state.scratch[VELOCITY] = position, velocity
+    state.workspace.trajectory["flight_left"] = duration
+    functions = step_functions(target, free_plan)
 
-    pieces = step_pieces(target, free)
-
-    def rows(first: int) -> tuple[int, int]:
+    def fill_rows(first: int) -> tuple[int, int]:
         del first  # there is one flight
-        code, made = call(glide, target.numbers, pieces, free, state)
-        return code, made
+        code, num_rows = call(fly_once, target.numbers, functions, free_plan, state)
+        return code, num_rows
 
-    pauses.fill(state.work.control, rows)
-    end = state.scratch[0].copy()
+    pauses.fill(state.work.control, fill_rows)
+    end = state.scratch[POINT].copy()
     is_inside = np.isfinite(end).all() and target._is_inside(end)
     return end if is_inside else np.array(position)

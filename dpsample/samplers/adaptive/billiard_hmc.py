@@ -19,21 +19,21 @@ class BilliardHMC(Sampler):
     """Hamiltonian Monte Carlo with exact reflections, in a learned metric.
 
     Where the energy is nearly quadratic in a box, a simplex or a ball of any norm,
-    trajectories are rotations between the walls with no gradient except in a few.
+    trajectories are rotations with reflections, which need no gradient except in a few.
 
     Parameters
     ----------
     num_steps : int, optional
-        Trajectories per draw; by default the warm-up chooses.
+        Trajectories per draw. By default the warm-up chooses.
     length : float
         Mean length of a trajectory in units of the metric.
     max_leaps : int
-        Most leaps of a trajectory, each with one gradient.
+        Maximum number of leaps of a trajectory, each with one gradient.
 
     Notes
     -----
     **Guarantee.** The target is exactly invariant and the kernel reversible, for any
-    metric, force, step and choice of subgradient; the energy need not be convex.
+    metric, force, step and choice of subgradient. The energy need not be convex.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class BilliardHMC(Sampler):
         return True, ""
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Learn metric, force and step; all is fixed before the first draw."""
+        """Learn metric, force and step. All is fixed before the first draw."""
         self.require(target)
         warm = warm_up(target, rng, length=self.length, max_leaps=self.max_leaps)
         return prepare_chain(target, warm, self.num_steps)
@@ -68,17 +68,17 @@ class BilliardHMC(Sampler):
 def prepare_chain(
     target: Gibbs, warm: WarmUp, num_steps: int | None = None
 ) -> PreparedChain:
-    """Chain of a warm-up, with as many transitions a draw as that wants by default."""
+    """Return the chain of a warm-up, which also chooses the transitions per draw."""
     steps = warm.num_steps if num_steps is None else num_steps
     return PreparedChain(
         target=target,
         plan=warm.plan,
         run=billiard.run,
         init_fn=billiard.init,
-        pieces_fn=billiard.step_pieces,
+        pieces_fn=billiard.step_functions,
         start=warm.plan.center,
         num_steps=steps,
         num_warmup=warm.num_discarded(steps),
         settings={"step_size": warm.plan.step, **warm.settings},
-        disperse=partial(disperse, target, warm.plan),
+        start_fn=partial(disperse, target, warm.plan),
     )

@@ -1,24 +1,31 @@
 # mypy: allow-untyped-defs
-r"""Exits: when the parabola theta + v t + a t^2 / 2 leaves a domain, and how.
+r"""Exits: when the path of a billiard leaves a domain, and through which facet.
 
-A piece writes the first time before the horizon into out[0], infinity if there is none,
-and what is hit into out[1]: the coordinate of a face that is parallel to an axis, or -1
-for a wall whose outward normal, of any length, it then writes too; or -2 where a search
-has come so far, and found no wall yet. A point that rounding has put outside counts as
-on the wall, and a wall is hit by what moves outwards only: the time is never the 0 at
-which a reflection has just begun.
+A path is a parabola or, about a pivot c, a rotation,
 
-Flat walls ask for one quadratic each. On the Euclidean ball the squared distance is a
-quartic, whose first upward root lies between turning points that are bracketed in turn.
-On the l1 ball the norm is one quadratic between changes of signs, kept in a heap. For
-other norms Newton's method finds an exit, and triangles around pieces of the path show
-that there is none before it.
+    theta + v t + a t^2 / 2,        c + (theta - c) cos t + v sin t.
 
-Paths that turn about a pivot c instead, c + (theta - c) cos t + v sin t, are quadratic
-in u = tan(t / 2), over 1 + u^2: their pieces get c for a, and times and horizons in u.
-Their tangents at two such times s and u meet at
+Rotations are quadratic in u = tan(t / 2), divided by 1 + u^2,
+
+    (theta + 2 u v + u^2 (2 c - theta)) / (1 + u^2).
+
+So both kinds have the same functions. Those of rotations get c for the acceleration a,
+and their times and horizons are values of u. The tangents at two times s and u meet at
+theta + (s + u) v / 2 + s u a / 2 and at
 
     (theta + (s + u) v + s u (2 c - theta)) / (1 + s u).
+
+An exit function writes the time of the first exit before the horizon, or infinity. It
+also writes the facet: the coordinate of a facet that is orthogonal to an axis, or one
+of the codes below. A point that rounding has put outside counts as on the boundary. A
+path only leaves outwards, so the reflection that has just been made is not found again
+at the time 0.
+
+Facets need one quadratic equation each. On the Euclidean ball the squared distance is a
+quartic polynomial, whose first upward root lies between turning points that are
+bracketed in turn. On the l1 ball the norm is one quadratic polynomial between changes
+of signs, whose times are kept in a heap. For other norms Newton's method finds an exit,
+and triangles around parts of the path prove that there is none before it.
 """
 
 import math
@@ -27,413 +34,478 @@ import numpy as np
 from numba import types
 
 from dpsample.core.jit import Piece, f8, kernel, vector
-from dpsample.domains import (
-    BODY,
-    Ball,
-    Box,
-    Domain,
-    Polytope,
-    SchattenBall,
-    Simplex,
-    WholeSpace,
-)
+from dpsample.domains import BODY, Domain
 from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.univariate.log_concave import sift_down
 
-# Body, point, velocity, acceleration, horizon, scratch memory (ROOM dim), normal, out.
+# Signature of exit functions: body, point, velocity, acceleration or pivot, horizon,
+# scratch memory of SCRATCH_PER_DIM dim numbers, outward normal, and the result.
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
-ROOM = 5
-WALL = -1.0  # in out[1]: the wall has the normal that was written
-OPEN = -2.0  # in out[1]: no wall; the path is known up to there only
-MAX_STEPS, MAX_PIECES = 100, 50
-TOLERANCE = 2.0**-52  # of a root, in units of its bracket
-AFTER = 1e-9  # relative: so much later, rounding cannot hide what comes before
-ROUNDING = 2.0**-47  # of a norm, as which a point outside is on the wall
+SCRATCH_PER_DIM = 5
+# Entries of the result.
+TIME, FACET = range(2)
+# Codes in place of a facet: the outward normal, of any length, was written, or the
+# search has come up to the time and has found no exit yet.
+HAS_NORMAL = -1.0
+OPEN = -2.0
+MAX_STEPS = 100  # steps of an iteration
 
 
 @kernel(counts_references=False)
-def first_fall(height, rate, bend):
-    """Time at which height + rate t + bend t^2 / 2 falls through 0, from above."""
+def time_to_zero(height, rate, acceleration):
+    """Return the time at which height + rate t + acceleration t^2 / 2 falls through 0.
+
+    A negative height counts as 0. The time is infinite if it never falls.
+    """
     height = max(height, 0.0)
-    square = rate * rate - 2.0 * bend * height
+    square = rate * rate - 2.0 * acceleration * height
     if not square >= 0.0:
         return np.inf
     root = math.sqrt(square)
     if rate > 0.0:
-        return (rate + root) / -bend if bend < 0.0 else np.inf
-    if root > rate:  # without cancellation, as rate <= 0
+        return (rate + root) / -acceleration if acceleration < 0.0 else np.inf
+    # This form of the root subtracts no numbers of one sign, as rate <= 0.
+    if root > rate:
         return 2.0 * height / (root - rate)
-    return 0.0 if bend < 0.0 else np.inf
+    return 0.0 if acceleration < 0.0 else np.inf
 
 
 @kernel(counts_references=False)
-def no_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """Nothing leaves the whole space."""
-    out[0], out[1] = np.inf, WALL
+def no_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+    """Find no exit of the whole space."""
+    out[TIME], out[FACET] = np.inf, HAS_NORMAL
 
 
 @kernel(counts_references=False)
-def simplex_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """First coordinate that falls to 0."""
-    time, face = horizon, -1
+def simplex_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+    """Find the first coordinate that falls to 0."""
+    time, facet = horizon, -1
     for j in range(len(theta)):
-        speed, bend = velocity[j], pull[j]
-        if not theta[j] > time * (abs(speed) + 0.5 * time * abs(bend)):
-            t = first_fall(theta[j], speed, bend)
+        rate, acceleration = velocity[j], pull[j]
+        # Most coordinates are too far from 0, and need no square root.
+        if not theta[j] > time * (abs(rate) + 0.5 * time * abs(acceleration)):
+            t = time_to_zero(theta[j], rate, acceleration)
             if t < time:
-                time, face = t, j
-    out[0], out[1] = (time if face >= 0 else np.inf), face
+                time, facet = t, j
+    out[TIME], out[FACET] = (time if facet >= 0 else np.inf), facet
 
 
 @kernel(counts_references=False)
-def box_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """First coordinate that reaches one of its bounds."""
-    time, face = horizon, -1
+def box_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+    """Find the first coordinate that reaches one of its bounds."""
+    time, facet = horizon, -1
     for j in range(len(theta)):
-        speed, bend = velocity[j], pull[j]
-        reach = time * (abs(speed) + 0.5 * time * abs(bend))
+        rate, acceleration = velocity[j], pull[j]
+        reach = time * (abs(rate) + 0.5 * time * abs(acceleration))
         above, below = theta[j] - body.lower[j], body.upper[j] - theta[j]
         if not above > reach:
-            t = first_fall(above, speed, bend)
+            t = time_to_zero(above, rate, acceleration)
             if t < time:
-                time, face = t, j
+                time, facet = t, j
         if not below > reach:
-            t = first_fall(below, -speed, -bend)
+            t = time_to_zero(below, -rate, -acceleration)
             if t < time:
-                time, face = t, j
-    out[0], out[1] = (time if face >= 0 else np.inf), face
+                time, facet = t, j
+    out[TIME], out[FACET] = (time if facet >= 0 else np.inf), facet
 
 
 @kernel(counts_references=False)
-def turning_fall(height, speed, above_pivot, reach):
-    """First u up to a reach at which a turning height falls to 0; else infinity.
+def rotation_to_zero(height, velocity, height_of_pivot, horizon):
+    """Return the first u up to the horizon at which a height falls to 0, or infinity.
 
-    The height is ``height + 2 speed u + (2 above_pivot - height) u^2`` over 1 + u^2.
+    The height of a rotation is (height + 2 velocity u + (2 height_of_pivot - height)
+    u^2) / (1 + u^2).
     """
-    rate, bend = 2.0 * speed, 2.0 * above_pivot - height
-    if height > reach * (abs(rate) + reach * abs(bend)):
+    rate, square = 2.0 * velocity, 2.0 * height_of_pivot - height
+    if height > horizon * (abs(rate) + horizon * abs(square)):
         return np.inf
-    return first_fall(height, rate, 2.0 * bend)
+    return time_to_zero(height, rate, 2.0 * square)
 
 
 @kernel(counts_references=False)
-def turning_simplex_exit(body, theta, velocity, pivot, horizon, room, normal, out):
-    """First coordinate that falls to 0, of a turning path."""
-    first, face = horizon, -1
+def rotation_simplex_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+    """Find the first coordinate of a rotation that falls to 0."""
+    first, facet = horizon, -1
     for j in range(len(theta)):
-        u = turning_fall(theta[j], velocity[j], pivot[j], first)
+        u = rotation_to_zero(theta[j], velocity[j], pivot[j], first)
         if u < first:
-            first, face = u, j
-    out[0], out[1] = (first if face >= 0 else np.inf), face
+            first, facet = u, j
+    out[TIME], out[FACET] = (first if facet >= 0 else np.inf), facet
 
 
 @kernel(counts_references=False)
-def turning_box_exit(body, theta, velocity, pivot, horizon, room, normal, out):
-    """First coordinate that reaches one of its bounds, of a turning path."""
-    first, face = horizon, -1
+def rotation_box_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+    """Find the first coordinate of a rotation that reaches one of its bounds."""
+    first, facet = horizon, -1
     for j in range(len(theta)):
         low, high = body.lower[j], body.upper[j]
-        u = turning_fall(theta[j] - low, velocity[j], pivot[j] - low, first)
+        u = rotation_to_zero(theta[j] - low, velocity[j], pivot[j] - low, first)
         if u < first:
-            first, face = u, j
-        u = turning_fall(high - theta[j], -velocity[j], high - pivot[j], first)
+            first, facet = u, j
+        u = rotation_to_zero(high - theta[j], -velocity[j], high - pivot[j], first)
         if u < first:
-            first, face = u, j
-    out[0], out[1] = (first if face >= 0 else np.inf), face
+            first, facet = u, j
+    out[TIME], out[FACET] = (first if facet >= 0 else np.inf), facet
 
 
 @kernel(counts_references=False)
-def nearest_face(slacks, rates, bends, horizon):
-    """First time at which a slack falls to 0, and which; infinity and -1 if none."""
-    time, face = horizon, -1
+def find_nearest_facet(slacks, rates, accelerations, horizon):
+    """Return the first time at which a slack falls to 0, and which one.
+
+    They are infinity and -1 if none does so before the horizon.
+    """
+    time, facet = horizon, -1
     for i in range(len(slacks)):
-        if not slacks[i] > time * (abs(rates[i]) + 0.5 * time * abs(bends[i])):
-            t = first_fall(slacks[i], rates[i], bends[i])
+        reach = abs(rates[i]) + 0.5 * time * abs(accelerations[i])
+        if not slacks[i] > time * reach:
+            t = time_to_zero(slacks[i], rates[i], accelerations[i])
             if t < time:
-                time, face = t, i
-    return (time if face >= 0 else np.inf), face
+                time, facet = t, i
+    return (time if facet >= 0 else np.inf), facet
 
 
 @kernel(counts_references=False)
-def quartic(c0, c1, c2, c3, c4, t):
-    """Value at t, and slope."""
+def evaluate_quartic(c0, c1, c2, c3, c4, t):
+    """Return value and derivative of a quartic polynomial at t."""
     value = (((c4 * t + c3) * t + c2) * t + c1) * t + c0
     return value, ((4.0 * c4 * t + 3.0 * c3) * t + 2.0 * c2) * t + c1
 
 
 @kernel(counts_references=False)
-def root_between(c0, c1, c2, c3, c4, low, high, is_rising):
-    """Root of a quartic that changes its sign once from low to high."""
-    # Flights between two bounces are short: cubes of their times hardly count.
+def find_root(c0, c1, c2, c3, c4, low, high, is_rising):
+    """Return the root of a quartic that changes its sign once from low to high.
+
+    Newton's method, with bisection where it would leave the bracket.
+    """
+    # Flights between two reflections are short, so cubes of their times hardly count,
+    # and a root of c0 + c1 x + c2 x^2 is a good start.
     square = c1 * c1 - 4.0 * c2 * c0
     x = 0.5 * (low + high)
     if square > 0.0 and c2 != 0.0:
-        far = -(c1 + math.copysign(math.sqrt(square), c1))
-        near = far / (2.0 * c2) if is_rising == (c1 < 0.0) else 2.0 * c0 / far
-        if low < near < high:
-            x = near
+        larger = -(c1 + math.copysign(math.sqrt(square), c1))
+        is_larger = is_rising == (c1 < 0.0)
+        start = larger / (2.0 * c2) if is_larger else 2.0 * c0 / larger
+        if low < start < high:
+            x = start
     for _ in range(MAX_STEPS):
-        value, slope = quartic(c0, c1, c2, c3, c4, x)
+        value, derivative = evaluate_quartic(c0, c1, c2, c3, c4, x)
         if (value > 0.0) == is_rising:
             high = x
         else:
             low = x
-        following = x - value / slope if slope != 0.0 else low
-        if not low < following < high:
-            following = 0.5 * (low + high)
-        if abs(following - x) <= TOLERANCE:
-            return following
-        x = following
+        next_x = x - value / derivative if derivative != 0.0 else low
+        if not low < next_x < high:
+            next_x = 0.5 * (low + high)
+        # The bracket is part of [0, 1], where numbers have this spacing.
+        if abs(next_x - x) <= 2.0**-52:
+            return next_x
+        x = next_x
     return x
 
 
 @kernel(counts_references=False)
-def first_rise(c0, c1, c2, c3, c4):
-    """First t in [0, 1] at which a quartic rises through 0, from c0 <= 0."""
-    # The slope is monotone between the zeros of its own slope.
+def find_first_rise(c0, c1, c2, c3, c4):
+    """Return the first t in [0, 1] at which a quartic rises through 0, from c0 <= 0.
+
+    It is infinite if there is none.
+    """
+    # The derivative is monotone between the zeros, inner <= outer, of its derivative.
     inner, outer = 0.0, 0.0
     square = 9.0 * c3 * c3 - 24.0 * c2 * c4
     if square > 0.0:
-        far = -(3.0 * c3 + math.copysign(math.sqrt(square), c3))
-        inner = far / (12.0 * c4) if c4 != 0.0 else 0.0
-        outer = 2.0 * c2 / far
+        larger = -(3.0 * c3 + math.copysign(math.sqrt(square), c3))
+        inner = larger / (12.0 * c4) if c4 != 0.0 else 0.0
+        outer = 2.0 * c2 / larger
         inner, outer = min(inner, outer), max(inner, outer)
-    before, start = 0.0, 0.0
-    at_start = c1
-    for piece in range(3):
-        stop = inner if piece == 0 else (outer if piece == 1 else 1.0)
+    last_maximum, start = 0.0, 0.0
+    derivative_at_start = c1
+    for k in range(3):
+        stop = 1.0
+        if k == 0:
+            stop = inner
+        elif k == 1:
+            stop = outer
         if not start < stop <= 1.0:
             continue
-        _, at_stop = quartic(c0, c1, c2, c3, c4, stop)
-        # At a minimum it is below 0 as before: only a maximum matters.
-        if at_start > 0.0 and not at_stop > 0.0:
-            turn = root_between(
+        _, derivative = evaluate_quartic(c0, c1, c2, c3, c4, stop)
+        # Before a minimum the quartic has fallen from a value below 0, so only a
+        # maximum, at which the derivative changes from positive to negative, matters.
+        if derivative_at_start > 0.0 and not derivative > 0.0:
+            maximum = find_root(
                 c1, 2.0 * c2, 3.0 * c3, 4.0 * c4, 0.0, start, stop, False
             )
-            if quartic(c0, c1, c2, c3, c4, turn)[0] > 0.0:
-                return root_between(c0, c1, c2, c3, c4, before, turn, True)
-            before = turn
-        start, at_start = stop, at_stop
-    if quartic(c0, c1, c2, c3, c4, 1.0)[0] > 0.0:
-        return root_between(c0, c1, c2, c3, c4, before, 1.0, True)
+            if evaluate_quartic(c0, c1, c2, c3, c4, maximum)[0] > 0.0:
+                return find_root(c0, c1, c2, c3, c4, last_maximum, maximum, True)
+            last_maximum = maximum
+        start, derivative_at_start = stop, derivative
+    if evaluate_quartic(c0, c1, c2, c3, c4, 1.0)[0] > 0.0:
+        return find_root(c0, c1, c2, c3, c4, last_maximum, 1.0, True)
     return np.inf
 
 
+# The sums of the next function and of `rotation_quartic` may be taken in any order, so
+# that the loops are vectorized.
 @kernel(counts_references=False, fastmath={"reassoc", "contract"})
 def distance_quartic(center, theta, velocity, pull, scale, horizon):
-    """Coefficients of the squared distance from the center, along the parabola.
+    """Return the squared distance from the center along a parabola, as coefficients.
 
-    In units of 1 / scale and of the horizon; in any order, so that the loop is
-    vectorized.
+    Lengths are in units of 1 / scale, times in units of the horizon.
     """
     c0, c1, c2, c3, c4 = 0.0, 0.0, 0.0, 0.0, 0.0
     first, second = horizon * scale, 0.5 * horizon * horizon * scale
     for j in range(len(theta)):
-        place = (theta[j] - center[j]) * scale
-        speed, bend = first * velocity[j], second * pull[j]
-        c0 += place * place
-        c1 += place * speed
-        c2 += speed * speed + 2.0 * place * bend
-        c3 += speed * bend
-        c4 += bend * bend
+        offset = (theta[j] - center[j]) * scale
+        rate, square = first * velocity[j], second * pull[j]
+        c0 += offset * offset
+        c1 += offset * rate
+        c2 += rate * rate + 2.0 * offset * square
+        c3 += rate * square
+        c4 += square * square
     return c0, 2.0 * c1, c2, 2.0 * c3, c4
 
 
 @kernel(counts_references=False)
-def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """First time at which the squared distance rises to the squared radius."""
+def euclidean_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+    """Find the first time at which the squared distance rises to the squared radius."""
     scale = 1.0 / body.radius
     c0, c1, c2, c3, c4 = distance_quartic(
         body.center, theta, velocity, pull, scale, horizon
     )
     c0 -= 1.0
-    out[0], out[1] = np.inf, WALL
+    out[TIME], out[FACET] = np.inf, HAS_NORMAL
+    # The bound of the quartic on [0, 1]: most flights end far from the boundary.
     if c0 + abs(c1) + abs(c2) + abs(c3) + c4 <= 0.0:
         return
-    time = horizon * first_rise(min(c0, 0.0), c1, c2, c3, c4)
+    time = horizon * find_first_rise(min(c0, 0.0), c1, c2, c3, c4)
     if time < horizon:
-        out[0] = time
+        out[TIME] = time
         for j in range(len(theta)):
-            moved = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
-            normal[j] = moved - body.center[j]
+            point = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
+            normal[j] = point - body.center[j]
 
 
 @kernel(counts_references=False, fastmath={"reassoc", "contract"})
-def turning_quartic(center, theta, velocity, pivot, scale, horizon):
-    """Coefficients of (distance^2 - radius^2) (1 + u^2)^2 of a turning path.
+def rotation_quartic(center, theta, velocity, pivot, scale, horizon):
+    """Return coefficients of (distance^2 - radius^2) (1 + u^2)^2 of a rotation.
 
-    In units of the radius 1 / scale and of the horizon.
+    Lengths are in units of the radius 1 / scale, u in units of the horizon.
     """
     c0, c1, c2, c3, c4 = 0.0, 0.0, 0.0, 0.0, 0.0
     first, second = 2.0 * horizon * scale, horizon * horizon
     for j in range(len(theta)):
-        place = (theta[j] - center[j]) * scale
-        speed = first * velocity[j]
-        bend = second * (2.0 * (pivot[j] - center[j]) * scale - place)
-        c0 += place * place
-        c1 += place * speed
-        c2 += speed * speed + 2.0 * place * bend
-        c3 += speed * bend
-        c4 += bend * bend
+        offset = (theta[j] - center[j]) * scale
+        rate = first * velocity[j]
+        square = second * (2.0 * (pivot[j] - center[j]) * scale - offset)
+        c0 += offset * offset
+        c1 += offset * rate
+        c2 += rate * rate + 2.0 * offset * square
+        c3 += rate * square
+        c4 += square * square
     return c0 - 1.0, 2.0 * c1, c2 - 2.0 * second, 2.0 * c3, c4 - second * second
 
 
 @kernel(counts_references=False)
-def turning_euclidean_exit(body, theta, velocity, pivot, horizon, room, normal, out):
-    """First u at which the squared distance of a turning path rises to the radius's."""
-    c0, c1, c2, c3, c4 = turning_quartic(
+def rotation_euclidean_exit(
+    body, theta, velocity, pivot, horizon, scratch, normal, out
+):
+    """Find the first u at which a rotation's distance rises to the radius."""
+    c0, c1, c2, c3, c4 = rotation_quartic(
         body.center, theta, velocity, pivot, 1.0 / body.radius, horizon
     )
-    out[0], out[1] = np.inf, WALL
+    out[TIME], out[FACET] = np.inf, HAS_NORMAL
     if c0 + abs(c1) + abs(c2) + abs(c3) + abs(c4) <= 0.0:
         return
-    u = horizon * first_rise(min(c0, 0.0), c1, c2, c3, c4)
+    u = horizon * find_first_rise(min(c0, 0.0), c1, c2, c3, c4)
     if u < horizon:
-        out[0] = u
+        out[TIME] = u
         cosine, sine = (1.0 - u * u) / (1.0 + u * u), 2.0 * u / (1.0 + u * u)
         for j in range(len(theta)):
-            turned = cosine * (theta[j] - pivot[j]) + sine * velocity[j]
-            normal[j] = pivot[j] + turned - body.center[j]
+            rotated = cosine * (theta[j] - pivot[j]) + sine * velocity[j]
+            normal[j] = pivot[j] + rotated - body.center[j]
 
 
 @kernel(counts_references=False)
-def motion(body, theta, velocity, pull, turns, j):
-    """Coordinate j from the center's, its rate and twice its bend; times 1 + u^2."""
-    place = theta[j] - body.center[j]
-    if turns:
-        return place, 2.0 * velocity[j], 4.0 * (pull[j] - body.center[j]) - 2.0 * place
-    return place, velocity[j], pull[j]
+def coordinate_motion(body, theta, velocity, pull, is_rotation, j):
+    """Return coordinate j less the center's, its rate and acceleration.
+
+    Those of a rotation are of the product with 1 + u^2.
+    """
+    offset = theta[j] - body.center[j]
+    if is_rotation:
+        pull_offset = pull[j] - body.center[j]
+        return offset, 2.0 * velocity[j], 4.0 * pull_offset - 2.0 * offset
+    return offset, velocity[j], pull[j]
 
 
 @kernel(counts_references=False)
-def collect_turns(body, theta, velocity, pull, turns, horizon, before, owners):
-    """Fill a heap with the times, negated, at which coordinates pass the center's."""
+def collect_sign_changes(
+    body, theta, velocity, pull, is_rotation, horizon, negated_times, coordinates
+):
+    """Fill a heap with the times at which coordinates pass the center's.
+
+    The heap has the largest key first, so times are negated. Return their number.
+    """
     count = 0
     for j in range(len(theta)):
-        place, speed, bend = motion(body, theta, velocity, pull, turns, j)
-        if abs(place) > horizon * (abs(speed) + 0.5 * horizon * abs(bend)):
+        offset, rate, acceleration = coordinate_motion(
+            body, theta, velocity, pull, is_rotation, j
+        )
+        if abs(offset) > horizon * (abs(rate) + 0.5 * horizon * abs(acceleration)):
             continue
-        square = speed * speed - 2.0 * bend * place
+        square = rate * rate - 2.0 * acceleration * offset
         if not square > 0.0:
             continue
-        far = -(speed + math.copysign(math.sqrt(square), speed))
-        for time in (2.0 * place / far, far / bend if bend != 0.0 else np.inf):
+        # Both roots without cancellation: one by the sum, one by the product of both.
+        larger = -(rate + math.copysign(math.sqrt(square), rate))
+        other = larger / acceleration if acceleration != 0.0 else np.inf
+        for time in (2.0 * offset / larger, other):
             if 0.0 < time < horizon:
-                before[count], owners[count] = -time, j
+                negated_times[count], coordinates[count] = -time, j
                 count += 1
     for start in range(count // 2 - 1, -1, -1):
-        sift_down(before, owners, start, count)
+        sift_down(negated_times, coordinates, start, count)
     return count
 
 
 @kernel(counts_references=False)
-def signed_exit(body, theta, velocity, pull, turns, horizon, room, normal, out):
-    """First time at which the l1 norm rises to the radius; signs are the normal."""
+def find_l1_exit(
+    body, theta, velocity, pull, is_rotation, horizon, scratch, normal, out
+):
+    """Find the first time at which the l1 norm rises to the radius.
+
+    Between changes of signs the norm is <s, x - center> with the signs s, which are the
+    normal. The slack, radius - norm, is a quadratic polynomial there.
+    """
     dim = len(theta)
-    out[0], out[1] = np.inf, WALL
-    reach, height, rate, bend = 0.0, body.radius, 0.0, 0.0
-    if turns:
-        bend = 2.0 * body.radius
+    out[TIME], out[FACET] = np.inf, HAS_NORMAL
+    max_norm, slack, rate, acceleration = 0.0, body.radius, 0.0, 0.0
+    if is_rotation:
+        acceleration = 2.0 * body.radius  # second derivative of radius (1 + u^2)
     for j in range(dim):
-        place, speed, turn = motion(body, theta, velocity, pull, turns, j)
-        reach += abs(place) + horizon * (abs(speed) + 0.5 * horizon * abs(turn))
-        ahead = place if place != 0.0 else (speed if speed != 0.0 else turn)
-        normal[j] = math.copysign(1.0, ahead)
-        height -= normal[j] * place
-        rate -= normal[j] * speed
-        bend -= normal[j] * turn
-    if reach <= body.radius:
+        offset, own_rate, own_acceleration = coordinate_motion(
+            body, theta, velocity, pull, is_rotation, j
+        )
+        reach = horizon * (abs(own_rate) + 0.5 * horizon * abs(own_acceleration))
+        max_norm += abs(offset) + reach
+        # The first derivative that is not 0 gives the sign right after the start.
+        signed = own_rate if own_rate != 0.0 else own_acceleration
+        signed = offset if offset != 0.0 else signed
+        normal[j] = math.copysign(1.0, signed)
+        slack -= normal[j] * offset
+        rate -= normal[j] * own_rate
+        acceleration -= normal[j] * own_acceleration
+    if max_norm <= body.radius:
         return
-    # The norm reaches the radius no later than the face of the signs here is met.
-    met = first_fall(height, rate, bend)
-    last = min(horizon, (1.0 + AFTER) * met)
-    before, owners = room[: 2 * dim], room[2 * dim : 4 * dim]
-    count = collect_turns(body, theta, velocity, pull, turns, last, before, owners)
+    # The norm is at least <s, x - center> for the signs at the start, so it reaches the
+    # radius no later than this. Rounding cannot hide an exit that is later by 1e-9.
+    plane_time = time_to_zero(slack, rate, acceleration)
+    last = min(horizon, (1.0 + 1e-9) * plane_time)
+    negated_times, coordinates = scratch[: 2 * dim], scratch[2 * dim : 4 * dim]
+    count = collect_sign_changes(
+        body, theta, velocity, pull, is_rotation, last, negated_times, coordinates
+    )
     start = 0.0
     while True:
-        stop = -before[0] if count > 0 else last
-        here = height + start * (rate + 0.5 * start * bend)
-        time = start + first_fall(here, rate + start * bend, bend)
-        if time <= stop:  # equal, at 0, if the path starts outwards from the wall
-            out[0] = time
+        stop = -negated_times[0] if count > 0 else last
+        slack_here = slack + start * (rate + 0.5 * start * acceleration)
+        rate_here = rate + start * acceleration
+        time = start + time_to_zero(slack_here, rate_here, acceleration)
+        # Both are 0 if the path starts outwards on the boundary.
+        if time <= stop:
+            out[TIME] = time
             return
         if count == 0:
-            if last < horizon:  # rounding hides a touch, and what comes later counts
-                out[0] = met
+            # Rounding hides a path that touches the boundary.
+            if last < horizon:
+                out[TIME] = plane_time
             return
-        j, start = int(owners[0]), stop
+        j, start = int(coordinates[0]), stop
         normal[j] = -normal[j]
-        place, speed, turn = motion(body, theta, velocity, pull, turns, j)
-        height -= 2.0 * normal[j] * place
-        rate -= 2.0 * normal[j] * speed
-        bend -= 2.0 * normal[j] * turn
+        offset, own_rate, own_acceleration = coordinate_motion(
+            body, theta, velocity, pull, is_rotation, j
+        )
+        slack -= 2.0 * normal[j] * offset
+        rate -= 2.0 * normal[j] * own_rate
+        acceleration -= 2.0 * normal[j] * own_acceleration
         count -= 1
-        before[0], owners[0] = before[count], owners[count]
+        negated_times[0], coordinates[0] = negated_times[count], coordinates[count]
         if count > 0:
-            sift_down(before, owners, 0, count)
+            sift_down(negated_times, coordinates, 0, count)
 
 
 @kernel(counts_references=False)
-def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """First time at which the l1 norm rises to the radius."""
-    signed_exit(body, theta, velocity, pull, False, horizon, room, normal, out)
+def l1_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+    """Find the first time at which the l1 norm rises to the radius."""
+    find_l1_exit(body, theta, velocity, pull, False, horizon, scratch, normal, out)
 
 
 @kernel(counts_references=False)
-def turning_l1_exit(body, theta, velocity, pivot, horizon, room, normal, out):
-    """First u at which the l1 norm rises to the radius, of a turning path."""
-    signed_exit(body, theta, velocity, pivot, True, horizon, room, normal, out)
+def rotation_l1_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+    """Find the first u at which the l1 norm of a rotation rises to the radius."""
+    find_l1_exit(body, theta, velocity, pivot, True, horizon, scratch, normal, out)
 
 
 @kernel(counts_references=False)
-def norm_at(body, theta, velocity, pull, turns, start, stop, room, normal):
-    """Norm, with a subgradient, where the tangents at two times of a path meet.
+def evaluate_norm(
+    body, theta, velocity, pull, is_rotation, start, stop, scratch, normal
+):
+    """Return the norm, with a subgradient, where the tangents at two times meet.
 
     At equal times that is the path's point.
     """
     dim = len(theta)
-    offset, middle, product = room[:dim], 0.5 * (start + stop), 0.5 * start * stop
+    offset, middle, product = scratch[:dim], 0.5 * (start + stop), 0.5 * start * stop
     for j in range(dim):
-        if turns:
-            bend = 2.0 * pull[j] - theta[j]
-            moved = theta[j] + 2.0 * (middle * velocity[j] + product * bend)
-            moved /= 1.0 + 2.0 * product
+        if is_rotation:
+            square = 2.0 * pull[j] - theta[j]
+            point = theta[j] + 2.0 * (middle * velocity[j] + product * square)
+            point /= 1.0 + 2.0 * product
         else:
-            moved = theta[j] + (middle * velocity[j] + product * pull[j])
-        offset[j] = moved - body.center[j]
+            point = theta[j] + (middle * velocity[j] + product * pull[j])
+        offset[j] = point - body.center[j]
     rows, columns = body.num_rows, body.num_columns
     if min(rows, columns) > 1:
-        return schatten_normal(offset, rows, columns, body.p, room[dim:], normal)
+        return schatten_normal(offset, rows, columns, body.p, scratch[dim:], normal)
     return lp_normal(offset, body.p, normal)
 
 
 @kernel(counts_references=False)
-def first_crossing(body, theta, velocity, pull, turns, normal):
-    """Time at which a path crosses the plane with a normal of dual norm 1."""
-    height, rate, bend = body.radius, 0.0, 0.0
+def find_plane_crossing(body, theta, velocity, pull, is_rotation, normal):
+    """Return the time at which a path crosses a plane that touches the boundary.
+
+    The plane's normal has dual norm 1.
+    """
+    slack, rate, acceleration = body.radius, 0.0, 0.0
     for j in range(len(theta)):
-        height -= normal[j] * (theta[j] - body.center[j])
+        pull_offset = pull[j] - body.center[j] if is_rotation else pull[j]
+        slack -= normal[j] * (theta[j] - body.center[j])
         rate -= normal[j] * velocity[j]
-        bend -= normal[j] * (pull[j] - body.center[j] if turns else pull[j])
-    if turns:  # the height times 1 + u^2, from its value here and at the pivot
-        rate, bend = 2.0 * rate, 2.0 * (2.0 * (body.radius + bend) - height)
-    return first_fall(height, rate, bend)
+        acceleration -= normal[j] * pull_offset
+    if is_rotation:
+        # The slack times 1 + u^2, from its value here and at the pivot.
+        slack_of_pivot = body.radius + acceleration
+        rate, acceleration = 2.0 * rate, 2.0 * (2.0 * slack_of_pivot - slack)
+    return time_to_zero(slack, rate, acceleration)
 
 
 @kernel(counts_references=False)
-def cut_back(body, theta, velocity, pull, turns, time, limit, room, normal):
-    """Time, at most the given one, at which a path that ends outside is on the wall.
+def shorten_to_boundary(
+    body, theta, velocity, pull, is_rotation, time, limit, scratch, normal
+):
+    """Return a time, at most the given one, at which the path is not outside.
 
-    A subgradient at a point outside bounds the norm from below, everywhere: as long as
+    A subgradient at a point outside bounds the norm from below, everywhere. As long as
     its plane is not crossed the path may be inside. Newton's method on such planes
     comes down to a time at which the path leaves.
     """
     for _ in range(MAX_STEPS):
-        value = norm_at(body, theta, velocity, pull, turns, time, time, room, normal)
+        value = evaluate_norm(
+            body, theta, velocity, pull, is_rotation, time, time, scratch, normal
+        )
         if not value > limit:
             break
-        earlier = first_crossing(body, theta, velocity, pull, turns, normal)
+        earlier = find_plane_crossing(body, theta, velocity, pull, is_rotation, normal)
         if not earlier < time:
             break
         time = earlier
@@ -441,91 +513,128 @@ def cut_back(body, theta, velocity, pull, turns, time, limit, room, normal):
 
 
 @kernel(counts_references=False)
-def certified_exit(body, theta, velocity, pull, turns, horizon, room, normal, out):
-    """First time at which a convex norm rises to the radius, on certified pieces.
+def find_certified_exit(
+    body, theta, velocity, pull, is_rotation, horizon, scratch, normal, out
+):
+    """Find the first time at which a convex norm rises to the radius, by parts.
 
-    A piece of a parabola or an ellipse lies in the triangle of its ends and the point
-    where its tangents meet. Pieces whose triangle is inside are laid end to end up to
-    an exit, and halved until they are. After `MAX_PIECES` the path is `OPEN`: it is
-    inside up to a time, from which its flight goes on, and the chain may pause. So no
-    path is refused for its pieces, of which the way back may need others: a flight in
-    parts is the flight, whatever the parts. A path that follows the wall within a share
-    c of the radius needs some c^(-1/2), which has a mean, as a share c of paths does.
-    NaN is the time of what starts outside by more than rounding.
+    A part of a parabola or an ellipse lies in the triangle of its ends and the point
+    where its tangents meet. Parts whose triangle is inside are laid end to end up to an
+    exit, and halved until they are. After 50 parts the result is `OPEN`: the path is
+    inside up to a time, from which the flight goes on, and the chain may pause. So no
+    path is rejected for the number of its parts, which may be another one on the way
+    back. A path that follows the boundary within a share c of the radius needs about
+    c^(-1/2) parts. A share c of paths does so, and the mean number is finite. The time
+    is NaN for a start that is outside by more than rounding.
     """
     dim, size, strength = len(theta), body.radius, 0.0
     for j in range(dim):
         size = max(size, abs(body.center[j]))
         strength = max(strength, abs(pull[j]))
-    if turns:  # rounding errors are those of the pivot
+    # Rounding errors of a rotation are of the size of its pivot.
+    if is_rotation:
         size, strength = max(size, strength), 1.0
-    limit = body.radius + ROUNDING * size
-    other, rest = room[:dim], room[dim:]
+    # A point that is outside by less than the rounding error of its norm, some 2^-47,
+    # counts as on the boundary.
+    limit = body.radius + 2.0**-47 * size
+    other_normal, rest = scratch[:dim], scratch[dim:]
     forget_turns(min(body.num_rows, body.num_columns), rest[dim:])
-    out[0], out[1] = np.nan, WALL
-    known, width, stop, is_hit = 0.0, horizon, horizon, False
-    for _ in range(MAX_PIECES):
-        time = min(known + width, stop)
-        if time < stop or not is_hit:
-            end = cut_back(body, theta, velocity, pull, turns, time, limit, rest, other)
-            if end < time:
-                time, stop, is_hit = end, end, True
-                copy_into(other, normal)
-        middle = 0.0
-        if strength > 0.0:
-            middle = norm_at(
-                body, theta, velocity, pull, turns, known, time, rest, other
+    out[TIME], out[FACET] = np.nan, HAS_NORMAL
+    # The path is inside up to a time. Its end `stop` is the horizon, or an exit.
+    inside_until, width, stop, is_exit = 0.0, horizon, horizon, False
+    for _ in range(50):
+        time = min(inside_until + width, stop)
+        if time < stop or not is_exit:
+            end = shorten_to_boundary(
+                body,
+                theta,
+                velocity,
+                pull,
+                is_rotation,
+                time,
+                limit,
+                rest,
+                other_normal,
             )
-        if middle <= limit:
-            known, width = time, 4.0 * width
+            if end < time:
+                time, stop, is_exit = end, end, True
+                copy_into(other_normal, normal)
+        tip_norm = 0.0
+        # Without acceleration the path is a chord of a convex body.
+        if strength > 0.0:
+            tip_norm = evaluate_norm(
+                body,
+                theta,
+                velocity,
+                pull,
+                is_rotation,
+                inside_until,
+                time,
+                rest,
+                other_normal,
+            )
+        if tip_norm <= limit:
+            inside_until, width = time, 4.0 * width
             if time == stop:
-                out[0] = stop if is_hit else np.inf
+                out[TIME] = stop if is_exit else np.inf
                 return
         else:
-            width = 0.5 * (time - known)
-    if known > 0.0:
-        out[0], out[1] = known, OPEN
+            width = 0.5 * (time - inside_until)
+    if inside_until > 0.0:
+        out[TIME], out[FACET] = inside_until, OPEN
 
 
 @kernel(counts_references=False)
-def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """First time at which a convex norm rises to the radius."""
-    certified_exit(body, theta, velocity, pull, False, horizon, room, normal, out)
+def convex_exit(body, theta, velocity, pull, horizon, scratch, normal, out):
+    """Find the first time at which a convex norm rises to the radius."""
+    find_certified_exit(
+        body, theta, velocity, pull, False, horizon, scratch, normal, out
+    )
 
 
 @kernel(counts_references=False)
-def turning_convex_exit(body, theta, velocity, pivot, horizon, room, normal, out):
-    """First u at which a convex norm rises to the radius, of a turning path."""
-    certified_exit(body, theta, velocity, pivot, True, horizon, room, normal, out)
+def rotation_convex_exit(body, theta, velocity, pivot, horizon, scratch, normal, out):
+    """Find the first u at which a convex norm of a rotation rises to the radius."""
+    find_certified_exit(
+        body, theta, velocity, pivot, True, horizon, scratch, normal, out
+    )
 
 
 def has_exits(domain: Domain) -> bool:
-    """Whether a piece exists for the domain, or its faces are a polytope's."""
-    kinds = (WholeSpace, Ball, Box, Simplex, Polytope, SchattenBall)
-    return isinstance(domain, kinds)
+    """Return whether an exit function exists, or the facets are a polytope's."""
+    balls = ("ball", "schatten_ball")
+    return domain.name in ("whole_space", "box", "simplex", "polytope", *balls)
 
 
-def find_exit_function(domain: Domain) -> Piece:
-    """Piece of a domain; a polytope needs none, its faces come by their slacks."""
-    if isinstance(domain, Ball):
-        norms: dict[float, Piece]
-        norms = {1.0: l1_exit, 2.0: euclidean_exit, np.inf: box_exit}
-        return norms.get(domain.p, convex_exit)
-    if isinstance(domain, SchattenBall):
-        is_round = domain.p == 2.0 or min(domain.shape) == 1
-        return euclidean_exit if is_round else convex_exit
-    if isinstance(domain, Box | Simplex):
-        return box_exit if isinstance(domain, Box) else simplex_exit
-    return no_exit
+def find_exit_function(domain: Domain, dim: int) -> Piece:
+    """Return the exit function of a domain.
+
+    A polytope needs none, because its exits are found by its slacks.
+    """
+    if domain.name == "box":
+        return box_exit
+    if domain.name == "simplex":
+        return simplex_exit
+    if domain.name not in ("ball", "schatten_ball"):
+        return no_exit
+    body = domain.body(dim)
+    # A Schatten norm of vectors, as any with p = 2, is the Euclidean norm.
+    is_vector = min(body.num_rows, body.num_columns) == 1
+    if body.p == 2.0 or (domain.name == "schatten_ball" and is_vector):
+        return euclidean_exit
+    if domain.name == "schatten_ball":
+        return convex_exit
+    norms: dict[float, Piece] = {1.0: l1_exit, np.inf: box_exit}
+    return norms.get(body.p, convex_exit)
 
 
-def find_rotation_exit(domain: Domain) -> Piece | None:
-    """Piece of a domain for turning paths; None if their exits are not known."""
-    known: dict[Piece, Piece] = {
-        box_exit: turning_box_exit,
-        simplex_exit: turning_simplex_exit,
-        euclidean_exit: turning_euclidean_exit,
-        convex_exit: turning_convex_exit,
-        l1_exit: turning_l1_exit,
+def find_rotation_exit(domain: Domain, dim: int) -> Piece | None:
+    """Return the exit function of a domain for rotations, or None without one."""
+    rotations: dict[Piece, Piece] = {
+        box_exit: rotation_box_exit,
+        simplex_exit: rotation_simplex_exit,
+        euclidean_exit: rotation_euclidean_exit,
+        convex_exit: rotation_convex_exit,
+        l1_exit: rotation_l1_exit,
     }
-    return known.get(find_exit_function(domain))
+    return rotations.get(find_exit_function(domain, dim))

@@ -1,14 +1,16 @@
 # mypy: allow-untyped-defs
 r"""Mass matrix of Hamiltonian samplers: its inverse Sigma = L L^T, for kernels.
 
-Dense: the factor L (dim, rank), its left inverse W and Sigma are arrays. Diagonal plus
-low rank, for many dimensions: with orthonormal columns Q and D = diag(scale)
+Sigma is about the covariance of the target. Velocities are L xi with xi ~ N(0, I), and
+have the kinetic energy |W v|^2 / 2, where W is a left inverse of L. There are two
+forms. In the dense form L (dim, rank), W and Sigma are arrays. In many dimensions Sigma
+is a diagonal plus low rank: with orthonormal columns Q (dim, m) and D = diag(scale)
 
     L = D (I + Q diag(stretch - 1) Q^T),    W = (I + Q diag(unstretch - 1) Q^T) D^-1,
 
-so that each product costs O(dim m). A stretch and unstretch of 0 remove a direction,
-and Sigma then has it in its kernel. Both forms have one compiled type; the arrays of
-the other one are empty.
+so that each product costs O(dim m). A stretch and unstretch of 0 remove a direction
+from the velocities. Both forms have one compiled type, in which the arrays of the other
+form are empty.
 """
 
 from typing import NamedTuple
@@ -21,12 +23,10 @@ from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import kernel, matrix, vector
 from dpsample.numerics.vectors import multiply, multiply_rows
 
-SMALL = 32  # columns up to which a loop is faster than BLAS
-
 
 @by_address
 class MassMatrix(NamedTuple):
-    """Inverse mass matrix Sigma, dense or diagonal plus low rank.
+    """Inverse mass matrix Sigma, dense or a diagonal plus low rank.
 
     Examples
     --------
@@ -57,44 +57,45 @@ class MassMatrix(NamedTuple):
 
     @property
     def num_white(self) -> int:
-        """Numbers of `whiten_rows`."""
+        """Number of entries of a whitened vector."""
         return int(self.factor.shape[1] if self.is_dense else self.scale.size)
 
     def times_root(self, root: Array) -> "MassMatrix":
-        """Mass matrix of the factor L root, for a dense Sigma."""
+        """Return the mass matrix with the factor L root, for a dense Sigma."""
         return dense(self.factor @ root, np.linalg.solve(root, self.whiten))
 
     @property
     def num_scratch(self) -> int:
-        """Numbers of scratch memory that a kernel needs."""
+        """Size of the scratch memory of a kernel."""
         if self.is_dense:
             return int(self.factor.shape[1])
         return int(2 * self.scale.size + self.stretch.size)
 
     def whiten_rows(self, rows: Array) -> Array:
-        """Rows times W^T: rank numbers each, or dim where Sigma is not dense."""
+        """Return rows times W^T, of rank numbers, or of dim if Sigma is not dense."""
         if self.is_dense:
             return np.asarray(rows @ self.whiten.T)
-        return self._deformed(rows / self.scale, self.unstretch)
+        return self._stretch_rows(rows / self.scale, self.unstretch)
 
     def spread(self, white: Array) -> Array:
-        """Rows of `whiten_rows` times L^T."""
+        """Return whitened rows times L^T."""
         if self.is_dense:
             return np.asarray(white @ self.factor.T)
-        return self._deformed(white, self.stretch) * self.scale
+        return self._stretch_rows(white, self.stretch) * self.scale
 
     def apply(self, rows: Array) -> Array:
-        """Rows times Sigma."""
+        """Return rows times Sigma."""
         if self.is_dense:
             return np.asarray(rows @ self.covariance)
-        return self._deformed(rows * self.scale, self.stretch**2) * self.scale
+        return self._stretch_rows(rows * self.scale, self.stretch**2) * self.scale
 
-    def _deformed(self, rows: Array, amounts: Array) -> Array:
-        """Rows times I + Q diag(amounts - 1) Q^T."""
-        along = (rows @ self.basis * (amounts - 1.0)) @ self.basis.T
+    def _stretch_rows(self, rows: Array, factors: Array) -> Array:
+        """Return rows times I + Q diag(factors - 1) Q^T."""
+        along = (rows @ self.basis * (factors - 1.0)) @ self.basis.T
         return np.asarray(rows + along)
 
 
+# Type of the tuple, for signatures.
 MASS_MATRIX = frame_type(
     (matrix, matrix, matrix, vector, matrix, vector, vector), MassMatrix
 )
@@ -108,7 +109,8 @@ def dense(factor: ArrayLike, whiten: ArrayLike | None = None) -> MassMatrix:
     columns = np.array(factor, dtype=np.float64, order="C", ndmin=2)
     inverse = whiten
     if whiten is None:
-        # Rows of very different sizes are no lack of rank: nothing is cut off.
+        # The rows are scaled to length 1 and no singular value is cut off, because rows
+        # of very different sizes do not make the rank smaller.
         size = np.linalg.norm(columns, axis=1)
         size[size == 0.0] = 1.0
         inverse = np.linalg.pinv(columns / size[:, None], rcond=0.0) / size
@@ -126,6 +128,7 @@ def dense(factor: ArrayLike, whiten: ArrayLike | None = None) -> MassMatrix:
 def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatrix:
     """Return the mass matrix of a diagonal, orthonormal columns and their stretches."""
     factors = np.array(stretch, dtype=np.float64)
+    # A removed direction has the stretch 0 in both factors.
     inverse = np.zeros_like(factors)
     np.divide(1.0, factors, out=inverse, where=factors != 0.0)
     return MassMatrix(
@@ -141,9 +144,9 @@ def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatr
 
 @kernel(counts_references=False, fastmath={"reassoc", "contract"})
 def small_product(matrix, vector, out):
-    """Fill out with matrix times vector, without the 80 ns that a call of BLAS takes.
+    """Fill out with matrix times vector, without the 80 ns of a call of BLAS.
 
-    In any order, so that the loop is vectorized.
+    The sums may be taken in any order, so that the loop is vectorized.
     """
     for i in range(out.shape[0]):
         total = 0.0
@@ -155,7 +158,8 @@ def small_product(matrix, vector, out):
 @kernel(counts_references=False)
 def product(matrix, vector, out):
     """Fill out with matrix times vector."""
-    if vector.shape[0] <= SMALL:
+    # For up to 32 columns a loop is faster than BLAS.
+    if vector.shape[0] <= 32:
         small_product(matrix, vector, out)
     else:
         multiply(matrix, vector, out)
@@ -173,26 +177,31 @@ def project_on_basis(mass, vector, scratch):
 def add_basis(mass, scratch, out):
     """Add Q weights to out."""
     dim = out.shape[0]
-    weights, moved = scratch[2 * dim :], scratch[:dim]
+    weights, combination = scratch[2 * dim :], scratch[:dim]
     if weights.shape[0] > 0:
-        multiply(mass.basis, weights, moved)
+        multiply(mass.basis, weights, combination)
         for j in range(dim):
-            out[j] += moved[j]
+            out[j] += combination[j]
 
 
 @kernel(counts_references=False)
-def deform(mass, amounts, power, scratch, out):
-    """Multiply out by I + Q diag(amounts^power - 1) Q^T."""
+def stretch_along_basis(mass, factors, power, scratch, out):
+    """Multiply out by I + Q diag(factors^power - 1) Q^T.
+
+    The weights of the columns of Q remain at the end of the scratch memory.
+    """
+    # The scratch memory holds dim numbers for products, dim for a whitened vector, and
+    # the m weights.
     project_on_basis(mass, out, scratch)
     first = 2 * out.shape[0]
-    for k in range(amounts.shape[0]):
-        scratch[first + k] *= amounts[k] ** power - 1.0
+    for k in range(factors.shape[0]):
+        scratch[first + k] *= factors[k] ** power - 1.0
     add_basis(mass, scratch, out)
 
 
 @kernel(counts_references=False)
 def half_square(vector):
-    """Half the squared length."""
+    """Return half the squared length."""
     total = 0.0
     for j in range(vector.shape[0]):
         total += vector[j] * vector[j]
@@ -200,8 +209,8 @@ def half_square(vector):
 
 
 @kernel(counts_references=False)
-def velocity(mass, rng, scratch, out):
-    """Fill out with L xi, xi ~ N(0, I); return its kinetic energy."""
+def draw_velocity(mass, rng, scratch, out):
+    """Fill out with L xi, xi ~ N(0, I). Return its kinetic energy."""
     if mass.factor.shape[0] > 0:
         for i in range(scratch.shape[0]):
             scratch[i] = rng.standard_normal()
@@ -211,9 +220,10 @@ def velocity(mass, rng, scratch, out):
     for j in range(dim):
         out[j] = rng.standard_normal()
     energy = half_square(out)
-    deform(mass, mass.stretch, 1, scratch, out)
+    stretch_along_basis(mass, mass.stretch, 1, scratch, out)
     for k in range(mass.stretch.shape[0]):
-        if mass.stretch[k] == 0.0:  # the weight is then minus what has been removed
+        # A removed direction has the weight -<q, xi>, and no part of the energy.
+        if mass.stretch[k] == 0.0:
             energy -= 0.5 * scratch[2 * dim + k] ** 2
     for j in range(dim):
         out[j] *= mass.scale[j]
@@ -230,7 +240,7 @@ def kinetic(mass, vector, scratch):
     white = scratch[dim : 2 * dim]
     for j in range(dim):
         white[j] = vector[j] / mass.scale[j]
-    deform(mass, mass.unstretch, 1, scratch, white)
+    stretch_along_basis(mass, mass.unstretch, 1, scratch, white)
     return half_square(white)
 
 
@@ -242,7 +252,7 @@ def times(mass, vector, scratch, out):
         return
     for j in range(out.shape[0]):
         out[j] = mass.scale[j] * vector[j]
-    deform(mass, mass.stretch, 2, scratch, out)
+    stretch_along_basis(mass, mass.stretch, 2, scratch, out)
     for j in range(out.shape[0]):
         out[j] *= mass.scale[j]
 
@@ -255,6 +265,7 @@ def column(mass, axis, scratch, out):
         for j in range(dim):
             out[j] = mass.covariance[axis, j]
         return
+    # Sigma e_axis without a product: the weights of Q are a row of it.
     for k in range(mass.stretch.shape[0]):
         scratch[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
     for j in range(dim):

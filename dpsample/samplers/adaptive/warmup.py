@@ -1,7 +1,15 @@
-"""Warm-up of the adaptive samplers: metric, force, step and thinning, then frozen.
+"""Warm-up of the adaptive samplers: it learns metric, force, step and thinning.
 
-Four pilot chains take turns in one stream, so that nothing depends on threads; every
-decision follows from draws and counts, so that nothing depends on the clock.
+Four *pilot chains* of `billiard` run in *windows* of more and more transitions. After
+each window the metric (a `MassMatrix`, the covariance of the draws), the center and the
+fixed force of the flights are learned from its draws. The warm-up has *settled* when
+the draws of a window look like a standard Gaussian's in the metric that they came from.
+Then a *trial* from new starts measures the autocorrelation time, which decides how many
+transitions make a draw. All is frozen before the first draw that is kept.
+
+The pilot chains take turns in one stream, so that nothing depends on threads. Every
+decision follows from draws and counts of multiply-adds, so that nothing depends on the
+clock.
 """
 
 from __future__ import annotations
@@ -9,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +31,7 @@ from dpsample.numerics.mixing import (
     with_squares,
 )
 from dpsample.samplers.adaptive import billiard, exits
-from dpsample.samplers.adaptive.barrier_fit import barrier_fit
+from dpsample.samplers.adaptive.barrier_fit import BarrierFit, barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix
 from dpsample.samplers.chain import (
@@ -36,40 +45,33 @@ from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
 from dpsample.targets.gibbs import Gibbs, times_basis
 
-NUM_PILOTS, SEGMENT = 4, 10
+NUM_PILOTS = 4
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
-SETTLED = 60  # shortest window that may be the last
-LONG_STEP = 0.5  # in standard deviations: no direction is much shorter than it seems
-# Multiply-adds that windows may take, some five seconds; half for the trial.
+MIN_SETTLED_WINDOW = 60  # shortest window that may be the last
+# Maximum number of multiply-adds of all windows, some five seconds. The trial may use
+# half of it.
 MAX_WORK = 3e10
-WORSE = 0.5  # relative step of a window from whose metric one goes back to the last
-AIM = 0.7  # acceptance probability
-DISPERSION = 2.0  # time of the flight from the center to a start
-# Energy that is too high for a start, in standard deviations of a Gaussian's, and the
-# transitions, of few leaps, in which it comes down; those of the plan that are tried.
-HIGH, DESCENT, FEW_LEAPS, NUM_TRIES = 7.0, 30, 20, 50
-NUM_FLIGHTS = 8  # of those without kicks, which a state in the tails may all refuse
+# A window is discarded if its step size is less than this share of the best one's.
+MIN_STEP_RATIO = 0.5
+TARGET_RATE = 0.7  # acceptance probability that the step is tuned to
+# A start is accepted if its energy is at most the mean of a Gaussian's, plus this
+# number of standard deviations.
+HIGH = 7.0
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
-NUM_TRIAL = 100  # draws of each chain that settle the thinning
-ALIKE = 1.2  # split R-hat of chains from other starts
-NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
+NUM_PROBES = 10  # transitions of each chain that compare two plans
 MAX_THINNING = 20
-# Flights without kicks: most standard deviations of their metric between flat and round
-# walls, and what the quadratic may leave out, as a standard deviation and at least.
-# Leaps that are nearly always accepted stay.
-WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 1.0, 3.0, 0.97
-# Multiply-adds that take as long as a bounce, or a leap on few records, and those of a
-# bounce for each coefficient; twice as many on a sphere, and where a norm is searched.
-BOUNCE, BOUNCE_EACH, SEARCHED = 1000.0, 50.0, 15.0
-LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
+# Multiply-adds that take as long as a reflection, or as a leap on few records.
+BOUNCE_WORK = 1000.0
+# Multiply-adds that take as long as a transition on few records.
+TRANSITION_WORK = 1e4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WarmUp:
-    """What the pilot chains have learned."""
+    """Plan that the pilot chains have learned, and how fast it mixes."""
 
     plan: BilliardPlan
-    shape: MassMatrix  # of the draws, where flights turn in another metric
+    shape: MassMatrix  # metric of the draws, which rotations do not use
     shares: Array  # effective draws per transition, of theta_i and theta_i^2
     has_settled: bool  # whether the last window passed its test
     leaps: float  # gradients of a transition, on average
@@ -77,21 +79,21 @@ class WarmUp:
 
     @property
     def autocorrelation_time(self) -> float:
-        """Largest one, in transitions."""
+        """Largest autocorrelation time, in transitions."""
         return float(1.0 / self.shares.min())
 
     @property
     def num_steps(self) -> int:
-        """Transitions for a draw, so that draws of the default length pass."""
+        """Number of transitions that make a draw, at most `MAX_THINNING`."""
         return min(wanted_thinning(self.shares, self.work), MAX_THINNING)
 
     def num_discarded(self, num_steps: int) -> int:
-        """Draws of so many transitions that take a dispersed start to the target."""
+        """Return the number of draws after which a dispersed start is forgotten."""
         return math.ceil(FORGOTTEN * self.autocorrelation_time / num_steps)
 
     @property
     def settings(self) -> Settings:
-        """What attributes of the draws say of it."""
+        """Numbers for the attributes of the draws."""
         return {
             "autocorrelation_time": self.autocorrelation_time,
             "has_settled": int(self.has_settled),
@@ -100,7 +102,7 @@ class WarmUp:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Window:
-    """Draws of the pilot chains in one plan, its step at the end, and its cost."""
+    """Draws of the pilot chains with one plan, its tuned step, and mean counts."""
 
     plan: BilliardPlan
     shape: MassMatrix
@@ -109,7 +111,7 @@ class _Window:
     mean_slope: Array  # (dim,)
     acceptance: float
     leaps: float  # per transition
-    bounces: float
+    bounces: float  # per transition
 
 
 class _Pilots:
@@ -119,10 +121,13 @@ class _Pilots:
         self, target: Gibbs, plan: BilliardPlan, rng: np.random.Generator
     ) -> None:
         self.target, self.rng = target, rng
-        self.states = [
-            billiard.init(target, plan, disperse(target, plan, rng))
-            for _ in range(NUM_PILOTS)
-        ]
+        # The chains share one tuning: each goes on with the step of the one before.
+        self.tuning = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
+        self.states = []
+        for _ in range(NUM_PILOTS):
+            state = billiard.init(target, plan, disperse(target, plan, rng))
+            workspace = state.workspace._replace(tuning=self.tuning)
+            self.states.append(state._replace(workspace=workspace))
 
     def run(
         self,
@@ -134,49 +139,60 @@ class _Pilots:
     ) -> _Window:
         """Advance all chains by ``width`` transitions.
 
-        While a step is tuned they take turns, a segment each.
+        While a step is tuned they take turns of 10 transitions each. The first quarter
+        of a window is discarded, and of a run that does not adapt, nothing.
         """
-        target = self.target
-        tuning = billiard.new_tuning(plan.step, rate=AIM)
+        target, tuning, segment = self.target, self.tuning, 10
+        tuning[:] = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
         tunes = adapts and plan.has_kicks == 1
-        tuning[billiard.IS_TUNED] = float(tunes)
+        tuning["is_on"] = tunes
         energies = np.empty((NUM_PILOTS, width))
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((width, NUM_STATS))
-        fill = _filler(target, plan)
-        skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
-        size = SEGMENT if tunes else skipped or width
+        fill = _compile_filler(target, plan)
+        # A quarter of the window, rounded up to whole segments.
+        num_skipped = -(-width // (4 * segment)) * segment if adapts else 0
+        size = segment if tunes else num_skipped or width
         for begin in range(0, width, size):
             part = slice(begin, min(begin + size, width))
             for state, path, heights in zip(self.states, draws, energies, strict=True):
                 pauses.heard()
-                if begin in (0, skipped):
-                    state.own.report[:] = state.own.slopes[:] = 0.0
-                state.own.tuning[:] = tuning
+                # The totals count the transitions after the first quarter.
+                if begin in (0, num_skipped):
+                    state.workspace.totals[:] = state.workspace.gradient_sum[:] = 0.0
                 rows = path[part], stats[: part.stop - begin]
                 raise_unless_ok(fill(state, self.rng, *rows))
                 heights[part] = rows[1][:, ENERGY]
-                tuning[:] = state.own.tuning
-        kept = NUM_PILOTS * (width - skipped)
-        report = np.sum([state.own.report for state in self.states], axis=0)
-        slopes = np.sum([state.own.slopes for state in self.states], axis=0)
-        step = math.exp(tuning[billiard.MEAN_LOG_STEP]) if tunes else plan.step
+        num_kept = NUM_PILOTS * (width - num_skipped)
+        totals = np.concatenate([state.workspace.totals for state in self.states])
+        slopes = np.sum([state.workspace.gradient_sum for state in self.states], axis=0)
+        step = math.exp(tuning["mean_log_step"][0]) if tunes else plan.step
         return _Window(
             plan=plan._replace(step=step),
             shape=plan.mass if shape is None else shape,
-            draws=draws[:, skipped:],
-            energies=energies[:, skipped:],
-            mean_slope=slopes / kept,
-            acceptance=float(report[billiard.ALL_ACCEPTANCE]) / kept,
-            leaps=float(report[billiard.ALL_LEAPS]) / kept,
-            bounces=float(report[billiard.ALL_BOUNCES]) / kept,
+            draws=draws[:, num_skipped:],
+            energies=energies[:, num_skipped:],
+            mean_slope=slopes / num_kept,
+            acceptance=float(totals["acceptance"].sum()) / num_kept,
+            leaps=float(totals["leaps"].sum()) / num_kept,
+            bounces=float(totals["bounces"].sum()) / num_kept,
         )
 
 
-def _filler(target: Gibbs, plan: BilliardPlan) -> Callable[..., int]:
-    """As `chain.compile_filler`, for a plan."""
-    pieces = billiard.step_pieces(target, plan)
-    return compile_filler(billiard.run, target.numbers, pieces, plan)
+def _compile_filler(target: Gibbs, plan: BilliardPlan) -> Callable[..., int]:
+    """Return the function of `chain.compile_filler` for a plan."""
+    functions = billiard.step_functions(target, plan)
+    return compile_filler(billiard.run, target.numbers, functions, plan)
+
+
+class _Learned(NamedTuple):
+    """Result of the windows."""
+
+    plan: BilliardPlan
+    shape: MassMatrix
+    best: _Window
+    has_settled: bool
+    step_work: float  # multiply-adds of a transition of all pilot chains
 
 
 def warm_up(
@@ -197,197 +213,223 @@ def warm_up(
         length=length,
         max_leaps=max_leaps,
     )
-    shape = fit.mass
-    pilots = _Pilots(target, plan, rng)
+    learned = _run_windows(_Pilots(target, plan, rng), plan, fit)
+    plan, has_settled = learned.plan, learned.has_settled
+    # The windows judged the whitened draws. The thinning is for the coefficients.
+    shares, leaps = rank_shares(learned.best.draws), learned.best.leaps
+    share = float(shares.min())
+    lag = min(math.ceil(0.5 / share), MAX_THINNING)
+    max_length = int(0.5 * MAX_WORK / learned.step_work)
+    num_trial_draws = 100
+    num_transitions = min(num_trial_draws * lag, max_length)
+    if num_transitions >= num_trial_draws:
+        # The trial has new starts, as the chains will. A step may be so long that a
+        # chain cannot come from there.
+        num_skipped = min(math.ceil(FORGOTTEN / share), max_length)
+        chains = _Pilots(target, plan, rng)
+        trial = chains.run(plan, num_skipped + num_transitions, adapts=False)
+        draws, leaps = trial.draws[:, num_skipped:], trial.leaps
+        shares = rank_shares(draws)
+        has_settled = has_settled and split_r_hat(draws) < 1.2
+    return WarmUp(
+        plan=plan,
+        shape=learned.shape,
+        shares=shares,
+        has_settled=has_settled,
+        leaps=leaps,
+        work=TRANSITION_WORK + leaps * _leap_work(target, plan),
+    )
+
+
+def _run_windows(pilots: _Pilots, plan: BilliardPlan, fit: BarrierFit) -> _Learned:
+    """Learn the plan by windows, until they settle or `MAX_WORK` is used."""
+    target, shape = pilots.target, fit.mass
     work, has_settled = 0.0, False
     best: _Window | None = None
-    for turn, width in enumerate(WINDOWS):
+    for i, width in enumerate(WINDOWS):
         window = pilots.run(plan, width, shape=shape)
-        pace = _pace(target, window)
-        work += width * pace
+        step_work = _step_work(target, window)
+        work += width * step_work
+        # A metric that was learned from too few draws may be worse than the last one.
         if best is not None and _is_worse(window.plan, best.plan):
-            plan, shape, pace = best.plan, best.shape, _pace(target, best)
+            plan, shape = best.plan, best.shape
+            step_work = _step_work(target, best)
         else:
             best, plan = window, window.plan
             white = shape.whiten_rows(window.draws - window.draws.mean(axis=(0, 1)))
             share = lag_share(with_squares(white))
-            normal = (
-                None if fit.normal is None else _unit(shape.whiten_rows(fit.normal))
-            )
-            has_settled = width >= SETTLED and is_settled(
+            normal = fit.normal
+            if normal is not None:
+                normal = _to_unit_length(shape.whiten_rows(normal))
+            has_settled = width >= MIN_SETTLED_WINDOW and is_settled(
                 white, share, plan.step, normal
             )
-        following = WINDOWS[turn + 1 : turn + 2]
-        is_over = has_settled or not following
-        if is_over or work + following[0] * pace > MAX_WORK:
+        next_width = WINDOWS[i + 1 : i + 2]  # empty after the last window
+        is_over = has_settled or not next_width
+        if is_over or work + next_width[0] * step_work > MAX_WORK:
             if plan.has_kicks:
-                learned = _learned(target, best, white, share, normal)
-                plan, pace = _turning_if_worth(pilots, plan, plan, learned, best)
+                learned = _learn_plan(target, best, white, share, normal)
+                plan, step_work = _choose_rotations(pilots, plan, plan, learned, best)
             # Rotations may leave the time for windows that kicks would have taken.
-            if is_over or plan.has_kicks or work + following[0] * pace > MAX_WORK:
+            has_no_time = is_over or work + next_width[0] * step_work > MAX_WORK
+            if has_no_time or plan.has_kicks:
                 break
             shape = learned.mass
         elif window is best:
-            before, learned = plan, _learned(target, window, white, share, normal)
+            before, learned = plan, _learn_plan(target, window, white, share, normal)
             shape = learned.mass
-            plan = _worth(pilots, learned) if turn == 0 else learned
-            plan, _ = _turning_if_worth(pilots, before, plan, learned, window)
+            plan = _choose_force(pilots, learned) if i == 0 else learned
+            plan, _ = _choose_rotations(pilots, before, plan, learned, window)
     assert best is not None
-    # Now of the coefficients, for whose draws the thinning is.
-    shares, leaps = rank_shares(best.draws), best.leaps
-    share = float(shares.min())
-    lag = min(math.ceil(0.5 / share), MAX_THINNING)
-    most = int(0.5 * MAX_WORK / pace)
-    length = min(NUM_TRIAL * lag, most)
-    if length >= NUM_TRIAL:
-        # From new starts, as chains will: a step may be too long to come from there.
-        skipped = min(math.ceil(FORGOTTEN / share), most)
-        anew = _Pilots(target, plan, rng)
-        trial = anew.run(plan, skipped + length, adapts=False)
-        draws, leaps = trial.draws[:, skipped:], trial.leaps
-        shares = rank_shares(draws)
-        has_settled = has_settled and split_r_hat(draws) < ALIKE
-    return WarmUp(
-        plan=plan,
-        shape=shape,
-        shares=shares,
-        has_settled=has_settled,
-        leaps=leaps,
-        work=LAUNCH + leaps * _leap_cost(target, plan),
-    )
+    return _Learned(plan, shape, best, has_settled, step_work)
 
 
 def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Array:
-    """Random start: the end of a free flight from the center that walls reflect.
+    """Return a random start, the end of a flight from the center without force.
 
-    A long flight leaves the starts more spread than the target, also near walls, where
-    shortened Gaussian steps would not. In many dimensions, or up a steep slope, that
-    may be so high that all leaps are refused: it comes down by leaps tuned there, until
-    its energy is low or rises, and leaps of the plan are made there.
+    The boundary reflects a flight of 2 units of time, which leaves the starts more
+    dispersed than the target, also at a boundary, where shortened Gaussian steps would
+    not. In many dimensions, or up a steep gradient, the energy may be so high that all
+    leaps are rejected. Then the start comes down in up to 30 transitions of at most 20
+    leaps, whose step is tuned there, until its energy is low or rises, and transitions
+    of the plan can leave it.
     """
     velocity = plan.mass.spread(rng.standard_normal(plan.mass.num_white))
-    start = billiard.flight(
-        target, plan, position=plan.center, velocity=velocity, duration=DISPERSION
+    start = billiard.fly_freely(
+        target, plan, position=plan.center, velocity=velocity, duration=2.0
     )
-    state, half = billiard.init(target, plan, start), 0.5 * plan.mass.rank
-    given = target.numbers, target.pieces, plan.center, state.work
-    low = target.calls.energy(*given) + half + HIGH * math.sqrt(half)
-    state.own.tuning[:] = billiard.new_tuning(plan.step, rate=AIM)
-    short = plan._replace(max_leaps=FEW_LEAPS, has_kicks=1)
-    fill = _filler(target, short)
+    state, half_rank = billiard.init(target, plan, start), 0.5 * plan.mass.rank
+    arguments = target.numbers, target.pieces, plan.center, state.work
+    # The energy of a Gaussian has the mean rank / 2 and the variance rank / 2.
+    deviation = math.sqrt(half_rank)
+    low = target.calls.energy(*arguments) + half_rank + HIGH * deviation
+    state.workspace.tuning[:] = billiard.new_tuning(plan.step, target_rate=TARGET_RATE)
+    short = plan._replace(max_leaps=20, has_kicks=1)
+    fill = _compile_filler(target, short)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    energy, before = float(state.energy[0]), math.inf
-    for _ in range(DESCENT):
-        may_stay = energy <= low or energy > before
+    energy, energy_before = float(state.energy[0]), math.inf
+    for _ in range(30):
+        may_stay = energy <= low or energy > energy_before
         start = state.position.copy()
-        if may_stay and _moves(target, plan, state, rng):
+        if may_stay and _can_leave(target, plan, state, rng):
             return start
         raise_unless_ok(fill(state, rng, draws, stats))
-        energy, before = float(state.energy[0]), energy
+        energy, energy_before = float(state.energy[0]), energy
     return state.position.copy()
 
 
-def _moves(
+def _can_leave(
     target: Gibbs, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
 ) -> bool:
-    """Whether one of so many transitions of the plan leaves a position."""
-    fill = _filler(target, plan)
+    """Return whether one of a few transitions of the plan leaves a position.
+
+    They are 50, but 8 of a plan without kicks: in the tails it may reject all.
+    """
+    fill = _compile_filler(target, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    start, is_tuned = state.position.copy(), state.own.tuning[billiard.IS_TUNED]
-    state.own.tuning[billiard.IS_TUNED] = 0.0
-    for _ in range(NUM_TRIES if plan.has_kicks else NUM_FLIGHTS):
+    start, is_tuned = state.position.copy(), state.workspace.tuning["is_on"][0]
+    state.workspace.tuning["is_on"] = False
+    for _ in range(50 if plan.has_kicks else 8):
         raise_unless_ok(fill(state, rng, draws, stats))
         if (draws[0] != start).any():
             return True
-    state.own.tuning[billiard.IS_TUNED] = is_tuned
+    state.workspace.tuning["is_on"] = is_tuned
     return False
 
 
-def _leap_cost(target: Gibbs, plan: BilliardPlan) -> float:
-    """Multiply-adds of a gradient and its product with the metric, or of an energy."""
+def _leap_work(target: Gibbs, plan: BilliardPlan) -> float:
+    """Return multiply-adds of a gradient and its product with the metric.
+
+    A leap without kicks evaluates an energy, which takes half of it.
+    """
     data = target.data
     passes = 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
     return (passes + float(plan.mass.rank) ** 2) * (1.0 if plan.has_kicks else 0.5)
 
 
-def _pace(target: Gibbs, window: _Window) -> float:
-    """Multiply-adds that take as long as a transition of all pilot chains."""
-    bounce, leap = _bounce_cost(target), BOUNCE + _leap_cost(target, window.plan)
+def _step_work(target: Gibbs, window: _Window) -> float:
+    """Return multiply-adds that take as long as a transition of all pilot chains."""
+    bounce, leap = _bounce_work(target), BOUNCE_WORK + _leap_work(target, window.plan)
     return NUM_PILOTS * (window.leaps * leap + window.bounces * bounce)
 
 
-def _bounce_cost(target: Gibbs) -> float:
-    """Multiply-adds of a bounce between flat walls, or where a norm is searched."""
-    is_searched = exits.find_exit_function(target.problem.domain) is exits.convex_exit
-    return (BOUNCE + BOUNCE_EACH * target.dim) * (SEARCHED if is_searched else 1.0)
+def _bounce_work(target: Gibbs) -> float:
+    """Return multiply-adds that take as long as a reflection.
+
+    Where Newton's method searches the exit of a norm they are 15 times as many.
+    """
+    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    work = BOUNCE_WORK + 50.0 * target.dim
+    return work * (15.0 if exit_function is exits.convex_exit else 1.0)
 
 
-def _unit(vector: Array) -> Array:
+def _to_unit_length(vector: Array) -> Array:
     return np.asarray(vector / np.linalg.norm(vector))
 
 
 def is_settled(white: Array, share: float, step: float, normal: Array | None) -> bool:
-    """Whether the draws look like a standard Gaussian's in the metric they came from.
+    """Return whether whitened draws look like draws of a standard Gaussian.
 
     Along the whitened ``normal`` of a sphere they need not: see `barrier_fit`. The
     eigenvalues of the covariance of N independent draws of rank r lie within (1 +-
-    sqrt(r / N))^2; twice that is granted, and a factor of two beyond. Where draws are
-    few the least eigenvalue says nothing, but directions that are shorter than they
-    seem would need small steps.
+    sqrt(r / N))^2. Twice this distance is allowed, and a factor of two in addition. If
+    draws are few, the smallest eigenvalue shows nothing, but directions that are
+    shorter than the metric's would need small steps.
     """
     rank = white.shape[2]
     flat = white.reshape(-1, rank)
     covariance = flat.T @ flat / len(flat)
     if normal is not None:
-        covariance = _kept_along(covariance, normal)
+        covariance = _with_unit_variance(covariance, normal)
     eigenvalues = np.linalg.eigvalsh(covariance)
     if len(flat) < 4 * rank:
         edge = (1.0 + math.sqrt(rank / (share * len(flat)))) ** 2
         is_long_enough = bool(eigenvalues[-1] < 1.6 * edge)
-        return is_long_enough and step > LONG_STEP and split_r_hat(white) < 1.2
+        return is_long_enough and step > 0.5 and split_r_hat(white) < 1.2
     edge = min(0.7, math.sqrt(4.0 * rank / len(flat)))
     low, high = 0.5 * (1.0 - edge) ** 2, 1.6 * (1.0 + edge) ** 2
     is_alike = bool(eigenvalues[0] > low and eigenvalues[-1] < high)
     return is_alike and split_r_hat(white) < 1.1
 
 
-def _kept_along(covariance: Array, normal: Array) -> Array:
-    """Covariance with variance 1 along a unit vector, and the same across it."""
+def _with_unit_variance(covariance: Array, normal: Array) -> Array:
+    """Return a covariance with variance 1 along a unit vector, unchanged across it."""
     along = np.outer(normal, normal)
     across = np.eye(len(normal)) - along
     return np.asarray(across @ covariance @ across + along)
 
 
 def root_of(white: Array, share: float, normal: Array | None) -> Array:
-    """Root of the covariance that draws of a standard Gaussian's metric suggest.
+    """Return the root of the covariance that whitened draws suggest.
 
-    It is shrunk towards the metric that they come from, with the weight of rank / 2
-    draws against as many as there are effectively. Of too few draws the eigenvalues
-    that stand out are believed, less their bias (Baik and Silverstein, 2006, theorem
-    1.1): 1 <- ell (1 + g / (ell - 1)) for a true one of ell, g = rank / N.
+    It is shrunk towards the identity, the metric of the draws, with the weight of
+    rank / 2 draws against the number of effective draws. If there are fewer than
+    2 rank draws, only eigenvalues that stand out are used, and their bias is removed
+    (Baik and Silverstein, 2006, theorem 1.1). A true eigenvalue ell is seen as
+    ell (1 + g / (ell - 1)), where g = rank / N.
     """
     rank = white.shape[2]
     flat = white.reshape(-1, rank)
-    covariance, known = flat.T @ flat / len(flat), len(flat) * share
+    covariance, num_effective = flat.T @ flat / len(flat), len(flat) * share
     if normal is not None:
-        covariance = _kept_along(covariance, normal)
+        covariance = _with_unit_variance(covariance, normal)
     if len(flat) >= 2 * rank:
         weight, scale = 0.5 * rank, min(1.0, float(np.trace(covariance)) / rank)
-        shrunk = (known * covariance + weight * scale * np.eye(rank)) / (known + weight)
-        return np.linalg.cholesky(shrunk)
+        shrunk = num_effective * covariance + weight * scale * np.eye(rank)
+        return np.linalg.cholesky(shrunk / (num_effective + weight))
     eigenvalues, vectors = np.linalg.eigh(covariance)
-    few = rank / known
-    stands_out = eigenvalues > 1.3 * (1.0 + math.sqrt(few)) ** 2
-    half = 0.5 * (eigenvalues[stands_out] + 1.0 - few)
+    ratio = rank / num_effective
+    stands_out = eigenvalues > 1.3 * (1.0 + math.sqrt(ratio)) ** 2
+    half = 0.5 * (eigenvalues[stands_out] + 1.0 - ratio)
     true = half + np.sqrt(half**2 - eigenvalues[stands_out])
     outer = vectors[:, stands_out]
     return np.asarray(np.eye(rank) + (outer * (np.sqrt(true) - 1.0)) @ outer.T)
 
 
-def _learned(
+def _learn_plan(
     target: Gibbs, window: _Window, white: Array, share: float, normal: Array | None
 ) -> BilliardPlan:
-    """Plan with the metric, center and force of a window's draws."""
+    """Return a plan with the metric, center and force of a window's draws."""
     shape = window.shape
     if shape.is_dense:
         shape = shape.times_root(root_of(white, share, normal))
@@ -403,30 +445,37 @@ def _learned(
 
 
 def _is_worse(plan: BilliardPlan, best: BilliardPlan) -> bool:
-    """Whether leaps of the same kind became much shorter."""
-    return plan.has_kicks == best.has_kicks and plan.step < WORSE * best.step
+    """Return whether steps of the same kind became much shorter."""
+    return plan.has_kicks == best.has_kicks and plan.step < MIN_STEP_RATIO * best.step
 
 
-def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan | None:
-    """Plan of rotations between walls; None if the energy is not quadratic enough.
+def _plan_rotations(
+    target: Gibbs, plan: BilliardPlan, window: _Window
+) -> BilliardPlan | None:
+    """Return a plan of rotations, or None if the energy is not quadratic enough.
 
-    The metric is the averaged Hessian, at least that of so many standard deviations:
-    where walls alone hold the draws, faster flights would only bounce.
+    The metric is the averaged Hessian. Its widths are at most 8 standard deviations of
+    the draws, and 5 in round domains, because where only the boundary confines the
+    draws faster flights would merely have more reflections.
     """
-    can_turn = exits.find_rotation_exit(target.problem.domain) is not None
+    rotation_exit = exits.find_rotation_exit(target.problem.domain, target.dim)
     shape = plan.mass
-    if not can_turn or not shape.is_dense:
+    if rotation_exit is None or not shape.is_dense:
         return None
     basis = hull_basis(target)
     within = times_basis(basis.T, shape.factor)
     slope, hessian = averaged_derivatives(target, basis, plan.center, within @ within.T)
     curvatures, axes = np.linalg.eigh(within.T @ hessian @ within)
-    # A log-concave law is no wider than its Hessian alone allows: more is noise.
-    least = (WIDEST_ROUND if len(plan.axes) else WIDEST) ** -2
-    mass = shape.times_root(axes / np.sqrt(np.clip(curvatures, least, 1.0)))
+    # A log-concave distribution is not wider than its Hessian alone allows, so a
+    # curvature above 1 is noise of the draws.
+    min_curvature = (5.0 if len(plan.axes) else 8.0) ** -2
+    scales = np.sqrt(np.clip(curvatures, min_curvature, 1.0))
+    mass = shape.times_root(axes / scales)
     pivot = plan.center - mass.apply(basis @ slope)
-    rest = _rest(window, mass, pivot)
-    if not (rest.std() < ROUGH and rest.min() > -LOWEST):
+    residual = _residual_energies(window, mass, pivot)
+    # The Metropolis test decides about the residual alone: with a larger standard
+    # deviation or a lower minimum it would reject too often.
+    if not (residual.std() < 1.0 and residual.min() > -3.0):
         return None
     return billiard.new_plan(
         target,
@@ -440,15 +489,15 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
     )
 
 
-def _rest(window: _Window, mass: MassMatrix, pivot: Array) -> Array:
-    """Return what a quadratic leaves out of a window's energies, less its mean."""
+def _residual_energies(window: _Window, mass: MassMatrix, pivot: Array) -> Array:
+    """Return the part of a window's energies that a quadratic omits, centered."""
     heights = 0.5 * np.sum(mass.whiten_rows(window.draws - pivot) ** 2, axis=2)
-    rest = window.energies - heights
-    return np.asarray(rest - rest.mean())
+    residual = window.energies - heights
+    return np.asarray(residual - residual.mean())
 
 
-def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
-    """Drop the force unless it raises the acceptance of the same step."""
+def _choose_force(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
+    """Drop the force unless it raises the acceptance rate of the same step."""
     if not plan.force.any():
         return plan
     free = billiard.without_force(plan)
@@ -459,33 +508,40 @@ def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
     return free if without > with_force else plan
 
 
-def _turning_if_worth(
+def _choose_rotations(
     pilots: _Pilots,
     before: BilliardPlan,
     plan: BilliardPlan,
     learned: BilliardPlan,
     window: _Window,
 ) -> tuple[BilliardPlan, float]:
-    """Rotations without kicks, if they are known and accept more for their work.
+    """Return rotations without kicks if they accept more for their work, or the plan.
 
-    Work is that of all leaps and bounces. Where the window had rotations already, it
-    is enough that they, or those before, still suit its draws. Beside them their pace.
+    Work includes all leaps and reflections. If the window had rotations already, the
+    plan with the smaller residual is taken. The second value is the work of a
+    transition. ``before`` is the plan of the window, ``learned`` has its metric, and
+    ``plan`` is the alternative.
     """
-    pace = _pace(pilots.target, window)
-    if before.has_kicks and window.acceptance > ALWAYS:
-        return plan, pace
-    turning = _turning(pilots.target, learned, window)
-    if turning is None:
-        return plan, pace
-    if before.has_kicks == 0:  # the one that leaves out less
-        spreads = [_rest(window, p.mass, p.pull).std() for p in (before, turning)]
-        return before if spreads[0] < spreads[1] else turning, pace
-    rates, bounce = [], _bounce_cost(pilots.target)
-    bounce *= 2.0 if len(plan.axes) else 1.0
-    for option in (plan, turning):
-        found = pilots.run(option, NUM_PROBES, adapts=False)
-        work = LAUNCH + found.leaps * _leap_cost(pilots.target, option)
-        rates.append(found.acceptance / (work + found.bounces * bounce))
+    target, step_work = pilots.target, _step_work(pilots.target, window)
+    # Leaps that are nearly always accepted stay.
+    if before.has_kicks and window.acceptance > 0.97:
+        return plan, step_work
+    rotations = _plan_rotations(target, learned, window)
+    if rotations is None:
+        return plan, step_work
+    if before.has_kicks == 0:
+        spreads = [
+            _residual_energies(window, option.mass, option.pull).std()
+            for option in (before, rotations)
+        ]
+        return before if spreads[0] < spreads[1] else rotations, step_work
+    rates, bounce_work = [], _bounce_work(target)
+    # On a sphere a reflection is a product with the metric, or a change of axes.
+    bounce_work *= 2.0 if len(plan.axes) else 1.0
+    for option in (plan, rotations):
+        probe = pilots.run(option, NUM_PROBES, adapts=False)
+        work = TRANSITION_WORK + probe.leaps * _leap_work(target, option)
+        rates.append(probe.acceptance / (work + probe.bounces * bounce_work))
     if rates[1] > rates[0]:
-        return turning, _pace(pilots.target, found)
-    return plan, pace
+        return rotations, _step_work(target, probe)
+    return plan, step_work

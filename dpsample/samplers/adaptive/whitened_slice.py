@@ -3,19 +3,21 @@ r"""Whitened slice sampler: slice draws along the columns of a covariance's fact
 
     theta + t L_i,    t uniform on {t : V(theta + t L_i) <= V(theta) + Exp(1)},
 
-for i = 1, ..., r in turn (Neal, 2003, doi:10.1214/aos/1056562461). V is convex, so the
-slice is an interval that holds 0. An interval with both ends above the level, or at the
-end of the domain's chord, holds the slice; a point drawn in it and found above the
-level cuts off nothing of the slice. The first point below is uniform on the slice,
-whatever the interval was: a guess from the Gaussian with factor L makes it short.
+for i = 1, ..., r in turn (Neal, 2003, doi:10.1214/aos/1056562461). The set of t is the
+*slice*, and its bound the *level*. V is convex, so the slice is an interval that holds
+0. It is inside any interval whose ends are above the level, or at the end of the
+domain's chord. A point that is drawn in such an interval and found above the level cuts
+off nothing of the slice, and the first point below the level is uniform on the slice,
+whatever the interval was. The Gaussian with factor L gives a short first interval.
 
 The columns of C = A L are computed once, and the margins follow each move, so that an
-evaluation is one pass over two n-vectors. Where phi(u, y) has a single kink, at u = b,
-and the same jump h of the slope for all records,
+evaluation is one pass over two n-vectors. If phi(u, y) has a single non-differentiable
+point (*kink*), at u = b, and the same jump h of the derivative for all records,
 
     phi(u, y) = h/2 |u - b| + (linear in u),
 
-the linear parts add up to one number for each column, and a pass is sum |s_i + t C_i|.
+the linear parts add up to one number for each column, and a pass is the sum of
+|s_i + t C_i| with s_i = u_i - b_i.
 """
 
 import math
@@ -26,7 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dpsample.core import check, pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.core.pauses import PAUSED, is_due
@@ -42,8 +44,8 @@ from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
 from dpsample.samplers.adaptive.billiard import BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense
 from dpsample.samplers.adaptive.warmup import (
+    MIN_SETTLED_WINDOW,
     NUM_PILOTS,
-    SETTLED,
     WINDOWS,
     WarmUp,
     disperse,
@@ -70,51 +72,70 @@ from dpsample.samplers.univariate import line
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Sweeps after which the margins are computed anew: their rounding errors add up.
-RESYNCHRONIZE = 100.0
-# Width of the first interval, relative to the slice of the Gaussian: 1.1 to 1.4 is best
-# on three data sets, 3.4 evaluations instead of 5 with random intervals of 2.5.
-WIDEN = 1.25
-MAX_TRIES = 1000
-MAX_NUMBERS = 10**8  # of the cached columns: 800 MB
-PART_NUMBERS = 10**6  # of the columns that are computed between two pauses
-# Records that windows of sweeps may pass, some five seconds or one, and how much longer
-# a loss takes than a distance to its kink.
-MAX_PASSED, FEW_PASSED, DEARER = 1e10, 2e9, 10.0
-# Multiply-adds that take as long as the random numbers and loops of a move.
-MOVE = 4000.0
-CHORD = 1000.0  # multiply-adds per coefficient, of a chord that Newton's method finds
-ALIKE = 1.1  # split R-hat of chains that agree
+MAX_NUMBERS = 10**8  # numbers in the cached columns, which take 800 MB then
+# Maximum numbers of records that all windows of sweeps read, some five seconds or one.
+MAX_RECORDS_READ = 1e10
+MAX_RECORDS_READ_SHORT = 2e9
+# A loss takes as long as this number of distances to kinks.
+LOSS_COST = 10.0
+MAX_R_HAT = 1.1  # split R-hat of chains that agree
 
-# Stages of a paused sweep, and what it keeps: record and sum of losses so far, or
-# coordinate, level above the energy, interval, chord, end to be tested, and tries.
-SYNCHRONIZING, ON_LINE = 1, 2
-TURN, SUM = 0, 1
-RISE, LEFT, RIGHT, LOW, HIGH, PHASE, TRIES = range(1, 8)
+# Stages of a paused sweep.
+SYNCHRONIZING, ON_LINE = range(1, 3)
+# Phases of a slice draw: the next point is the left or right end, or inside.
 LEFT_END, RIGHT_END, INSIDE = range(3)
+# Rows of the scratch memory, as in `line`, which reads the last two.
+_, DIRECTION, POINT, NUM_ROWS = range(4)
+# Positions in a chain's memory: sweeps since the margins were computed, sum over the
+# records, and one margin for each record (less its kink).
+AGE, TOTAL, MARGINS = range(3)
 
-AGE, TOTAL, MARGINS = range(3)  # of a chain's memory
+# A sweep that is paused while it computes the margins.
+Synchronization = record_dtype(next_record=int, loss_sum=float)
+# A sweep that is paused between two evaluations on a line.
+SliceDraw = record_dtype(
+    direction=int,
+    rise=float,  # level above the present energy
+    left=float,  # interval that holds the slice when both ends have been tested
+    right=float,
+    low=float,  # chord of the domain
+    high=float,
+    phase=int,
+    num_points=int,  # evaluations so far
+)
 
 
 @by_address
 class WhitenedSlicePlan(NamedTuple):
-    """Directions, the features along them, and what is special about the target."""
+    """Directions, the features along them, and properties of the target."""
 
     directions: Array  # (rank, dim): L^T
     columns: Array  # (rank, num_records): (A L)^T
     center: Array  # (dim,)
     whiten: Array  # (rank, dim)
     kinks: Array  # (num_records,) if all losses have one kink with one jump, or (0,)
-    tilt: Array  # (rank,): slopes of the linear parts of such losses along L_i
-    weight: float  # of the sum over the records
+    tilt: Array  # (rank,): derivatives of the linear parts of such losses along L_i
+    weight: float  # factor of the sum over the records in the energy
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
     is_free: int  # the domain is the whole space
     chord: Pointer
 
 
+@by_address
+class SliceWork(NamedTuple):
+    """Memory of a chain in addition to its state."""
+
+    ends: Array  # (2,): chord of the domain
+    synchronization: RecordArray  # one record of `Synchronization`
+    draw: RecordArray  # one record of `SliceDraw`
+
+
 @kernel(counts_references=False, fastmath={"reassoc", "contract"})
-def distance(margins, column, t):
-    """Sum of |s_i + t C_i| in any order, so that the loop is vectorized."""
+def sum_distances(margins, column, t):
+    """Return the sum of |s_i + t C_i|.
+
+    It may be taken in any order, so that the loop is vectorized.
+    """
     result = 0.0
     for i in range(margins.shape[0]):
         result += abs(margins[i] + t * column[i])
@@ -129,9 +150,10 @@ def shift(margins, column, t):
 
 
 @kernel(counts_references=False)
-def sum_of_losses(data, loss_value, margins, column, t, work):
-    """Sum of phi(u_i + t C_i, y_i); NaN if the piece failed."""
+def sum_losses(data, loss_value, margins, column, t, work):
+    """Return the sum of phi(u_i + t C_i, y_i), NaN if the loss failed."""
     result = 0.0
+    # By blocks of records, which stay in the processor's cache.
     for start in range(0, margins.shape[0], data.block):
         stop = min(start + data.block, margins.shape[0])
         values = work.margins[: stop - start]
@@ -144,21 +166,25 @@ def sum_of_losses(data, loss_value, margins, column, t, work):
 
 
 @kernel(counts_references=False)
-def total_at(target, pieces, plan, state, i, t):
-    """Sum over the records at theta + t L_i: of distances to kinks, or of losses."""
+def evaluate_total(target, pieces, plan, state, i, t):
+    """Return the sum of distances to kinks, or of losses, at theta + t L_i."""
     margins, column = state.memory[MARGINS:], plan.columns[i]
     if plan.kinks.shape[0] > 0:
-        return distance(margins, column, t)
+        return sum_distances(margins, column, t)
     loss_value, work = pieces.loss_value, state.work
-    return sum_of_losses(target.data, loss_value, margins, column, t, work)
+    return sum_losses(target.data, loss_value, margins, column, t, work)
 
 
 @kernel(counts_references=False)
-def regularizer_at(target, pieces, plan, state, along, t):
-    """Regularizer at theta + t scratch[1], with ``along`` what it is if quadratic."""
+def evaluate_regularizer(target, pieces, plan, state, along, t):
+    """Return the regularizer at theta + t direction.
+
+    If it is quadratic, ``along`` holds its value and derivatives at t = 0.
+    """
     if plan.is_quadratic == 1:
         return along[0] + t * (along[1] + 0.5 * along[2] * t)
-    theta, direction, point = state.position, state.scratch[1], state.scratch[2]
+    theta, direction = state.position, state.scratch[DIRECTION]
+    point = state.scratch[POINT]
     for j in range(theta.shape[0]):
         point[j] = theta[j] + t * direction[j]
     return gibbs.regularizer(target, pieces, point, state.work)
@@ -166,12 +192,13 @@ def regularizer_at(target, pieces, plan, state, along, t):
 
 @kernel(counts_references=False)
 def synchronize(target, pieces, plan, state):
-    """Compute margins, sum over the records and energy anew; may pause."""
+    """Compute margins, sum over the records and energy again. It may pause."""
     data, control, work = target.data, state.work.control[0], state.work
     margins = state.memory[MARGINS:]
+    paused = state.workspace.synchronization[0]
     start, losses = 0, 0.0
     if control.stage == SYNCHRONIZING:
-        start, losses = int(control.saved[TURN]), control.saved[SUM]
+        start, losses = paused.next_record, paused.loss_sum
         control.stage = 0
     while start < data.num_records:
         stop = min(start + data.block, data.num_records)
@@ -186,49 +213,52 @@ def synchronize(target, pieces, plan, state):
         losses += work.out[0]
         start = stop
         if start < data.num_records and is_due(control):
-            control.stage, control.saved[TURN], control.saved[SUM] = (
-                SYNCHRONIZING,
-                start,
-                losses,
-            )
+            control.stage = SYNCHRONIZING
+            paused.next_record, paused.loss_sum = start, losses
             return PAUSED
     penalty = target.mu * gibbs.regularizer(target, pieces, state.position, work)
     state.energy[0] = target.k * (losses / data.num_records + penalty)
-    state.memory[TOTAL] = total_at(target, pieces, plan, state, 0, 0.0)
+    state.memory[TOTAL] = evaluate_total(target, pieces, plan, state, 0, 0.0)
     state.memory[AGE] = 0.0
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
 
 @kernel(counts_references=False)
-def first_interval(plan, theta, i, rise):
-    """Interval around the slice that the Gaussian would have; it holds 0."""
-    guess = 0.0
+def sum_change(plan, state, i, t, total):
+    """Return the change of the energy's sum over the records, with linear parts."""
+    return plan.weight * (total - state.memory[TOTAL]) + plan.tilt[i] * t
+
+
+@kernel(counts_references=False)
+def guess_interval(plan, theta, i, rise):
+    """Return an interval that is wider than the slice of the Gaussian, around 0.
+
+    A factor of 1.1 to 1.4 was best on three data sets, with 3.4 evaluations. Random
+    intervals of 2.5 times the width needed 5.
+    """
+    mode = 0.0
     for j in range(theta.shape[0]):
-        guess -= plan.whiten[i, j] * (theta[j] - plan.center[j])
-    reach = WIDEN * math.sqrt(guess * guess + 2.0 * rise)
-    return guess - reach, guess + reach
+        mode -= plan.whiten[i, j] * (theta[j] - plan.center[j])
+    reach = 1.25 * math.sqrt(mode * mode + 2.0 * rise)
+    return mode - reach, mode + reach
 
 
 @kernel(counts_references=False)
 def slide(target, pieces, plan, state, i, rng):
-    """Slice draw along direction i; may pause after an evaluation."""
-    control, ends, theta = state.work.control[0], state.own[0], state.position
-    direction = state.scratch[1]
+    """Make the slice draw along direction i. It may pause after an evaluation."""
+    control, ends, theta = state.work.control[0], state.workspace.ends, state.position
+    paused, direction = state.workspace.draw[0], state.scratch[DIRECTION]
     for j in range(theta.shape[0]):
         direction[j] = plan.directions[i, j]
     along = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
         along = line.quadratic_along(target.regularizer, theta, direction)
     strength = target.k * target.mu
-    penalty = regularizer_at(target, pieces, plan, state, along, 0.0)
+    penalty = evaluate_regularizer(target, pieces, plan, state, along, 0.0)
     if control.stage == ON_LINE:
-        rise, left, right = (
-            control.saved[RISE],
-            control.saved[LEFT],
-            control.saved[RIGHT],
-        )
-        low, high = control.saved[LOW], control.saved[HIGH]
-        phase, tries = int(control.saved[PHASE]), int(control.saved[TRIES])
+        rise, left, right = paused.rise, paused.left, paused.right
+        low, high = paused.low, paused.high
+        phase, num_points = paused.phase, paused.num_points
         control.stage = 0
     else:
         low, high = -np.inf, np.inf
@@ -238,9 +268,9 @@ def slide(target, pieces, plan, state, i, rng):
         if not low < high:
             return OK if low == high else FUNCTION_FAILED
         rise = rng.standard_exponential()
-        left, right = first_interval(plan, theta, i, rise)
+        left, right = guess_interval(plan, theta, i, rise)
         left, right = max(left, low), min(right, high)
-        phase, tries = LEFT_END, 0
+        phase, num_points = LEFT_END, 0
     while True:
         if phase == LEFT_END and left == low:
             phase = RIGHT_END
@@ -250,65 +280,69 @@ def slide(target, pieces, plan, state, i, rng):
             t = left + (right - left) * rng.random()
         else:
             t = left if phase == LEFT_END else right
-        total = total_at(target, pieces, plan, state, i, t)
-        after = regularizer_at(target, pieces, plan, state, along, t)
-        change = plan.weight * (total - state.memory[TOTAL]) + plan.tilt[i] * t
-        change += strength * (after - penalty)
-        tries += 1
+        total = evaluate_total(target, pieces, plan, state, i, t)
+        after = evaluate_regularizer(target, pieces, plan, state, along, t)
+        change = sum_change(plan, state, i, t, total) + strength * (after - penalty)
+        num_points += 1
         if change != change:
             return FUNCTION_FAILED
         if phase == INSIDE:
             if change <= rise:
                 break
+            # The slice holds 0, so a point above the level cuts off its own side.
             if t < 0.0:
                 left = t
             else:
                 right = t
+        # An end above the level is fixed. An end in the slice moves outwards.
         elif change > rise:
             phase += 1
         elif phase == LEFT_END:
             left = max(left - 0.5 * (right - left), low)
         else:
             right = min(right + 0.5 * (right - left), high)
-        if tries == MAX_TRIES:
+        if num_points == 1000:
             return EXHAUSTED
         if is_due(control):
-            control.stage, control.saved[TURN] = ON_LINE, i
-            control.saved[RISE], control.saved[LEFT], control.saved[RIGHT] = (
-                rise,
-                left,
-                right,
-            )
-            control.saved[LOW], control.saved[HIGH] = low, high
-            control.saved[PHASE], control.saved[TRIES] = phase, tries
+            control.stage, paused.direction = ON_LINE, i
+            paused.rise, paused.left, paused.right = rise, left, right
+            paused.low, paused.high = low, high
+            paused.phase, paused.num_points = phase, num_points
             return PAUSED
-    state.counts[VALUES] += tries
-    state.counts[RECORDS] += tries * target.data.num_records
+    state.counts[VALUES] += num_points
+    state.counts[RECORDS] += num_points * target.data.num_records
     if plan.is_free == 1:
         for j in range(theta.shape[0]):
             theta[j] += t * direction[j]
     else:
-        moved = line.move_inside(target, pieces, state, t)
-        if moved != t:  # the energy is that of the point that is kept
-            t, total = moved, total_at(target, pieces, plan, state, i, moved)
-            offset = moved if plan.is_quadratic == 1 else 0.0  # theta has moved
-            after = regularizer_at(target, pieces, plan, state, along, offset)
-            change = plan.weight * (total - state.memory[TOTAL]) + plan.tilt[i] * t
+        move = line.move_inside(target, pieces, state, t)
+        # The energy belongs to the point that is kept. A quadratic regularizer is
+        # measured from the old position, another one at the new position.
+        if move != t:
+            t, total = move, evaluate_total(target, pieces, plan, state, i, move)
+            offset = move if plan.is_quadratic == 1 else 0.0
+            after = evaluate_regularizer(target, pieces, plan, state, along, offset)
+            change = sum_change(plan, state, i, t, total)
             change += strength * (after - penalty)
     shift(state.memory[MARGINS:], plan.columns[i], t)
+    # Sum and energy follow the move, without another pass.
     state.memory[TOTAL] = total
     state.energy[0] += change
     return OK
 
 
 def step(target, pieces, plan, state, rng):
-    """One slice draw along each direction; a pause may come after each evaluation."""
+    """Make one slice draw along each direction, a sweep.
+
+    A pause may come after each evaluation.
+    """
     control = state.work.control[0]
     begin = 0
     if control.stage == ON_LINE:
-        begin = int(control.saved[TURN])
+        begin = state.workspace.draw[0].direction
     else:
-        if not 0.0 <= state.memory[AGE] < RESYNCHRONIZE:
+        # Rounding errors of the margins add up. A new state has a negative age.
+        if not 0.0 <= state.memory[AGE] < 100.0:
             code = synchronize(target, pieces, plan, state)
             if code != OK:
                 return code
@@ -326,18 +360,25 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: WhitenedSlicePlan, position: Array) -> ChainState:
-    """Fresh state at a position of the domain; the first sweep fills the memory."""
+    """Return a new state at a position. The first sweep fills the memory."""
     del plan
     memory = np.full(MARGINS + target.problem.num_records, -1.0)
-    return new_state(target, position, memory=memory, rows=3, own=(np.empty(2),))
+    workspace = SliceWork(
+        ends=np.empty(2),
+        synchronization=np.zeros(1, Synchronization),
+        draw=np.zeros(1, SliceDraw),
+    )
+    return new_state(
+        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+    )
 
 
-def columns_of(target: Gibbs, factor: Array) -> Array:
-    """Return (A L)^T, by parts of the records."""
+def compute_columns(target: Gibbs, factor: Array) -> Array:
+    """Return (A L)^T. Between parts of the records it looks for Ctrl-C."""
     rows = as_rows(target.data)
     num_records, rank = target.problem.num_records, factor.shape[1]
     columns = np.empty((rank, num_records))
-    count = max(1, PART_NUMBERS // max(rank, target.dim))
+    count = max(1, 10**6 // max(rank, target.dim))  # records of a part
     for start in range(0, num_records, count):
         part = slice(start, start + count)
         columns[:, part] = factor.T @ rows[part].T
@@ -345,17 +386,18 @@ def columns_of(target: Gibbs, factor: Array) -> Array:
     return columns
 
 
-def kinks_of(target: Gibbs) -> tuple[Array, Array, float]:
-    """Margins at the kinks, slopes of the linear parts, and h / 2 of all records.
+def find_kinks(target: Gibbs) -> tuple[Array, Array, float]:
+    """Return margins at the kinks, derivatives of the linear parts, and h / 2.
 
-    The arrays are empty if losses have other kinks or none, or different jumps.
+    The arrays are empty unless each loss has one kink, with the same jump h.
     """
     loss, response = target.problem.loss, target.data.response
     kinks = loss.kink(response)
     if kinks is not None:
-        apart = 1.0 + np.abs(kinks)
-        before = loss.slope(kinks - apart, response)
-        jump = loss.slope(kinks + apart, response) - before
+        # The derivative is constant on each side. This distance is never rounded away.
+        distance = 1.0 + np.abs(kinks)
+        before = loss.slope(kinks - distance, response)
+        jump = loss.slope(kinks + distance, response) - before
         if jump[0] > 0.0 and (np.abs(jump - jump[0]) <= 1e-12 * jump[0]).all():
             half = 0.5 * float(jump[0])
             return np.array(kinks, dtype=np.float64), before + half, half
@@ -363,13 +405,14 @@ def kinks_of(target: Gibbs) -> tuple[Array, Array, float]:
 
 
 def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePlan:
-    """Plan with the columns of a mass matrix's factor as directions."""
+    """Return the plan whose directions are the columns of a mass matrix's factor."""
     domain, rank = target.problem.domain, mass.num_white
     directions = np.ascontiguousarray(mass.spread(np.eye(rank)))
-    if domain.affine_dim(target.dim) < target.dim:  # stay on the simplex
+    # Moves on the simplex keep the sum of the coefficients.
+    if domain.affine_dim(target.dim) < target.dim:
         directions -= directions.mean(axis=1, keepdims=True)
-    columns = columns_of(target, directions.T)
-    kinks, slopes, half = kinks_of(target)
+    columns = compute_columns(target, directions.T)
+    kinks, slopes, half = find_kinks(target)
     weight = target.k / target.problem.num_records
     is_quadratic = has_quadratic_regularizer(target) or target.mu == 0.0
     return WhitenedSlicePlan(
@@ -386,46 +429,56 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
     )
 
 
-def learns(target: Gibbs) -> bool:
-    """Whether windows of sweeps find the axes: without walls, a dense metric."""
+def can_learn_axes(target: Gibbs) -> bool:
+    """Return whether windows of sweeps find the axes.
+
+    They do so without a boundary, in a dense metric.
+    """
     return target.problem.domain.name == "whole_space" and target.dim <= MAX_DENSE
 
 
 def has_kinks(target: Gibbs) -> bool:
-    """Whether a sum over the records is one of distances to kinks."""
-    return bool(len(kinks_of(target)[0]))
+    """Return whether the losses are distances to kinks, up to linear parts."""
+    return bool(len(find_kinks(target)[0]))
 
 
 def move_cost(target: Gibbs) -> float:
-    """Multiply-adds of a move beside its evaluations, with a chord if it is dear."""
-    piece = exits.find_exit_function(target.problem.domain)
-    is_dear = piece in (exits.convex_exit, exits.l1_exit)
-    return MOVE + target.problem.num_records + (CHORD * target.dim if is_dear else 0.0)
+    """Return multiply-adds of a move without its evaluations.
+
+    Its random numbers and loops take as long as 4000, and a chord that Newton's method
+    finds as long as 1000 per coefficient.
+    """
+    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    is_expensive = exit_function in (exits.convex_exit, exits.l1_exit)
+    chord_cost = 1000.0 * target.dim if is_expensive else 0.0
+    return 4000.0 + target.problem.num_records + chord_cost
 
 
 def learn_axes(
     target: Gibbs,
     gaussian: GaussianFit,
     rng: np.random.Generator,
-    most: float = MAX_PASSED,
+    max_records_read: float = MAX_RECORDS_READ,
 ) -> WarmUp:
-    """Axes that windows of sweeps learn, from a Gaussian fit.
+    """Learn the axes by windows of sweeps, from a Gaussian fit.
 
-    They follow as in `warm_up`, but trust the draws more: a poor metric makes sweeps
-    slow, where it would refuse leaps. In the end it is enough that the chains agree.
-    A window that may take more than ``most`` is not begun.
+    The metric is learned as in `warm_up`, but with more weight of the draws, because a
+    poor metric makes sweeps slow, where it would reject leaps. After the last window it
+    is enough that the chains agree. A window that may read too many records is not
+    begun.
     """
     if not has_kinks(target):
-        most /= DEARER
-    plan = _plan_of(target, gaussian.center, gaussian.factor)
+        max_records_read /= LOSS_COST
+    plan = _make_plan_of_factor(target, gaussian.center, gaussian.factor)
     warm = WarmUp(
         plan=plan, shape=plan.mass, shares=np.ones(1), has_settled=False, leaps=0.0
     )
     ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
     sweep = plan.mass.num_white * move_cost(target)
-    passed = pace = 0.0
+    num_read = read_per_sweep = 0.0
     for width in WINDOWS:
-        if passed + NUM_PILOTS * width * max(pace, sweep) > most:
+        max_in_window = NUM_PILOTS * width * max(read_per_sweep, sweep)
+        if num_read + max_in_window > max_records_read:
             break
         chain, mass = prepare_chain(target, warm), warm.plan.mass
         fill, stats = chain.runner(), np.empty((width, NUM_STATS))
@@ -434,29 +487,32 @@ def learn_axes(
             state = chain.init(ends[i])
             fill(state, rng, path, stats)
             ends[i] = path[-1]
-            passed += state.counts[RECORDS] + width * sweep
-        pace = passed / (NUM_PILOTS * (2 * width - WINDOWS[0]))
+            num_read += state.counts[RECORDS] + width * sweep
+        # Widths double, so their sum so far is 2 width - the first one.
+        read_per_sweep = num_read / (NUM_PILOTS * (2 * width - WINDOWS[0]))
         draws = paths[:, width // 4 :]
         white = mass.whiten_rows(draws - draws.mean(axis=(0, 1)))
         share = lag_share(with_squares(white))
-        has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
+        has_settled = width >= MIN_SETTLED_WINDOW and is_settled(
+            white, share, np.inf, None
+        )
         if width == WINDOWS[-1]:
-            has_settled = split_r_hat(white) < ALIKE
-        work = pace if has_kinks(target) else DEARER * pace
+            has_settled = split_r_hat(white) < MAX_R_HAT
+        work = read_per_sweep * (1.0 if has_kinks(target) else LOSS_COST)
         shares = rank_shares(draws)
         warm = replace(warm, shares=shares, has_settled=has_settled, work=work)
         if has_settled:
             break
         root = root_of(white, math.sqrt(share), None)
-        plan = _plan_of(target, draws.mean(axis=(0, 1)), mass.factor @ root)
+        plan = _make_plan_of_factor(target, draws.mean(axis=(0, 1)), mass.factor @ root)
         warm = replace(warm, plan=plan, shape=plan.mass)
     return warm
 
 
-def _plan_of(target: Gibbs, center: Array, factor: Array) -> BilliardPlan:
-    """Plan with the lower triangular factor of the same covariance.
+def _make_plan_of_factor(target: Gibbs, center: Array, factor: Array) -> BilliardPlan:
+    """Return the plan with the lower triangular factor of the same covariance.
 
-    Its last axes move few coefficients: they meet the kinks of rare features singly.
+    Its last axes move few coefficients, and meet the kinks of rare features singly.
     """
     mass, force = dense(np.linalg.qr(factor.T)[1].T), np.zeros(target.dim)
     return billiard.new_plan(target, mass, center=center, force=force, step=1.0)
@@ -464,10 +520,11 @@ def _plan_of(target: Gibbs, center: Array, factor: Array) -> BilliardPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class WhitenedSlice(Sampler):
-    """Slice draws along the axes of a fitted covariance; a draw is one sweep.
+    """Slice draws along the axes of a fitted covariance. A draw is one sweep.
 
-    It is meant for losses with kinks where few walls are active. The features are
-    copied once along the axes, as a dense array.
+    It is meant for losses that are not differentiable everywhere, where few facets of
+    the domain are active. The features are copied once along the axes, as a dense
+    array.
 
     Parameters
     ----------
@@ -477,7 +534,7 @@ class WhitenedSlice(Sampler):
     Notes
     -----
     **Guarantee.** Each slice draw leaves the density on its line invariant, so the
-    target is exactly invariant for every covariance; a sweep in a fixed order is not
+    target is exactly invariant for every covariance. A sweep in a fixed order is not
     reversible. The energy must be convex, as it is for all losses and regularizers of
     the package.
 
@@ -507,17 +564,17 @@ class WhitenedSlice(Sampler):
         )
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Learn the axes by sweeps, or between walls by leaps of `BilliardHMC`."""
+        """Learn the axes by sweeps, or at a boundary by leaps of `BilliardHMC`."""
         self.require(target)
-        by_sweeps = learns(target)
-        warm = (
-            learn_axes(target, fit(target), rng) if by_sweeps else warm_up(target, rng)
-        )
+        if can_learn_axes(target):
+            warm = learn_axes(target, fit(target), rng)
+        else:
+            warm = warm_up(target, rng)
         return prepare_chain(target, warm, self.num_steps)
 
 
 def prepare_chain(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
-    """Chain along the axes that a warm-up has learned."""
+    """Return the chain along the axes that a warm-up has learned."""
     return PreparedChain(
         target=target,
         plan=make_plan(target, warm.plan.center, warm.shape),
@@ -527,5 +584,5 @@ def prepare_chain(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedCh
         num_steps=num_steps,
         num_warmup=100,
         settings=warm.settings,
-        disperse=partial(disperse, target, warm.plan),
+        start_fn=partial(disperse, target, warm.plan),
     )

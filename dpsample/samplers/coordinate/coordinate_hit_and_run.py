@@ -1,12 +1,13 @@
 # mypy: allow-untyped-defs
 """Coordinate hit-and-run: exact draws of one coordinate after the other.
 
-    theta_j given the others has density proportional to exp(-V) on a chord:
+    theta_j given the others has density proportional to exp(-V) on a chord.
 
-truncated normal, exponential or uniform where V is quadratic along every line (no
-record is touched), by kinks or adaptive rejection otherwise. Margins, slacks and
-gradients follow each move, so it costs the nonzeros of one column. On the simplex a
-move changes two coordinates, chosen at random, and keeps their sum.
+The draw is truncated normal, exponential or uniform if V is quadratic along every line,
+and then no record is read. Otherwise it sorts the kinks of the losses, or uses adaptive
+rejection. Margins, slacks and gradients are updated after each move, so a move costs
+the nonzeros of one column. On the simplex a move changes two coordinates, chosen at
+random, and keeps their sum.
 """
 
 from dataclasses import dataclass
@@ -23,29 +24,34 @@ from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_
 from dpsample.samplers.coordinate import coordinate_moves, slacks
 from dpsample.samplers.coordinate.coordinate_moves import (
     MAX_KINKED_RECORDS,
+    NUM_ROWS,
     QUADRATIC,
     CoordinatePlan,
     CoordinateWork,
+    PausedSweep,
     make_plan,
 )
 from dpsample.samplers.errors import DRAW_FAILED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
-from dpsample.samplers.univariate.line import HULL_SHAPE, NUM_KEPT, ON_LINE, TURN
+from dpsample.samplers.univariate.line import HULL_SHAPE, ON_LINE
 from dpsample.samplers.univariate.log_concave import draw_quadratic
 from dpsample.targets.gibbs import Gibbs
 
-# Sweeps after which all that follows the moves is computed anew from the position.
+# Number of sweeps after which slacks, margins and gradient are computed again from the
+# position, because rounding errors of their updates add up.
 RESYNCHRONIZE = 1000.0
-# What a paused sweep keeps, beside a paused draw on a line: the turn, the last facets'
-# coordinate and the move there, and the coordinates and the chord of the line.
-SWEEP = TURN + NUM_KEPT
-BETWEEN = ON_LINE + 1  # stage of a sweep that is paused between two moves
+# Stage of a sweep that is paused between two moves. ON_LINE is the one on a line.
+BETWEEN_MOVES = ON_LINE + 1
+# Position in a chain's memory of the sweeps since the rest of it was computed. Slacks,
+# margins and the gradient follow.
+AGE = 0
+OFFSET = 0  # row of the scratch memory
 
 
 @kernel(counts_references=False)
-def caches(plan, state):
+def split_memory(plan, state):
     """Return views of the memory: slacks, margins, gradient."""
     first = 1 + plan.num_slacks
     last = first + plan.num_margins
@@ -54,11 +60,11 @@ def caches(plan, state):
 
 @kernel(counts_references=False)
 def synchronize(target, plan, state):
-    """Compute the caches anew from the position."""
-    state.memory[0] = 0.0
-    room_left, margins, slopes = caches(plan, state)
-    theta, offset = state.position, state.scratch[0]
-    slacks.refresh(plan.room, theta, room_left)
+    """Compute slacks, margins and gradient again from the position."""
+    state.memory[AGE] = 0.0
+    slack, margins, slopes = split_memory(plan, state)
+    theta, offset = state.position, state.scratch[OFFSET]
+    slacks.refresh(plan.body, theta, slack)
     if plan.num_margins > 0:
         line.margins_at(target.data, theta, margins)
     if plan.num_slopes > 0:
@@ -71,22 +77,23 @@ def synchronize(target, plan, state):
 
 @kernel(counts_references=False)
 def two_coordinates(dim, rng):
-    """Two different coordinates, each pair with the same probability."""
+    """Draw two different coordinates, each pair with the same probability."""
     i = int(rng.random() * dim)
+    # The second one is drawn from the other dim - 1 coordinates.
     j = int(rng.random() * (dim - 1))
     return i, (j + 1 if j >= i else j)
 
 
 @kernel(counts_references=False)
-def follow(slopes, hessian, i, t):
+def add_row(slopes, hessian, i, t):
     """Add t times row i of the Hessian to the gradient."""
     for m in range(slopes.shape[0]):
         slopes[m] += t * hessian[i, m]
 
 
 @kernel(counts_references=False)
-def pairs(theta, slopes, center, slope, ridge, hessian, rng):
-    """Move along random pairs of coordinates of the simplex; False on failure."""
+def move_pairs(theta, slopes, center, slope, ridge, hessian, rng):
+    """Move along random pairs of coordinates. Return whether all draws are numbers."""
     dim = theta.shape[0]
     for _ in range(dim - 1):
         i, j = two_coordinates(dim, rng)
@@ -97,18 +104,22 @@ def pairs(theta, slopes, center, slope, ridge, hessian, rng):
             rate = slope[i] + ridge * (theta[i] - center[i])
             rate -= slope[j] + ridge * (theta[j] - center[j])
             curvature = 2.0 * ridge
+        # Both coordinates stay at least 0.
         t = draw_quadratic(rng, rate, curvature, -theta[i], theta[j])
         if t != t:
             return False
         theta[i], theta[j] = theta[i] + t, theta[j] - t
-        follow(slopes, hessian, i, t)
-        follow(slopes, hessian, j, -t)
+        add_row(slopes, hessian, i, t)
+        add_row(slopes, hessian, j, -t)
     return True
 
 
 @kernel(counts_references=False)
-def energy_of(theta, base, center, slope, ridge, slopes):
-    """Quadratic energy from its gradient at the center and at theta."""
+def evaluate_energy(theta, base, center, slope, ridge, slopes):
+    """Return a quadratic energy from its gradients at the center and at theta.
+
+    It is base + <theta - center, sum of the gradients> / 2.
+    """
     value = 0.0
     for j in range(theta.shape[0]):
         offset = theta[j] - center[j]
@@ -119,23 +130,24 @@ def energy_of(theta, base, center, slope, ridge, slopes):
 
 @kernel
 def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
-    """Fill draws where chords need no piece; called as what `compile_run` returns."""
+    """Run the sweeps for quadratic energies, with the arguments of `compile_run`."""
     return sweep_quadratic(target, plan, state, rng, num_steps, draws, stats)
 
 
 @kernel(counts_references=False)
 def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
-    """Do its work; counting the references of three views would be a fifth of a move.
+    """Fill draws by sweeps of one function, without any call of a C function.
 
-    All tuples are unpacked first.
+    Counting the references of three views would take a fifth of a move, so this kernel
+    does not count, and all fields are read before the loop.
     """
-    gaps, _, slopes = caches(plan, state)
+    slack, _, slopes = split_memory(plan, state)
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
-    room, theta, memory = plan.room, state.position, state.memory
-    kind, radius, p, middle = room.kind, room.radius, room.p, room.center
-    lower, upper = room.lower, room.upper
-    columns, up, down = room.columns, room.up, room.down
-    starts, rows, values = room.starts, room.rows, room.values
+    body, theta, memory = plan.body, state.position, state.memory
+    kind, radius, p, middle = body.kind, body.radius, body.p, body.center
+    lower, upper = body.lower, body.upper
+    columns, up, down = body.columns, body.up, body.down
+    starts, rows, values = body.starts, body.rows, body.values
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
     num_moves = num_steps * (dim - 1 if kind == slacks.PAIRS else dim)
     control = state.work.control[0]
@@ -146,26 +158,34 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                 return PAUSED, row
             control.steps_done += 1
             is_over = is_due(control)
-            if not 0.0 <= memory[0] < RESYNCHRONIZE:
+            if not 0.0 <= memory[AGE] < RESYNCHRONIZE:
                 synchronize(target, plan, state)
-            memory[0] += 1.0
+            memory[AGE] += 1.0
             if kind == slacks.PAIRS:
-                if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
+                if not move_pairs(theta, slopes, center, slope, ridge, hessian, rng):
                     forget(control)
                     return DRAW_FAILED, row
                 continue
+            # With dense facets, one pass over the slacks makes the last move and finds
+            # the next chord.
             last, t = 0, 0.0
             for j in range(dim):
                 offset = theta[j] - middle[j]
                 if kind == slacks.FACETS:
-                    low, high = slacks.slide(gaps, columns[last], t, up[j], down[j])
-                    low, high, last = slacks.unlimited(low), slacks.unlimited(high), j
+                    low, high = slacks.move_and_find_chord(
+                        slack, columns[last], t, up[j], down[j]
+                    )
+                    low, high, last = (
+                        slacks.with_infinity(low),
+                        slacks.with_infinity(high),
+                        j,
+                    )
                 elif kind == slacks.SPARSE_FACETS:
-                    low, high = slacks.facet_span(
-                        gaps, rows, values, starts[j], starts[j + 1]
+                    low, high = slacks.find_facet_chord(
+                        slack, rows, values, starts[j], starts[j + 1]
                     )
                 elif kind == slacks.BALL:
-                    reach = slacks.ball_reach(gaps[0], offset, radius, p)
+                    reach = slacks.ball_reach(slack[0], offset, radius, p)
                     low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
                 else:
                     low, high = lower[j] - theta[j], upper[j] - theta[j]
@@ -178,18 +198,26 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                     return DRAW_FAILED, row
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:
-                    follow(slopes, hessian, j, t)
+                    add_row(slopes, hessian, j, t)
                 if kind == slacks.SPARSE_FACETS:
                     for m in range(starts[j], starts[j + 1]):
-                        gaps[rows[m]] = max(gaps[rows[m]] - t * values[m], slacks.TINY)
+                        slack[rows[m]] = max(
+                            slack[rows[m]] - t * values[m], slacks.TINY
+                        )
                 elif kind == slacks.BALL:
                     after = theta[j] - middle[j]
-                    gaps[0] += slacks.ball_change(offset, after, radius, p)
+                    slack[0] += slacks.ball_change(offset, after, radius, p)
+            # The last move of the sweep is still missing in the slacks.
             if kind == slacks.FACETS:
-                slacks.slide(gaps, columns[last], t, up[last], down[last])
+                slacks.move_and_find_chord(
+                    slack, columns[last], t, up[last], down[last]
+                )
         control.steps_done = 0
         copy_into(theta, draws[row])
-        state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
+        # The energy is only needed for a draw, so it is not updated by moves.
+        state.energy[0] = evaluate_energy(
+            theta, plan.base, center, slope, ridge, slopes
+        )
         state.counts[chain.PROPOSALS] += num_moves
         state.counts[chain.ACCEPTED] += num_moves
         stats[row] = 0.0
@@ -199,60 +227,48 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
     return OK, draws.shape[0]
 
 
-@kernel(counts_references=False)
-def keep(control, turn, last, t, i, j, low, high):
-    """Keep where a sweep is paused."""
-    control.saved[SWEEP], control.saved[SWEEP + 1], control.saved[SWEEP + 2] = (
-        turn,
-        last,
-        t,
-    )
-    control.saved[SWEEP + 3], control.saved[SWEEP + 4] = i, j
-    control.saved[SWEEP + 5], control.saved[SWEEP + 6] = low, high
-
-
 def step(target, pieces, plan, state, rng):
-    """One sweep over the coordinates, or as many random pairs but one."""
+    """Make one sweep over the coordinates, or dim - 1 moves of random pairs."""
     control = state.work.control[0]
-    stage = control.stage
-    if stage == 0 and not 0.0 <= state.memory[0] < RESYNCHRONIZE:
+    stage, paused = control.stage, state.workspace.sweep[0]
+    if stage == 0 and not 0.0 <= state.memory[AGE] < RESYNCHRONIZE:
         synchronize(target, plan, state)
-    room, theta = plan.room, state.position
-    room_left, margins, slopes = caches(plan, state)
+    body, theta = plan.body, state.position
+    slack, margins, slopes = split_memory(plan, state)
     dim, rates = theta.shape[0], margins
-    num_moves = dim - 1 if room.kind == slacks.PAIRS else dim
+    num_moves = dim - 1 if body.kind == slacks.PAIRS else dim
     i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
     if stage == 0:
-        state.memory[0] += 1.0
+        state.memory[AGE] += 1.0
         state.counts[chain.PROPOSALS] += num_moves
         state.counts[chain.ACCEPTED] += num_moves
     else:
-        begin, last = int(control.saved[SWEEP]), int(control.saved[SWEEP + 1])
-        t = control.saved[SWEEP + 2]
+        begin, last, t = paused.turn, paused.last, paused.move
     for turn in range(begin, num_moves):
         if turn > begin and is_due(control):
-            keep(control, turn, last, t, i, j, low, high)
-            control.stage = BETWEEN
+            paused.turn, paused.last, paused.move = turn, last, t
+            control.stage = BETWEEN_MOVES
             return PAUSED
-        is_left = stage == ON_LINE and turn == begin
+        # A draw on a line that was paused goes on with its chord.
+        is_on_line = stage == ON_LINE and turn == begin
         i = turn
-        if is_left:
-            i, j = int(control.saved[SWEEP + 3]), int(control.saved[SWEEP + 4])
-            low, high = control.saved[SWEEP + 5], control.saved[SWEEP + 6]
-        elif room.kind == slacks.PAIRS:
+        if is_on_line:
+            i, j, low, high = paused.i, paused.j, paused.low, paused.high
+        elif body.kind == slacks.PAIRS:
             i, j = two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
-        elif room.kind == slacks.FACETS:
-            low, high = slacks.slide(
-                room_left, room.columns[last], t, room.up[i], room.down[i]
+        elif body.kind == slacks.FACETS:
+            low, high = slacks.move_and_find_chord(
+                slack, body.columns[last], t, body.up[i], body.down[i]
             )
-            low, high = slacks.unlimited(low), slacks.unlimited(high)
+            low, high = slacks.with_infinity(low), slacks.with_infinity(high)
             last = i
-        elif room.kind == slacks.CHORD:
-            low, high = coordinate_moves.chord_along(target, plan, state, i)
+        elif body.kind == slacks.CHORD:
+            low, high = coordinate_moves.find_domain_chord(target, plan, state, i)
         else:
-            low, high = slacks.span(room, theta, room_left, i)
+            low, high = slacks.find_chord(body, theta, slack, i)
         t = 0.0
+        # A chord of length 0 is a corner. NaN is a failure.
         if not low < high:
             if low == high:
                 continue
@@ -264,32 +280,34 @@ def step(target, pieces, plan, state, rng):
             if t != t:
                 return DRAW_FAILED
         else:
-            control.stage = ON_LINE if is_left else 0
+            control.stage = ON_LINE if is_on_line else 0
             code, t, rates = coordinate_moves.general_move(
                 target, pieces, plan, state, margins, i, j, low, high, rng
             )
             if code == PAUSED:
-                keep(control, turn, last, 0.0, i, j, low, high)
+                paused.turn, paused.last, paused.move = turn, last, 0.0
+                paused.i, paused.j, paused.low, paused.high = i, j, low, high
             if code != OK:
                 return code
+        # Rounding may make the move shorter, and all updates use that move.
         applied = t
-        if room.kind == slacks.PAIRS:
+        if body.kind == slacks.PAIRS:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
-        elif room.kind == slacks.CHORD:
+        elif body.kind == slacks.CHORD:
             applied = line.move_inside(target, pieces, state, t)
         else:
-            applied = slacks.settle(room, theta, room_left, i, t)
+            applied = slacks.apply_move(body, theta, slack, i, t)
         if plan.conditional != QUADRATIC:
             coordinate_moves.shift(
-                plan.columns, margins, rates, applied, state.own.moved
+                plan.columns, margins, rates, applied, state.workspace.changed
             )
         elif applied != t:
-            follow(slopes, plan.hessian, i, applied - t)
+            add_row(slopes, plan.hessian, i, applied - t)
     control.stage = 0
-    if room.kind == slacks.FACETS:
-        slacks.move(room, room_left, last, t)
+    if body.kind == slacks.FACETS:
+        slacks.subtract_column(body, slack, last, t)
     if plan.conditional == QUADRATIC:
-        state.energy[0] = energy_of(
+        state.energy[0] = evaluate_energy(
             theta, plan.base, plan.center, plan.slope, plan.ridge, slopes
         )
     else:
@@ -303,38 +321,42 @@ run = compile_run(step)
 
 
 def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
-    """Fresh state at a position of the domain."""
+    """Return a new state at a position. The first sweep fills its memory."""
     columns = plan.columns
     count = columns.dense.shape[1]
-    if columns.values.size:  # room for all records of two columns
+    # A pair of coordinates changes the records of two columns.
+    if columns.values.size:
         count = 2 * int(np.diff(columns.starts).max())
-    own = CoordinateWork(
-        moved=coordinate_moves.Moved(
+    workspace = CoordinateWork(
+        changed=coordinate_moves.ChangedRecords(
             np.empty(count, dtype=np.int64), *np.empty((3, count))
         ),
         hull=np.empty(HULL_SHAPE),
         ends=np.empty(2),
         kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
+        sweep=np.zeros(1, PausedSweep),
     )
     size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
-    memory = np.full(size, -1.0)  # an age below 0: the first sweep fills the caches
-    return new_state(target, position, memory=memory, rows=3, own=own)
+    memory = np.full(size, -1.0)  # a negative age marks it as empty
+    return new_state(
+        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinateHitAndRun(Sampler):
-    """Exact draws of one coordinate after the other; a draw is one sweep.
+    """Exact draws of one coordinate after the other. A draw is one sweep.
 
     On the simplex a draw is ``dim - 1`` moves along random pairs of coordinates.
 
     Notes
     -----
     **Guarantee.** Each move is an exact draw given the other coordinates, so the target
-    is exactly invariant; a sweep in a fixed order is not reversible. Polytopes and
-    balls are shrunk by 1e-12 of their size, so that rounding cannot leave them, where
-    this changes the law by at most 1e-4 in total variation. Elsewhere, as at steep
-    slopes and in thin bodies, each chord is computed anew, which takes longer. An
-    energy that is not convex is refused when it shows, never clipped.
+    is exactly invariant. A sweep in a fixed order is not reversible. Polytopes and
+    balls are shrunk by 1e-12 of their size, so that rounding cannot leave them, if this
+    changes the distribution by at most 1e-4 in total variation. Otherwise, as for steep
+    energies and in thin domains, each chord is computed from the position, which takes
+    longer. An energy that turns out not to be convex is an error, and is never clipped.
 
     Examples
     --------
@@ -352,7 +374,7 @@ class CoordinateHitAndRun(Sampler):
         gaussian = fit(target)
         plan = make_plan(target, gaussian)
         kinds = ("quadratic", "piecewise quadratic", "convex")
-        is_flat = plan.conditional == QUADRATIC and plan.room.kind != slacks.CHORD
+        is_flat = plan.conditional == QUADRATIC and plan.body.kind != slacks.CHORD
         return PreparedChain(
             target=target,
             plan=plan,

@@ -1,22 +1,24 @@
 # mypy: allow-untyped-defs
-"""Exact moves along one coordinate, and what they must know of a target.
+"""Exact moves along one coordinate, and the plan that they need of a target.
 
-A move is along e_i, or along e_i - e_j on the simplex (else j = -1). It changes the
-margins of the records that are not zero there, so features are kept by columns.
+A move is along e_i (then j = -1), or along e_i - e_j on the simplex. It changes the
+margins of the records whose features are not zero there, so features are stored by
+columns. The derivative of a margin along the move is its *rate*. A loss that is not
+differentiable at one point has a *kink* there.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.core.arrays import Array, Ints
+from dpsample.core.arrays import Array, Ints, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
 from dpsample.samplers.chain import GRADIENTS, RECORDS
-from dpsample.samplers.coordinate.slacks import BALL, Room, make_room
+from dpsample.samplers.coordinate.slacks import BALL, CoordinateBody, make_body
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.log_concave import (
@@ -27,25 +29,27 @@ from dpsample.samplers.univariate.log_concave import (
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Kinds of conditional densities.
+# Kinds of conditional densities: truncated Gaussians, piecewise ones, and others.
 QUADRATIC, KINKED, SMOOTH = range(3)
-# Sorting kinks beats adaptive rejection below about this many records on the line, and
-# kinks inside the chord.
-MAX_KINKED_RECORDS, MAX_KINKS = 128, 20
-WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
+# Maximum numbers of records on the line, and of kinks inside the chord, with which
+# sorting the kinks is faster than adaptive rejection.
+MAX_KINKED_RECORDS = 128
+MAX_KINKS = 20
+# Rows of the scratch memory, as in `line`.
+_, DIRECTION, _, NUM_ROWS = range(4)
 
 
 class Columns(NamedTuple):
-    """Features by columns; ``dense`` or ``values`` is empty."""
+    """Features by columns. Either ``dense`` or the other three are empty."""
 
     dense: Array  # (dim, num_records) or (0, 0)
-    starts: Ints  # (dim + 1,)
-    rows: Ints
-    values: Array
+    starts: Ints  # (dim + 1,): starts of the columns in rows and values
+    rows: Ints  # (num_nonzeros,)
+    values: Array  # (num_nonzeros,)
 
 
-class Moved(NamedTuple):
-    """Scratch memory for the records that a move changes."""
+class ChangedRecords(NamedTuple):
+    """Scratch memory for the records that a move changes, one entry for each."""
 
     rows: Ints
     rates: Array
@@ -54,9 +58,9 @@ class Moved(NamedTuple):
 
 
 def make_columns(data: Data, *, is_needed: bool) -> Columns:
-    """Copy of the features by columns; empty where conditionals need no record."""
-    none = np.empty(0, dtype=np.int64)
-    columns = Columns(np.empty((0, 0)), none, none, np.empty(0))
+    """Copy the features by columns, unless conditional densities need no record."""
+    no_indices = np.empty(0, dtype=np.int64)
+    columns = Columns(np.empty((0, 0)), no_indices, no_indices, np.empty(0))
     if not is_needed:
         return columns
     if data.dense.shape[0] > 0:
@@ -71,104 +75,118 @@ def make_columns(data: Data, *, is_needed: bool) -> Columns:
 
 
 @kernel(counts_references=False)
-def gather(columns, i, j, moved):
-    """Rows and rates of a_i (j < 0) or a_i - a_j; return their number."""
+def merge_columns(columns, i, j, changed):
+    """Write rows and rates of a_i, or of a_i - a_j. Return their number."""
     first, last = columns.starts[i], columns.starts[i + 1]
     other, stop = 0, 0
     if j >= 0:
         other, stop = columns.starts[j], columns.starts[j + 1]
+    # A merge of two sorted lists. Records in both have the difference of the features.
     size = 0
     while first < last or other < stop:
         if other >= stop or (
             first < last and columns.rows[first] < columns.rows[other]
         ):
-            moved.rows[size] = columns.rows[first]
-            moved.rates[size] = columns.values[first]
+            changed.rows[size] = columns.rows[first]
+            changed.rates[size] = columns.values[first]
             first += 1
         elif first >= last or columns.rows[other] < columns.rows[first]:
-            moved.rows[size] = columns.rows[other]
-            moved.rates[size] = -columns.values[other]
+            changed.rows[size] = columns.rows[other]
+            changed.rates[size] = -columns.values[other]
             other += 1
         else:
-            moved.rows[size] = columns.rows[first]
-            moved.rates[size] = columns.values[first] - columns.values[other]
+            changed.rows[size] = columns.rows[first]
+            changed.rates[size] = columns.values[first] - columns.values[other]
             first, other = first + 1, other + 1
         size += 1
     return size
 
 
 @kernel(counts_references=False)
-def select(columns, response, margins, i, j, moved):
-    """Margins, rates and responses of the records that the move e_i (- e_j) changes."""
+def select(columns, response, margins, i, j, changed):
+    """Return margins, rates and responses of the records that the move changes."""
     if columns.dense.shape[0] > 0:
         if j < 0:
             return margins, columns.dense[i], response
         for m in range(margins.shape[0]):
-            moved.rates[m] = columns.dense[i, m] - columns.dense[j, m]
-        return margins, moved.rates[: margins.shape[0]], response
-    size = gather(columns, i, j, moved)
+            changed.rates[m] = columns.dense[i, m] - columns.dense[j, m]
+        return margins, changed.rates[: margins.shape[0]], response
+    size = merge_columns(columns, i, j, changed)
     for m in range(size):
-        moved.margins[m] = margins[moved.rows[m]]
-        moved.response[m] = response[moved.rows[m]]
-    return moved.margins[:size], moved.rates[:size], moved.response[:size]
+        changed.margins[m] = margins[changed.rows[m]]
+        changed.response[m] = response[changed.rows[m]]
+    return changed.margins[:size], changed.rates[:size], changed.response[:size]
 
 
 @kernel(counts_references=False)
-def shift(columns, margins, rates, t, moved):
+def shift(columns, margins, rates, t, changed):
     """Add t times the rates to the margins, after `select`."""
     if columns.dense.shape[0] > 0:
         for m in range(rates.shape[0]):
             margins[m] += t * rates[m]
     else:
         for m in range(rates.shape[0]):
-            margins[moved.rows[m]] += t * rates[m]
+            margins[changed.rows[m]] += t * rates[m]
 
 
 @by_address
 class CoordinatePlan(NamedTuple):
     """Domain and energy along coordinates, and a Gaussian fit for first guesses."""
 
-    room: Room
+    body: CoordinateBody
     columns: Columns
-    conditional: int
+    conditional: int  # kind of the conditional densities
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
     num_slacks: int
     num_margins: int
     num_slopes: int
     center: Array  # (dim,)
     precision: Array  # (dim, dim)
-    # A quadratic energy: its value, gradient and Hessian at the center; a multiple of
-    # the identity has no matrix.
-    base: float
-    slope: Array
+    # A quadratic energy at the center. Its Hessian is the matrix, or if that is empty
+    # the ridge times the identity.
+    base: float  # value
+    slope: Array  # (dim,): gradient
     ridge: float
-    hessian: Array
-    # Slope of a kinked loss below its kink at u = y, for y > 0 and not, and its jump.
+    hessian: Array  # (dim, dim) or (0, 0)
+    # Derivative of a loss below its kink at u = y, for y > 0 and others, and its jump.
     left_positive: float
     left_negative: float
     jump: float
     chord: Pointer
 
 
+# A sweep that is paused between two moves, or while it draws on a line.
+PausedSweep = record_dtype(
+    turn=int,  # the next move
+    last=int,  # coordinate whose move the slacks of FACETS lack
+    move=float,  # that move
+    i=int,  # move of the line
+    j=int,
+    low=float,  # chord of the line
+    high=float,
+)
+
+
 @by_address
 class CoordinateWork(NamedTuple):
-    """What a move needs; ``memory`` is an age, slacks, margins and a gradient."""
+    """Memory of a chain in addition to its state."""
 
-    moved: Moved
-    hull: Array
-    ends: Array  # (2,)
-    kinks: Array  # (3, MAX_KINKED_RECORDS + 1)
+    changed: ChangedRecords
+    hull: Array  # for draws on a line
+    ends: Array  # (2,): chord of the domain
+    kinks: Array  # (3, MAX_KINKED_RECORDS + 1): positions, jumps, and scratch
+    sweep: RecordArray  # one record of `PausedSweep`
 
 
 @kernel(counts_references=False)
 def along(values, i, j):
-    """Component of a vector along the move."""
+    """Return the component of a vector along the move."""
     return values[i] if j < 0 else values[i] - values[j]
 
 
 @kernel(counts_references=False)
 def curvature_along(ridge, hessian, i, j):
-    """Curvature of a quadratic energy along the move."""
+    """Return the curvature of a quadratic energy along the move."""
     if hessian.shape[0] == 0:
         return ridge if j < 0 else 2.0 * ridge
     if j < 0:
@@ -194,7 +212,7 @@ def quadratic_move(plan, theta, slopes, i, j, low, high, rng):
 
 @kernel(counts_references=False)
 def regularizer_line(target, theta, i, j):
-    """Slope and curvature along the move of scale/2 ||theta - center||_2^2."""
+    """Return derivatives of scale/2 ||theta - center||_2^2 along the move."""
     params = target.regularizer
     offset = along(theta, i, j) - along(params.center, i, j)
     return params.scale * offset, params.scale * (1.0 if j < 0 else 2.0)
@@ -202,9 +220,10 @@ def regularizer_line(target, theta, i, j):
 
 @kernel(counts_references=False)
 def collect_kinks(plan, weight, margins, rates, response, low, high, out):
-    """Kinks inside the chord into ``out``; return their number and the first slope.
+    """Write the kinks inside the chord to ``out``.
 
-    ``weight`` is k / n; the number is -1 if there are more than `MAX_KINKS`.
+    Return their number, -1 if there are more than `MAX_KINKS`, and the derivative at
+    the chord's low end. ``weight`` is k / n.
     """
     count, slope = 0, 0.0
     for m in range(margins.shape[0]):
@@ -212,9 +231,10 @@ def collect_kinks(plan, weight, margins, rates, response, low, high, out):
         if rate != 0.0:
             left = plan.left_positive if response[m] > 0.0 else plan.left_negative
             rise = weight * plan.jump * abs(rate)
-            # Along a falling margin the losses are met from above.
+            # Along a falling margin the loss is passed from above its kink.
             slope += weight * rate * (left if rate > 0.0 else left + plan.jump)
             kink = (response[m] - margins[m]) / rate
+            # A kink before the chord has already raised the derivative.
             if kink <= low:
                 slope += rise
             elif kink < high:
@@ -226,8 +246,8 @@ def collect_kinks(plan, weight, margins, rates, response, low, high, out):
 
 
 @kernel(counts_references=False)
-def guess_of(plan, theta, i, j):
-    """Mode and standard deviation along the move of the fitted Gaussian."""
+def guess_along(plan, theta, i, j):
+    """Return mode and standard deviation of the fitted Gaussian along the move."""
     slope = 0.0
     for m in range(theta.shape[0]):
         offset = theta[m] - plan.center[m]
@@ -240,10 +260,10 @@ def guess_of(plan, theta, i, j):
 
 @kernel(counts_references=False)
 def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
-    """Draw along the move from the margins; return a code, t and the rates."""
-    theta, direction = state.position, state.scratch[1]
-    y, moved = target.data.response, state.own.moved
-    here, rates, responses = select(plan.columns, y, margins, i, j, moved)
+    """Draw along the move from the margins. Return a code, t and the rates."""
+    theta, direction = state.position, state.scratch[DIRECTION]
+    y, changed = target.data.response, state.workspace.changed
+    margins_here, rates, responses = select(plan.columns, y, margins, i, j, changed)
     slope = curvature = 0.0
     if plan.is_quadratic == 1:
         slope, curvature = regularizer_line(target, theta, i, j)
@@ -252,11 +272,11 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
         direction[i] = 1.0
         if j >= 0:
             direction[j] = -1.0
-    if plan.conditional == KINKED and here.shape[0] <= MAX_KINKED_RECORDS:
-        out = state.own.kinks
+    if plan.conditional == KINKED and margins_here.shape[0] <= MAX_KINKED_RECORDS:
+        out = state.workspace.kinks
         weight = target.k / target.data.num_records
         count, first = collect_kinks(
-            plan, weight, here, rates, responses, low, high, out
+            plan, weight, margins_here, rates, responses, low, high, out
         )
         if count >= 0:
             sort_pairs(out[0], out[1], count)
@@ -267,35 +287,38 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
             )
             return code, t, rates
     penalty, is_quadratic = (0.0, slope, curvature), plan.is_quadratic
-    path = line.line_of(target, state, here, rates, responses, is_quadratic, penalty)
-    guess, width = guess_of(plan, theta, i, j)
-    hull, control = state.own.hull, state.work.control[0]
+    path = line.line_of(
+        target, state, margins_here, rates, responses, is_quadratic, penalty
+    )
+    guess, width = guess_along(plan, theta, i, j)
+    # The first tangents are 1.3 standard deviations from the guessed mode.
+    hull, control = state.workspace.hull, state.work.control[0]
     code, t, _, evaluations = line.draw_on_line(
-        (pieces, path), rng, hull, low, high, guess, WIDTH * width, control
+        (pieces, path), rng, hull, low, high, guess, 1.3 * width, control
     )
     state.counts[GRADIENTS] += evaluations
-    state.counts[RECORDS] += evaluations * here.shape[0]
+    state.counts[RECORDS] += evaluations * margins_here.shape[0]
     return code, t, rates
 
 
 @kernel(counts_references=False)
-def chord_along(target, plan, state, i):
-    """Chord of any domain along coordinate i, the direction in scratch[1]."""
-    direction = state.scratch[1]
+def find_domain_chord(target, plan, state, i):
+    """Return the chord of any domain along coordinate i, and write the direction."""
+    direction = state.scratch[DIRECTION]
     direction[:] = 0.0
     direction[i] = 1.0
-    gibbs.chord(target, plan.chord, state.position, direction, state.own.ends)
-    return state.own.ends[0], state.own.ends[1]
+    gibbs.chord(target, plan.chord, state.position, direction, state.workspace.ends)
+    return state.workspace.ends[0], state.workspace.ends[1]
 
 
 def has_quadratic_regularizer(target: Gibbs) -> bool:
-    """Whether the regularizer is half a squared Euclidean distance, up to a factor."""
+    """Return whether the regularizer is a multiple of a squared Euclidean distance."""
     is_norm = isinstance(target.regularizer, SquaredNorm | SchattenSquared)
     return bool(is_norm and target.numbers.regularizer.exponent == 2.0)
 
 
-def conditional_of(target: Gibbs) -> int:
-    """Kind of the conditional densities."""
+def conditional_kind(target: Gibbs) -> int:
+    """Return the kind of the conditional densities."""
     loss = target.problem.loss
     if not (has_quadratic_regularizer(target) or target.mu == 0.0):
         return SMOOTH
@@ -305,13 +328,13 @@ def conditional_of(target: Gibbs) -> int:
 
 
 def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
-    """Plan of a target with a Gaussian fit."""
+    """Return the plan of a target with a Gaussian fit."""
     data, loss = target.data, target.problem.loss
     dim, center = target.dim, gaussian.center
-    conditional = conditional_of(target)
+    conditional = conditional_kind(target)
     is_quadratic = conditional == QUADRATIC
     stddevs = np.sqrt((gaussian.factor**2).sum(axis=1))
-    room = make_room(target, center, stddevs)
+    body = make_body(target, center, stddevs)
     ridge, hessian = 0.0, np.empty((0, 0))
     if is_quadratic and target.mu > 0.0:
         ridge = target.k * target.mu * target.numbers.regularizer.scale
@@ -321,16 +344,17 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
     left = np.zeros(2)
     jump = 0.0
     if conditional == KINKED:
-        # One slope on each side of the kink at u = y, the same for labels of one sign.
+        # The derivative is constant on each side of the kink at u = y, and the same for
+        # labels of one sign.
         labels = np.array([1.0, -1.0])
         left = loss.slope(labels - 1.0, labels)
         jump = float((loss.slope(labels + 1.0, labels) - left)[0])
     return CoordinatePlan(
-        room=room,
+        body=body,
         columns=make_columns(data, is_needed=not is_quadratic),
         conditional=conditional,
         is_quadratic=int(has_quadratic_regularizer(target) or target.mu == 0.0),
-        num_slacks=1 if room.kind == BALL else len(room.limits),
+        num_slacks=1 if body.kind == BALL else len(body.limits),
         num_margins=0 if is_quadratic else data.num_records,
         num_slopes=len(hessian),
         center=center,

@@ -35,18 +35,19 @@ from dpsample.samplers.univariate.line import HULL_SHAPE
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Steps after which the margins are computed anew: their rounding errors add up.
-RESYNCHRONIZE = 1000.0
-WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
+# Rows of the scratch memory, of which `line` reads the second and third.
+NOISE, DIRECTION, _, WHITE, OFFSET, NUM_ROWS = range(6)
+# Positions in a chain's memory: steps since the margins were computed, and the margins.
+AGE, MARGINS = range(2)
 
 
 @by_address
 class HitAndRunPlan(NamedTuple):
-    """Gaussian fit, and what is special about the target."""
+    """Gaussian fit, and properties of the target."""
 
-    center: Array
-    factor: Array
-    whiten: Array
+    center: Array  # (dim,)
+    factor: Array  # (dim, m)
+    whiten: Array  # (m, dim)
     is_zero_sum: int  # directions must stay on the simplex
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
     chord: Pointer
@@ -54,17 +55,18 @@ class HitAndRunPlan(NamedTuple):
 
 @by_address
 class LineWork(NamedTuple):
-    """What a chain needs on its line; its ``memory`` is an age, and the margins."""
+    """Memory of a chain in addition to its state."""
 
-    rates: Array  # (num_records,)
-    hull: Array
-    ends: Array  # (2,)
+    rates: Array  # (num_records,): derivatives of the margins along the direction
+    hull: Array  # for draws on a line
+    ends: Array  # (2,): chord of the domain
 
 
 @kernel(counts_references=False)
 def choose_direction(plan, state, rng):
-    """Fill scratch[1] with L xi."""
-    noise, direction = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    """Write the direction L xi."""
+    noise = state.scratch[NOISE][: plan.factor.shape[1]]
+    direction = state.scratch[DIRECTION]
     fill_with_normals(rng, noise)
     multiply(plan.factor, noise, direction)
     if plan.is_zero_sum == 1:
@@ -73,29 +75,37 @@ def choose_direction(plan, state, rng):
 
 @kernel(counts_references=False)
 def synchronize(target, state):
-    """Compute the margins anew when they are old."""
-    if not 0.0 <= state.memory[0] < RESYNCHRONIZE:
-        line.margins_at(target.data, state.position, state.memory[1:])
-        state.memory[0] = 0.0
-    state.memory[0] += 1.0
+    """Compute the margins after 1000 steps, because their rounding errors add up.
+
+    A new state has a negative age.
+    """
+    if not 0.0 <= state.memory[AGE] < 1000.0:
+        line.margins_at(target.data, state.position, state.memory[MARGINS:])
+        state.memory[AGE] = 0.0
+    state.memory[AGE] += 1.0
 
 
 def step(target, pieces, plan, state, rng):
-    """Draw a direction and the point on its chord; a pause comes on the chord."""
+    """Draw a direction and the point on its chord. A pause comes on the chord."""
     control = state.work.control[0]
     is_new = control.stage == 0
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        line.rates_of(target.data, state.scratch[1], state.own.rates)
-    theta, direction, margins = state.position, state.scratch[1], state.memory[1:]
+        line.rates_of(target.data, state.scratch[DIRECTION], state.workspace.rates)
+    theta, direction = state.position, state.scratch[DIRECTION]
+    margins = state.memory[MARGINS:]
     penalty = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
         penalty = line.quadratic_along(target.regularizer, theta, direction)
-    rates, y, is_quadratic = state.own.rates, target.data.response, plan.is_quadratic
+    rates, y, is_quadratic = (
+        state.workspace.rates,
+        target.data.response,
+        plan.is_quadratic,
+    )
     path = line.line_of(target, state, margins, rates, y, is_quadratic, penalty)
-    gibbs.chord(target, plan.chord, theta, direction, state.own.ends)
-    low, high = state.own.ends
+    gibbs.chord(target, plan.chord, theta, direction, state.workspace.ends)
+    low, high = state.workspace.ends
     if not low <= high:
         return FUNCTION_FAILED
     if is_new:
@@ -103,10 +113,13 @@ def step(target, pieces, plan, state, rng):
         state.counts[chain.ACCEPTED] += 1
     if low == high:
         return OK
-    white, moved = state.scratch[3][: plan.whiten.shape[0]], state.scratch[4]
-    center = plan.center
-    guess, width = line.guess_along(plan.whiten, center, theta, direction, white, moved)
-    hull, width = state.own.hull, WIDTH * width
+    white = state.scratch[WHITE][: plan.whiten.shape[0]]
+    offset, center = state.scratch[OFFSET], plan.center
+    guess, width = line.guess_along(
+        plan.whiten, center, theta, direction, white, offset
+    )
+    # The first tangents are 1.3 standard deviations from the guessed mode.
+    hull, width = state.workspace.hull, 1.3 * width
     code, t, value, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, low, high, guess, width, control
     )
@@ -118,6 +131,7 @@ def step(target, pieces, plan, state, rng):
     for i in range(margins.shape[0]):
         margins[i] += applied * rates[i]
     state.energy[0] = value
+    # The energy belongs to the point that is kept.
     if applied != t:
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
@@ -127,7 +141,7 @@ run = compile_run(step)
 
 
 def make_plan(target: Gibbs, gaussian: GaussianFit) -> HitAndRunPlan:
-    """Plan of a target with a Gaussian fit."""
+    """Return the plan of a target with a Gaussian fit."""
     is_zero_sum = target.problem.domain.affine_dim(target.dim) < target.dim
     return HitAndRunPlan(
         center=gaussian.center,
@@ -140,12 +154,14 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> HitAndRunPlan:
 
 
 def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
-    """Fresh state at a position of the domain."""
-    del plan  # the margins are filled by the first step
+    """Return a new state at a position. The first step fills the margins."""
+    del plan
     num_records = target.problem.num_records
-    own = LineWork(np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2))
-    memory = np.full(1 + num_records, -1.0)
-    return new_state(target, position, memory=memory, rows=5, own=own)
+    workspace = LineWork(np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2))
+    memory = np.full(MARGINS + num_records, -1.0)
+    return new_state(
+        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +177,7 @@ class HitAndRun(Sampler):
     -----
     **Guarantee.** Given the direction, the draw is exact for the density on the chord,
     so the target is exactly invariant and the kernel reversible, for every covariance.
-    An energy that is not convex is refused when it shows, never clipped.
+    An energy that turns out not to be convex is an error, and is never clipped.
 
     Examples
     --------

@@ -1,11 +1,12 @@
 # mypy: allow-untyped-defs
 """Chords of a domain along coordinates, from slacks that are kept up to date.
 
-A coordinate changes the slacks b - A theta of a polytope by a multiple of a column, and
-the norm of a ball by one term: a chord costs the nonzeros of one column, or nothing.
-Polytopes and balls are shrunk by `MARGIN`, which covers the rounding errors of what is
-kept: draws never leave the domain itself. Where this would change the law, chords come
-from the domain instead.
+A coordinate changes the slacks b - A theta of a polytope by a multiple of a column of
+A, and the norm of a ball by one term. So a chord costs the nonzeros of one column, or
+nothing. The vector ``slacks`` holds the slacks of a polytope, or the p-th power of the
+norm for a ball. Rounding errors of moves add up in it, so polytopes and balls are
+shrunk by `MARGIN`, and draws never leave the domain itself. Where shrinking would
+change the distribution, chords come from the domain instead.
 """
 
 from typing import NamedTuple
@@ -14,83 +15,82 @@ import numpy as np
 
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
 
+# Kinds of domains. PAIRS is the simplex, where moves change two coordinates, and CHORD
+# a domain whose chords are computed from the position.
 FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
+# Relative width by which polytopes and balls are shrunk.
 MARGIN = 1e-12
-# Total variation by which the margin may change the law.
-MAX_LOSS = 1e-4
-# A slack is kept above this, so that its product with HUGE is no obstacle.
-TINY, HUGE = 1e-200, 1e300
-INFINITY_BITS = 0x7FF0000000000000
-# Share of nonzero entries up to which columns of facets are stored as lists.
-SPARSE_SHARE = 0.3
-FAR = 100.0  # standard deviations, on an unbounded domain
+# Slacks are at least TINY, so that the product with HUGE, which stands for the inverse
+# of an entry that does not limit the move, is larger than any chord.
+TINY = 1e-200
+HUGE = 1e300
 
 
-class Room(NamedTuple):
-    """Domain along coordinates; arrays that its kind does not need are empty."""
+class CoordinateBody(NamedTuple):
+    """Domain along coordinates. Arrays that its kind does not need are empty."""
 
     kind: int
     lower: Array  # (dim,), infinite unless the domain is a box
     upper: Array
-    center: Array  # (dim,), of a ball
+    center: Array  # (dim,): center of a ball
     radius: float
     p: float
-    columns: Array  # (dim, m), of the polytope's matrix
+    columns: Array  # (dim, m): columns of the polytope's matrix
     up: Array  # (dim, m): 1 / entry if it is positive, else HUGE
     down: Array  # (dim, m): -1 / entry if it is negative, else HUGE
-    starts: Ints  # (dim + 1,), of its nonzeros by columns
+    starts: Ints  # (dim + 1,): starts of the columns in the two arrays of nonzeros
     rows: Ints
     values: Array
-    limits: Array  # (m,)
+    limits: Array  # (m,): b of the shrunk polytope
 
 
 @kernel(counts_references=False)
 def norm_term(offset, p):
-    """|offset|^p."""
+    """Return |offset|^p."""
     if p == 2.0:
         return offset * offset
     return abs(offset) if p == 1.0 else abs(offset) ** p
 
 
 @kernel(counts_references=False)
-def refresh(room, theta, slacks):
-    """Compute from theta what `span` reads: slacks, or the p-th power of the norm."""
-    if room.kind == BALL:
+def refresh(body, theta, slacks):
+    """Compute the slacks, or the p-th power of the norm, from the position."""
+    if body.kind == BALL:
         slacks[0] = 0.0
         for j in range(theta.shape[0]):
-            slacks[0] += norm_term((theta[j] - room.center[j]) / room.radius, room.p)
-    elif room.kind == FACETS or room.kind == SPARSE_FACETS:
-        copy_into(room.limits, slacks)
+            slacks[0] += norm_term((theta[j] - body.center[j]) / body.radius, body.p)
+    elif body.kind == FACETS or body.kind == SPARSE_FACETS:
+        copy_into(body.limits, slacks)
         for j in range(theta.shape[0]):
-            move(room, slacks, j, theta[j])
+            subtract_column(body, slacks, j, theta[j])
         for i in range(slacks.shape[0]):
             slacks[i] = max(slacks[i], TINY)
 
 
 @kernel(counts_references=False)
-def move(room, slacks, j, t):
-    """Subtract t times column j from the slacks, unclipped."""
-    if room.kind == FACETS:
+def subtract_column(body, slacks, j, t):
+    """Subtract t times column j from the slacks, which may become negative."""
+    if body.kind == FACETS:
         for i in range(slacks.shape[0]):
-            slacks[i] -= t * room.columns[j, i]
-    elif room.kind == SPARSE_FACETS:
-        for m in range(room.starts[j], room.starts[j + 1]):
-            slacks[room.rows[m]] -= t * room.values[m]
+            slacks[i] -= t * body.columns[j, i]
+    elif body.kind == SPARSE_FACETS:
+        for m in range(body.starts[j], body.starts[j + 1]):
+            slacks[body.rows[m]] -= t * body.values[m]
 
 
 @kernel(fastmath={"contract", "nsz"}, counts_references=False)
-def slide(slacks, column, t, up, down):
-    """Subtract t times a column; return the chord along the next coordinate.
+def move_and_find_chord(slacks, column, t, up, down):
+    """Subtract t times a column. Return the chord along the next coordinate.
 
-    Positive numbers are ordered like their bits, and a minimum of integers compiles to
-    vector instructions.
+    Positive floating-point numbers are ordered as the integers of the same bits, whose
+    minimum compiles to vector instructions.
     """
-    high, low = np.int64(INFINITY_BITS), np.int64(INFINITY_BITS)
+    infinity = np.int64(0x7FF0000000000000)  # bits of the infinite number
+    high, low = infinity, infinity
     for i in range(slacks.shape[0]):
         slack = slacks[i] - t * column[i]
         slack = TINY if slack < TINY else slack
@@ -101,8 +101,8 @@ def slide(slacks, column, t, up, down):
 
 
 @kernel(counts_references=False)
-def unlimited(t):
-    """Infinity in place of the bound that facets parallel to the move leave."""
+def with_infinity(t):
+    """Return infinity for a product with HUGE, where no facet limits the move."""
     if abs(t) > 1e50:
         return np.inf if t > 0.0 else -np.inf
     return t
@@ -110,19 +110,19 @@ def unlimited(t):
 
 @kernel(counts_references=False)
 def ball_reach(total, offset, radius, p):
-    """Largest distance of one coordinate from the ball's center, given the others.
+    """Return the largest distance of a coordinate from the ball's center.
 
-    ``total`` is the p-th power of the norm in radii, ``offset`` the distance now.
+    ``total`` is the p-th power of the norm in radii, ``offset`` the present distance.
     """
-    rest = 1.0 - total + norm_term(offset / radius, p)
-    if not rest > 0.0:
+    term = 1.0 - total + norm_term(offset / radius, p)
+    if not term > 0.0:
         return 0.0
-    return radius * (np.sqrt(rest) if p == 2.0 else rest ** (1.0 / p))
+    return radius * (np.sqrt(term) if p == 2.0 else term ** (1.0 / p))
 
 
 @kernel(counts_references=False)
-def facet_span(slacks, rows, values, first, last):
-    """Chord that the facets ``rows[first:last]`` leave."""
+def find_facet_chord(slacks, rows, values, first, last):
+    """Return the chord that the facets ``rows[first:last]`` allow."""
     low, high = -np.inf, np.inf
     for m in range(first, last):
         end = slacks[rows[m]] / values[m]
@@ -134,129 +134,141 @@ def facet_span(slacks, rows, values, first, last):
 
 
 @kernel(counts_references=False)
-def span(room, theta, slacks, j):
-    """Chord along coordinate j, for all kinds but FACETS, PAIRS and CHORD."""
-    low, high = room.lower[j] - theta[j], room.upper[j] - theta[j]
-    if room.kind == BALL:
-        offset = theta[j] - room.center[j]
-        reach = ball_reach(slacks[0], offset, room.radius, room.p)
+def find_chord(body, theta, slacks, j):
+    """Return the chord along coordinate j.
+
+    FACETS, PAIRS and CHORD have functions of their own.
+    """
+    low, high = body.lower[j] - theta[j], body.upper[j] - theta[j]
+    if body.kind == BALL:
+        offset = theta[j] - body.center[j]
+        reach = ball_reach(slacks[0], offset, body.radius, body.p)
         low, high = -reach - offset, reach - offset
-    elif room.kind == SPARSE_FACETS:
-        low, high = facet_span(
-            slacks, room.rows, room.values, room.starts[j], room.starts[j + 1]
+    elif body.kind == SPARSE_FACETS:
+        low, high = find_facet_chord(
+            slacks, body.rows, body.values, body.starts[j], body.starts[j + 1]
         )
     return min(low, 0.0), max(high, 0.0)
 
 
 @kernel(counts_references=False)
 def ball_change(before, after, radius, p):
-    """Change of the p-th power of the norm, in radii, with one coordinate."""
+    """Return the change of the norm's p-th power, in radii, with one coordinate."""
     return norm_term(after / radius, p) - norm_term(before / radius, p)
 
 
 @kernel(counts_references=False)
-def settle(room, theta, slacks, j, t):
-    """Move coordinate j by t, or less where rounding leads out; return the move.
+def apply_move(body, theta, slacks, j, t):
+    """Move coordinate j by t, or less if rounding leads out of a box. Return the move.
 
-    The slacks follow, except those of FACETS.
+    Slacks are updated, except for FACETS.
     """
-    before, start = theta[j] - room.center[j], theta[j]
+    before, start = theta[j] - body.center[j], theta[j]
     end = theta[j] + t
-    theta[j] = min(max(end, room.lower[j]), room.upper[j])
+    theta[j] = min(max(end, body.lower[j]), body.upper[j])
     if theta[j] != end:
         t = theta[j] - start
-    if room.kind == BALL:
-        after = theta[j] - room.center[j]
-        slacks[0] += ball_change(before, after, room.radius, room.p)
-    elif room.kind == SPARSE_FACETS:
-        for m in range(room.starts[j], room.starts[j + 1]):
-            i = room.rows[m]
-            slacks[i] = max(slacks[i] - t * room.values[m], TINY)
+    if body.kind == BALL:
+        after = theta[j] - body.center[j]
+        slacks[0] += ball_change(before, after, body.radius, body.p)
+    elif body.kind == SPARSE_FACETS:
+        for m in range(body.starts[j], body.starts[j + 1]):
+            i = body.rows[m]
+            slacks[i] = max(slacks[i] - t * body.values[m], TINY)
     return t
 
 
 def _may_shrink(target: Gibbs, shares: list[tuple[Array, float]]) -> bool:
-    """Return whether the law on a shrunk domain is close to that on the domain.
+    """Return whether shrinking changes the distribution by at most 1e-4.
 
     The shrunk domain holds the images of all points under a contraction by a share s
     towards a point c. By convexity they have at least (1 - s)^d exp(-s (V(c) - min V))
-    of the mass. ``shares`` has pairs of c and s, of which one must suffice.
+    of the mass. ``shares`` has pairs of c and s, of which one must be good enough.
     """
     lowest = target.energy(rough_mode(target))
     losses = [s * (target.dim + target.energy(c) - lowest) for c, s in shares]
-    return any(loss <= MAX_LOSS for loss in losses)
+    return any(loss <= 1e-4 for loss in losses)
 
 
-def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
-    """Room of a target's domain; center and standard deviations set a scale only."""
+def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
+    """Return the domain of a target along coordinates.
+
+    Center and standard deviations only set a scale.
+    """
     domain, dim = target.problem.domain, target.dim
-    nothing, none = np.empty((0, 0)), np.empty(0, dtype=np.int64)
-    room = Room(
+    no_matrix, no_indices = np.empty((0, 0)), np.empty(0, dtype=np.int64)
+    body = CoordinateBody(
         kind=CHORD,
         lower=np.full(dim, -np.inf),
         upper=np.full(dim, np.inf),
         center=np.zeros(dim),
         radius=1.0,
         p=2.0,
-        columns=nothing,
-        up=nothing,
-        down=nothing,
-        starts=none,
-        rows=none,
+        columns=no_matrix,
+        up=no_matrix,
+        down=no_matrix,
+        starts=no_indices,
+        rows=no_indices,
         values=np.empty(0),
         limits=np.empty(0),
     )
-    if isinstance(domain, WholeSpace):
-        return room._replace(kind=FREE)
-    if isinstance(domain, Simplex):
-        return room._replace(kind=PAIRS)
-    if isinstance(domain, Box):
-        body = domain.body(dim)
-        return room._replace(kind=BOX, lower=body.lower, upper=body.upper)
-    if isinstance(domain, Polytope):
-        return _with_facets(room, target, center, stddevs)
-    if isinstance(domain, Ball) or (
-        isinstance(domain, SchattenBall) and domain.p == 2.0
-    ):
-        middle = domain.default_center(dim)
-        is_far = 2.0**-50 * np.abs(middle).max() > MARGIN * domain.radius
-        if is_far or not _may_shrink(target, [(middle, MARGIN)]):
-            return room
-        radius = domain.radius * (1.0 - MARGIN)
-        if np.isinf(domain.p):
-            return room._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
-        return room._replace(kind=BALL, center=middle, radius=radius, p=domain.p)
-    return room
+    numbers = domain.body(dim)
+    if domain.name == "whole_space":
+        return body._replace(kind=FREE)
+    if domain.name == "simplex":
+        return body._replace(kind=PAIRS)
+    if domain.name == "box":
+        return body._replace(kind=BOX, lower=numbers.lower, upper=numbers.upper)
+    if domain.name == "polytope":
+        return _with_facets(body, target, center, stddevs)
+    is_frobenius = domain.name == "schatten_ball" and numbers.p == 2.0
+    if domain.name == "ball" or is_frobenius:
+        middle = numbers.center
+        # Far from the origin rounding errors of offsets are larger than the margin.
+        is_remote = 2.0**-50 * np.abs(middle).max() > MARGIN * numbers.radius
+        if is_remote or not _may_shrink(target, [(middle, MARGIN)]):
+            return body
+        radius = numbers.radius * (1.0 - MARGIN)
+        if np.isinf(numbers.p):
+            return body._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
+        return body._replace(kind=BALL, center=middle, radius=radius, p=numbers.p)
+    return body
 
 
-def _with_facets(room: Room, target: Gibbs, center: Array, stddevs: Array) -> Room:
+def _with_facets(
+    body: CoordinateBody, target: Gibbs, center: Array, stddevs: Array
+) -> CoordinateBody:
     domain = target.problem.domain
-    assert isinstance(domain, Polytope)
-    rows, limits = np.array(domain.A), np.array(domain.b)
-    reach = np.abs(center) + FAR * stddevs
+    numbers = domain.body(target.dim)
+    rows, limits = numbers.matrix, numbers.bounds
+    # On an unbounded domain coordinates are within 100 standard deviations.
+    reach = np.abs(center) + 100.0 * stddevs
     if domain.is_bounded:
         eye = np.eye(len(center))
         reach = np.maximum(np.abs(domain.support(eye)), np.abs(domain.support(-eye)))
-    lost = MARGIN * (np.abs(limits) + np.abs(rows) @ reach)
+    shifts = MARGIN * (np.abs(limits) + np.abs(rows) @ reach)
     shares = []
     for point in (domain.interior_point(target.dim), center):
         slack = limits - rows @ point
         if (slack > 0.0).all():
-            shares.append((point, float((lost / slack).max())))
+            shares.append((point, float((shifts / slack).max())))
     if not _may_shrink(target, shares):
-        return room
-    limits = limits - lost
+        return body
+    limits = limits - shifts
     columns = np.ascontiguousarray(rows.T)
-    if np.mean(rows != 0.0) <= SPARSE_SHARE:
-        where, facet = np.nonzero(columns)
-        return room._replace(
+    # With few nonzeros, lists of them are faster than whole columns.
+    if np.mean(rows != 0.0) <= 0.3:
+        coordinate, facet = np.nonzero(columns)
+        return body._replace(
             kind=SPARSE_FACETS,
-            starts=np.searchsorted(where, np.arange(len(center) + 1)).astype(np.int64),
+            starts=np.searchsorted(coordinate, np.arange(len(center) + 1)).astype(
+                np.int64
+            ),
             rows=facet.astype(np.int64),
-            values=columns[where, facet],
+            values=columns[coordinate, facet],
             limits=limits,
         )
     with np.errstate(divide="ignore"):
         up = np.where(columns > 0.0, 1.0 / columns, HUGE)
         down = np.where(columns < 0.0, -1.0 / columns, HUGE)
-    return room._replace(kind=FACETS, columns=columns, up=up, down=down, limits=limits)
+    return body._replace(kind=FACETS, columns=columns, up=up, down=down, limits=limits)

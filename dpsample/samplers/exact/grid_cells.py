@@ -152,7 +152,7 @@ def propose(plan, rng, z):
 def step(target, pieces, plan, state, rng):
     """Draw independently. A pause comes between two proposals."""
     z, proposal = state.scratch[Z][: plan.factor.shape[1]], state.scratch[PROPOSAL]
-    control, progress = state.work.control[0], state.own.draw[0]
+    control, progress = state.work.control[0], state.workspace.draw[0]
     if control.stage == 0:
         progress.num_proposals = 0
     control.stage = 0
@@ -191,7 +191,7 @@ class GridWork(NamedTuple):
 def init(target: Gibbs, plan: Cells, position: Array) -> ChainState:
     """Return a new state at a position of the domain."""
     work = GridWork(np.zeros(1, GridDraw))
-    return chain.init(target, plan, position)._replace(own=work)
+    return chain.init(target, plan, position)._replace(workspace=work)
 
 
 @kernel(counts_references=False)

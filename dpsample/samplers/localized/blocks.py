@@ -24,7 +24,7 @@ from dpsample.samplers.chain import (
     VALUES,
     ChainState,
     Runner,
-    report,
+    fill_statistics,
 )
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import RecordColumns
@@ -95,7 +95,7 @@ def runner(prepared: RejectionSampler) -> Runner:
             stats[part, ENERGY], stats[part, ACCEPTANCE] = rows[:, -1], np.nan
             # The work of a block is reported for its first draw.
             state.energy[0] = rows[0, -1]
-            call(report, state, before, stats[done])
+            call(fill_statistics, state, before, stats[done])
             state.position[:], state.energy[0] = rows[-1, :-1], rows[-1, -1]
             state.memory[0] -= count
             done += count

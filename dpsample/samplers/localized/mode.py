@@ -97,7 +97,7 @@ def find(
         sums = sum_over_records(target, point)
     height, gradient = energy_at(target, mu, point, sums)
     for _ in range(MAX_STEPS):
-        if sums.num_unbent or not np.isfinite(gradient).all():
+        if sums.num_nonfinite or not np.isfinite(gradient).all():
             return None
         before, record_gram = point, sums.gram
         gram = in_basis(target, record_gram, basis)
@@ -155,7 +155,7 @@ def find_slowly(target: Gibbs) -> Mode | None:
     point, _ = minimize(target, tolerance=1e-8)
     sums = sum_over_records(target, point)
     mode = _new_mode(target, point, sums, energy_at(target, target.mu, point, sums)[1])
-    if sums.num_unbent or not np.isfinite(mode.gradient).all():
+    if sums.num_nonfinite or not np.isfinite(mode.gradient).all():
         return None
     gram = in_basis(target, sums.gram, mode.basis)
     ridge = target.k * target.mu * target.curvature[0]

@@ -252,8 +252,8 @@ def refill(target, pieces, plan, state, rng):
     """
     control, header, progress = (
         state.work.control[0],
-        state.own.header[0],
-        state.own.refill[0],
+        state.workspace.header[0],
+        state.workspace.refill[0],
     )
     if control.stage == 0:
         progress.num_proposed = progress.num_inside = progress.num_outside = 0
@@ -269,7 +269,10 @@ def refill(target, pieces, plan, state, rng):
         progress.is_evaluating = True
     num_inside = progress.num_inside
     control.stage = 0
-    points, out = state.own.proposals[:num_inside], state.own.energies[:num_inside]
+    points, out = (
+        state.workspace.proposals[:num_inside],
+        state.workspace.energies[:num_inside],
+    )
     progress.next_record = evaluate_energies(
         target, pieces, points, state.work, out, progress.next_record
     )
@@ -280,8 +283,8 @@ def refill(target, pieces, plan, state, rng):
     state.counts[chain.RECORDS] += num_inside * target.data.num_records
     for i in range(num_inside):
         # The log weights were minus log q until now.
-        state.own.log_weights[i] -= state.own.energies[i]
-        if np.isnan(state.own.log_weights[i]):
+        state.workspace.log_weights[i] -= state.workspace.energies[i]
+        if np.isnan(state.workspace.log_weights[i]):
             return FUNCTION_FAILED
     return OK
 
@@ -292,7 +295,7 @@ def fill_batch(target, pieces, plan, state, rng):
 
     Log weights are set to minus the log density of the proposals.
     """
-    control, progress = state.work.control[0], state.own.refill[0]
+    control, progress = state.work.control[0], state.workspace.refill[0]
     control.stage, is_over = 0, False
     # A batch of n entries is filled from at most this many times n proposals.
     while progress.num_proposed < 20 * plan.batch:
@@ -302,16 +305,16 @@ def fill_batch(target, pieces, plan, state, rng):
         is_over = is_due(control)
         progress.num_proposed += 1
         i = progress.num_inside
-        proposal = state.own.proposals[i]
-        square = propose(plan, rng, state.own.noise, proposal)
+        proposal = state.workspace.proposals[i]
+        square = propose(plan, rng, state.workspace.noise, proposal)
         status = gibbs.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED
         if status == 0.0:
             progress.num_outside += 1
             continue
-        state.own.num_outside[i] = progress.num_outside
-        state.own.log_weights[i] = -log_proposal(plan, square)
+        state.workspace.num_outside[i] = progress.num_outside
+        state.workspace.log_weights[i] = -log_proposal(plan, square)
         progress.num_inside, progress.num_outside = i + 1, 0
         if progress.num_inside == plan.batch:
             break
@@ -320,7 +323,7 @@ def fill_batch(target, pieces, plan, state, rng):
 
 def step(target, pieces, plan, state, rng):
     """Take the next proposal of the batch, and make its accept test."""
-    header = state.own.header[0]
+    header = state.workspace.header[0]
     is_empty = header.num_used == header.num_inside and header.num_outside_after == 0.0
     if is_empty or state.work.control[0].stage != 0:
         code = refill(target, pieces, plan, state, rng)
@@ -332,14 +335,17 @@ def step(target, pieces, plan, state, rng):
     if i == int(header.num_inside):
         header.num_outside_after -= 1.0
         return OK
-    if state.own.num_outside[i] > 0.0:
-        state.own.num_outside[i] -= 1.0
+    if state.workspace.num_outside[i] > 0.0:
+        state.workspace.num_outside[i] -= 1.0
         return OK
     header.num_used += 1.0
-    if -rng.standard_exponential() <= state.own.log_weights[i] - header.log_weight:
-        copy_into(state.own.proposals[i], state.position)
-        state.energy[0] = state.own.energies[i]
-        header.log_weight = state.own.log_weights[i]
+    if (
+        -rng.standard_exponential()
+        <= state.workspace.log_weights[i] - header.log_weight
+    ):
+        copy_into(state.workspace.proposals[i], state.position)
+        state.energy[0] = state.workspace.energies[i]
+        header.log_weight = state.workspace.log_weights[i]
         state.counts[chain.ACCEPTED] += 1
     return OK
 
@@ -368,7 +374,7 @@ def init(target: Gibbs, plan: IndependencePlan, position: Array) -> ChainState:
         noise=np.empty(plan.factor.shape[1]),
         refill=np.zeros(1, Refill),
     )
-    return state._replace(own=batch, work=make_batch_work(target, size))
+    return state._replace(workspace=batch, work=make_batch_work(target, size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -435,7 +441,7 @@ class LaplaceIndependence(Sampler):
         tuned = self._build(target, tuned_plan)
         # The acceptance rates of eight batches include proposals outside the domain.
         first_rate, tuned_rate = (
-            sampler.acceptance(candidate, candidate.init(), rng, 8 * 128)
+            sampler.measure_acceptance(candidate, candidate.init(), rng, 8 * 128)
             for candidate in (prepared, tuned)
         )
         return tuned if tuned_rate > first_rate else prepared

@@ -166,7 +166,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     The next step depends on the position alone.
     """
     work = ProximalWork.new(position.size)
-    state = new_state(target, position, is_weighed=False, rows=NUM_ROWS, own=work)
+    state = new_state(target, position, is_weighed=False, rows=NUM_ROWS, workspace=work)
     return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
 
 
@@ -253,7 +253,7 @@ def set_projected_halfspace(target, pieces, plan, mean, support, projection, b):
 @kernel(counts_references=False)
 def set_halfspace(target, pieces, plan, state, mean):
     """If mean is outside, set a halfspace that contains the domain but not mean."""
-    support, status = state.own.support, state.own.support.status[0]
+    support, status = state.workspace.support, state.workspace.support.status[0]
     status.has_halfspace, status.num_draws = False, 0
     if plan.halfspace == NO_HALFSPACE:
         return OK
@@ -315,7 +315,7 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     needs more proposals. It goes on in the next call.
     """
     out[:] = np.nan
-    body, penalty, support = target.body, target.regularizer, state.own.support
+    body, penalty, support = target.body, target.regularizer, state.workspace.support
     draw(body, penalty, plan, mean, support, state.scratch, rng, out)
     if np.isnan(out[0]):
         return NO_DRAW if np.isfinite(np.sum(mean)) else np.nan
@@ -340,7 +340,7 @@ def compile_draw_given_y(
     tangent_at, test = uncounted(evaluate_tangent), uncounted(check_proposal)
 
     def draw_given_y(target, pieces, plan, state, rng):
-        control, progress = state.work.control[0], state.own.draw[0]
+        control, progress = state.work.control[0], state.workspace.draw[0]
         mean, proposal = state.scratch[MEAN], state.scratch[PROPOSAL]
         is_over, stage = False, control.stage
         if stage == 0:
@@ -413,7 +413,7 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
 
     Return 1, 0, or minus a failure code.
     """
-    gradient, u_w = state.scratch[GRADIENT], state.own.draw[0].tangent_value
+    gradient, u_w = state.scratch[GRADIENT], state.workspace.draw[0].tangent_value
     difference, product = state.scratch[DIFFERENCE], state.scratch[PRODUCT]
     set_difference(state)
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, product)

@@ -205,7 +205,9 @@ class Pilot:
         share = screened.share_undecided(self.target, screen, state.position)
         if share <= MAX_UNDECIDED:
             return state, screen
-        return state._replace(own=ProximalWork(state.own.support, state.own.draw)), None
+        return state._replace(
+            workspace=ProximalWork(state.workspace.support, state.workspace.draw)
+        ), None
 
     def search(self) -> Trial:
         """Return the trial of least work, by a coarse search and a fine one."""
@@ -312,7 +314,7 @@ class Proximal(Sampler):
             If a loss raises or returns NaN, a declared bound does not hold, or energies
             are so large that rounding errors would decide which draws are accepted.
         """
-        setting = ProximalSetting.of(self, target)
+        setting = ProximalSetting.from_sampler(self, target)
         raise_unless_ok(errors.ROUGH if setting.is_rough else errors.OK)
         prepared = setting.prepare(rng, gamma)
         if not np.isfinite(prepared.trial.work):
@@ -351,7 +353,7 @@ class ProximalSetting:
         return True
 
     @classmethod
-    def of(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
+    def from_sampler(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
         """Return metrics and start, or raise errors as `Proximal.prepare` does."""
         options = metric.candidates(target, oracle=sampler.oracle)
         start, energy = gaussian_fit.minimize(target)

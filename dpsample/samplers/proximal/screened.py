@@ -114,8 +114,8 @@ def init(target: Gibbs, position: Array) -> ChainState:
     num_rows, block = NUM_LEVELS + 1, data.block
     memory = np.zeros(1 + num_rows * dim)
     work = ScreenedWork(
-        support=state.own.support,
-        draw=state.own.draw,
+        support=state.workspace.support,
+        draw=state.workspace.draw,
         lists=tuple(_empty_list(data) for _ in range(NUM_LEVELS)),
         breakpoints=np.empty((NUM_LEVELS, data.num_records)),
         norms=np.empty((NUM_LEVELS, data.num_records)),
@@ -127,7 +127,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
         undecided_slopes=np.empty(block),
         undecided=np.empty(block, dtype=np.int64),
     )
-    return state._replace(memory=memory, own=work)
+    return state._replace(memory=memory, workspace=work)
 
 
 def _empty_list(data: Data) -> Data:
@@ -219,7 +219,7 @@ def build_level(target, pieces, screen, state, level, w, gradient):
     Return the sum of all losses at w, and fill its gradient. The sum is NaN if a
     function failed.
     """
-    levels, work, size = state.own, state.work, 0
+    levels, work, size = state.workspace, state.work, 0
     before, breakpoints, norms = target.data, screen.breakpoints, screen.norms
     if level > 1:
         before = levels.lists[level - 2]
@@ -280,7 +280,7 @@ def build_level(target, pieces, screen, state, level, w, gradient):
 @kernel(counts_references=False)
 def first_level_to_build(screen, state, w):
     """Return the first level whose ball does not contain nearly all proposals at w."""
-    levels, last = state.own, screen.radii.shape[0] - 1
+    levels, last = state.workspace, screen.radii.shape[0] - 1
     for level in range(1, last):
         distance = square_distance(w, levels.centers[level])
         # In many dimensions x - w is nearly orthogonal to w minus the center, so that
@@ -293,7 +293,7 @@ def first_level_to_build(screen, state, w):
 @kernel(counts_references=False)
 def energy_gradient(target, pieces, screen, state, w, gradient):
     """Return V at w and fill its gradient. Levels are built again if necessary."""
-    levels, num_levels = state.own, screen.radii.shape[0]
+    levels, num_levels = state.workspace, screen.radii.shape[0]
     first = 1
     if state.memory[0] == 1.0:
         # After a checkpoint there are only centers.
@@ -320,7 +320,7 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
 @kernel(counts_references=False)
 def energy(target, pieces, screen, state, z):
     """Return V at z, from the list of the last level for which z is in all balls."""
-    levels, work = state.own, state.work
+    levels, work = state.workspace, state.work
     level, num_levels = 0, screen.radii.shape[0]
     while level + 1 < num_levels:
         distance = square_distance(z, levels.centers[level + 1])

@@ -96,13 +96,13 @@ def init(target: Gibbs, position: Array) -> ChainState:
         tangents=np.empty((3, target.problem.num_records)),
     )
     scratch = np.empty((REGULARIZER_GRADIENT + 1, position.size))
-    return state._replace(scratch=scratch, own=work)
+    return state._replace(scratch=scratch, workspace=work)
 
 
 @kernel(counts_references=False)
 def fill_tangents(target, pieces, w, state, gradient):
     """Fill the tangents of all records at w and the gradient of U. Return a code."""
-    data, tangents = target.data, state.own.tangents
+    data, tangents = target.data, state.workspace.tangents
     gradient[:] = 0.0
     for start in range(0, data.num_records, data.block):
         stop = min(start + data.block, data.num_records)
@@ -134,7 +134,7 @@ def fill_tangents(target, pieces, w, state, gradient):
 @kernel(counts_references=False)
 def record_gap(target, pieces, state, x, i):
     """Return g_i at x, and its rounding error."""
-    tangents, u = state.own.tangents, margin(target.data, x, i)
+    tangents, u = state.workspace.tangents, margin(target.data, x, i)
     value = loss(target, pieces, u, i, state.work)
     linear = tangents[SLOPE, i] * (u - tangents[MARGIN, i])
     size = abs(value) + abs(tangents[VALUE, i])
@@ -179,7 +179,7 @@ def begin_tests(target, pieces, plan, bounds, state, rng):
         return -BOUND_VIOLATED
     if rng.standard_exponential() < gap:
         return 0
-    tests = state.own.tests[0]
+    tests = state.workspace.tests[0]
     tests.end = gap_bound(bounds, math.sqrt(square))
     tests.next_time = rng.standard_exponential()
     return run_tests(target, pieces, state, rng)
@@ -191,7 +191,7 @@ def run_tests(target, pieces, state, rng):
 
     Return a result as `begin_tests` does.
     """
-    tests, proposal = state.own.tests[0], state.scratch[PROPOSAL]
+    tests, proposal = state.workspace.tests[0], state.scratch[PROPOSAL]
     end = tests.end
     while tests.next_time < end:
         i = records.any_record(rng, 0, target.data.num_records)

@@ -403,7 +403,7 @@ def find_point(features, channels, coefficients, cubic, moves, point, rng):
 @kernel(counts_references=False)
 def decide_by_events(target, pieces, plan, state, moves, rng):
     """Go through the points of the process until a record fires. Return a code."""
-    data, point, out = target.data, state.own.point, state.work.out
+    data, point, out = target.data, state.workspace.point, state.work.out
     features = data.dense, data.values, data.columns, data.starts
     channels = plan.channel_weights, plan.starts, plan.table
     loss, params = pieces.loss_record, data.loss_params

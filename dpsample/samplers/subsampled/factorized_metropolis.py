@@ -146,7 +146,7 @@ def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
     return state._replace(
         memory=np.append(plan.whiten @ delta, remainder),
         scratch=np.empty((NUM_ROWS, delta.size + 2)),
-        own=FactorizedWork(np.zeros(1, events.Point)),
+        workspace=FactorizedWork(np.zeros(1, events.Point)),
     )
 
 

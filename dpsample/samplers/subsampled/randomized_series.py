@@ -171,7 +171,7 @@ def step(target, pieces, plan, state, rng):
     """Draw y, then x given y. After a pause, go on with the next inner draw."""
     y, x, z = state.scratch[Y], state.scratch[X], state.scratch[Z]
     control, code = state.work.control[0], OK
-    progress, meter = state.own.progress[0], state.own.meter[0]
+    progress, meter = state.workspace.progress[0], state.workspace.meter[0]
     if control.stage == 0:
         for j in range(y.shape[0]):
             move = math.sqrt(plan.inner.step) * rng.standard_normal()
@@ -226,7 +226,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
         meter=state.memory.view(OvershootMeter),
     )
     counts = np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64)
-    return state._replace(counts=counts, own=work)
+    return state._replace(counts=counts, workspace=work)
 
 
 class Overshoot(NamedTuple):
@@ -495,7 +495,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
     After a pause it goes on when it is called again.
     """
     mean, control = state.scratch[MEAN], state.work.control[0]
-    progress, is_over = state.own.progress[0], False
+    progress, is_over = state.workspace.progress[0], False
     while progress.num_inner < MAX_PROPOSALS:
         if is_over:
             return PAUSED

@@ -124,7 +124,7 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
     size = plan.bound * norm_along(proposal, proposal, 0.0, position, plan.p)
     if not size < np.inf:
         return FUNCTION_FAILED, np.nan
-    control, test = state.work.control[0], state.own.test[0]
+    control, test = state.work.control[0], state.workspace.test[0]
     if control.stage == 0:
         test.num_left = draw_poisson(rng, poisson_rate(plan, size))
         test.log_ratio = 0.0
@@ -177,7 +177,7 @@ run = compile_run(step)
 def init(target: Gibbs, plan: TunaPlan, position: Array) -> ChainState:
     """Return a new state at a position of the domain."""
     work = TunaWork(np.zeros(1, RecordTest))
-    return chain.init(target, plan, position)._replace(own=work)
+    return chain.init(target, plan, position)._replace(workspace=work)
 
 
 def change_bound(target: Gibbs) -> tuple[float, float]:
