@@ -33,9 +33,9 @@ Eta and C are raised until they cover E, q (lambda |z| <= eta |z|^2 / 4 + lambda
 rejects a share of about d eta + lift of the candidates. If the gradient g is summed
 together with the errors of its additions, it is within 4 u of its terms' sizes.
 
-**Remaining errors.** z and E have an error of at most `ERROR` = h, whatever number of
-bits is needed. Let B bound the gradient of V, D be the diameter of K, K contain the
-ball of radius rho about c, s be the grid's step, and c_z = |F| sqrt(d) h.
+**Remaining errors.** z and E get bits until their errors are at most `ERROR` = h. Let B
+bound the gradient of V, D be the diameter of K, K contain the ball of radius rho about
+c, s be the grid's step, and c_z = |F| sqrt(d) h.
 
 * A variate has the exact distribution except with probability `FAULT`. The bound is for
   all variates of `MAX_PROPOSALS` proposals.

@@ -66,7 +66,8 @@ from dpsample.targets.grid import GridNumbers
 
 NUM_PILOT_PROPOSALS = 512
 # The pilot run evaluates the excess of candidates in steps of this size. It ends when
-# the acceptance rate has this relative standard error, or after so many multiply-adds.
+# the acceptance rate has this relative standard error, or after this work in
+# multiply-adds.
 PILOT_STEP = 24
 PILOT_ERROR = 0.02
 PILOT_WORK = 6e6

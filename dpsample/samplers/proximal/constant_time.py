@@ -39,10 +39,10 @@ times a symmetric matrix between 0 and Q. G also denotes the Lipschitz constant 
        (depth + D)^2 + r^2 = (u + D)^2 + r^2 (1 + D/R) + 2 X,
        X = r^2/(2R) (u + r^2/(4R)).
    So u and the position across are drawn independently, and the log acceptance
-   includes X >= 0. u is N(-D, 1) on u >= 0: exponential of rate l, l^2 - D l = 1,
-   accepted with exp(-(u - 1/l)^2 / 2), in all with probability l exp(-l^2/2 + D l)
-   sqrt(2 pi) Phi(-D). This is least at D = -t, because its logarithm has slope l - H,
-   H = E u + D, and the variance of u is 1 - H (H - D) > 0.
+   includes X >= 0. u is N(-D, 1) on u >= 0. Its proposals are exponential of rate l,
+   l^2 - D l = 1, and accepted with exp(-(u - 1/l)^2 / 2). This has probability
+   l exp(-l^2/2 + D l) sqrt(2 pi) Phi(-D), the least at D = -t, as its logarithm has
+   slope l - H, H = E u + D, and the variance of u is 1 - H (H - D) > 0.
    Given u, p >= exp(-E X - S (s + e)^2 / 2) - P(outside), by Jensen's inequality again.
    E u <= t + phi(t)/Phi(t), E r^2 <= (d-1) / (1 - t/R), E r^4 <= (d^2-1) / (1 - t/R)^2.
    x - w0 is r across and u + min(D, 0) + r^2/(2R) along, where u + min(D, 0) has mean

@@ -4,13 +4,14 @@ r"""Exact draws from the envelopes of the proximal sampler, in a metric P.
 A draw is a compiled function. Its density is the Gaussian N(mean, spread^2 P^{-1}),
 restricted to the domain or a set that contains it, and times e^{-psi} if the draw has
 the factor of the regularizer exactly. Such a set is a halfspace that contains the
-domain but not the mean, or on a polytope a corner: the intersection of the facets that
-contain the P-projection of the mean. `Support` holds both.
+domain but not the mean. On a polytope it may be a *corner*, the intersection of the
+halfspaces of those facets that contain the P-projection of the mean. `Support` holds
+both.
 
-**Corners.** In coordinates in which the Gaussian is standard let C have the unit
-normals of these facets as rows, G = C C^T = L L^T, l the distances of the mean behind
-them, and v the move from the point where all hold with equality. With the slacks
-s = -C v >= 0 and multipliers lambda = G^{-1} l > 0 the density is
+**Corners.** Take coordinates in which the Gaussian is standard. Let C have the unit
+normals of these facets as rows, and G = C C^T = L L^T. Let l be the distances of the
+mean behind them, and v the move from the point where all hold with equality. With
+slacks s = -C v >= 0 and multipliers lambda = G^{-1} l > 0 the density is
 
 .. math:: e^{-\langle\lambda, s\rangle - s^\top G^{-1} s / 2} e^{-|w|^2 / 2},
 

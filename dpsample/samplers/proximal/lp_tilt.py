@@ -23,7 +23,7 @@ A0 = bound, and let lambda > 0 be the slope of the log factor of t at q0. Then
 Proposals are e^{-c A'} times the factors of the others, with c = lambda q0^(1-r) / r,
 and an exponential depth e(A') - t of rate lambda. The log acceptance probability is
 minus the sum of the two differences. Any q0 is exact. With E A' = A0 the differences
-are of the order of the variance of A', whatever the distance is.
+are of the order of the variance of A' at any distance.
 """
 
 import math
