@@ -347,6 +347,21 @@ def check_names_and_state(nodes: list[ast.AST]) -> Iterator[Finding]:
             yield Finding(rule, number, ast.unparse(node))
 
 
+def check_vocabulary(nodes: list[ast.AST]) -> Iterator[Finding]:
+    """List the names of functions, classes and variables with a word of the house."""
+    for node in nodes:
+        match node:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.ClassDef(name=name)
+                | ast.Name(id=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+            ):
+                words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")
+                if set(words) & rules.HOUSE_NAME_WORDS:
+                    yield Finding("house-name", node.lineno, name)
+
+
 def check_constants(tree: ast.Module) -> Iterator[Finding]:
     """List the constants of a module: names of capitals that its body binds."""
     for node in tree.body:
@@ -424,6 +439,7 @@ def check_file(file: Path, source: str, report: Report) -> list[Finding]:
         paragraphs = read_python(source, nodes)
         findings += check_functions(nodes)
         findings += check_names_and_state(nodes)
+        findings += check_vocabulary(nodes)
         findings += check_constants(tree)
         if "domains" not in file.parts:
             findings += check_domain_instances(nodes)

@@ -24,6 +24,7 @@ Rules of code:
     fragment-docstring *  a function's docstring that begins with Whether, Why or What
     fragment-comment *    a comment that begins with of, for which, beside or whose
     empty-name *          a variable or parameter named for nothing: EMPTY_NAMES
+    house-name            a name with a word that only this project uses in this sense
     bare-participle *     a function named by a participle or a preposition
     class-word *          a class named by a word of the house: CLASS_WORDS
     tuple-constants *     several constants in one line: A, B = 0.8, 0.4
@@ -92,6 +93,10 @@ EMPTY_NAMES = set(
     "found given made told asked wanted known kept chosen taken shown moved held each "
     "some both more most least far near here there place own thing what room anew "
     "following again".split()
+)
+HOUSE_NAME_WORDS = set(
+    "law laws kink kinks kinked wall walls told tell tells tries dear anew beside "
+    "refuse refuses refused somebody nobody".split()
 )
 # Participles without the ending -ed, and prepositions.
 PARTICIPLES = set(
@@ -187,6 +192,7 @@ RULES = {
     "fragment-docstring": Rule("Return whether ...; Return why ...", is_strict=True),
     "fragment-comment": Rule("name it: '# number of leaps'", is_strict=True),
     "empty-name": Rule("a noun, or max_..., num_kept, is_held", is_strict=True),
+    "house-name": Rule("the field's term, see house-word"),
     "bare-participle": Rule("a verb phrase: shorten_rows", is_strict=True),
     "class-word": Rule("a noun of the field: Localization", is_strict=True),
     "tuple-constants": Rule("one per line with unit and reason", is_strict=True),

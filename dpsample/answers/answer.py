@@ -48,7 +48,7 @@ def _ed25519() -> Any:
 
 def _check_length(name: str, given: object, length: int) -> None:
     if not isinstance(given, bytes) or len(given) != length:
-        check.fail(name, f"{length} bytes", check.shown(type(given).__name__))
+        check.fail(name, f"{length} bytes", check.describe(type(given).__name__))
 
 
 class Answer(Predictor):
@@ -271,8 +271,8 @@ class Answer(Predictor):
             check.fail("certificate", "that of a problem", "that of noise on a query")
         names = content["feature_names"]
         if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
-            check.fail("feature_names", "a list of names", check.shown(names))
-        columns.distinct("the file", names)
+            check.fail("feature_names", "a list of names", check.describe(names))
+        columns.require_distinct("the file", names)
         dim = facts.dim
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
@@ -294,7 +294,7 @@ class Answer(Predictor):
                 json.dumps(v, sort_keys=True) for v in (content[name], value)
             )
             if stated != written:
-                got = check.shown(content[name])
+                got = check.describe(content[name])
                 check.fail(name, "written as `save` writes it", got)
 
 

@@ -136,7 +136,7 @@ class Advice:
         return "\n".join(lines)
 
 
-@check.plain
+@check.unwrap_numpy
 def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     r"""Choose a private method, its options and its loss by public facts.
 
@@ -216,7 +216,7 @@ NOISE_SHARE = 1.0 / 3.0
 MAX_EFFECT = 100.0
 
 
-@check.plain
+@check.unwrap_numpy
 def default_radius(
     facts: PublicFacts, budget: Budget, *, row_divisor: float = 1.0
 ) -> float:

@@ -43,7 +43,7 @@ class MinimizationPlan:
 
 @screen.compiles_first(seconds=5.0)
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def minimize(
     problem: Problem,
     optimizer: Optimizer,
@@ -126,7 +126,9 @@ def minimize(
     num_points = 0
     if evaluation is not None:
         num_points = TRACE_POINTS
-        columns.same("evaluation", evaluation.feature_names, problem.feature_names)
+        columns.require_same(
+            "evaluation", evaluation.feature_names, problem.feature_names
+        )
     if plan.certificate is not None and budget is not None:
         inputs = dict(plan.certificate.inputs)
         bound = _risk_bound(optimizer, problem.facts, budget, inputs)

@@ -85,7 +85,7 @@ class Choice(Fit):
 
 
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def tune(
     problem: Problem,
     candidates: Sequence[Optimizer] | Mapping[str, Optimizer],
@@ -226,7 +226,7 @@ def tune(
 
 def _check_score(problem: Problem, score: Problem) -> None:
     """Refuse scores of other models, and of losses that a record can make fail."""
-    columns.same("score", score.feature_names, problem.feature_names)
+    columns.require_same("score", score.feature_names, problem.feature_names)
     if score.dim != problem.dim:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
     if problem.clip_rows and not score.clip_rows:  # one certificate speaks of both

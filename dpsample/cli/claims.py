@@ -75,6 +75,7 @@ def cells(row: Claim) -> tuple[str, ...]:
     if row.true_epsilon is not None:
         signs = {"exact": "", "upper bound": "<= ", "attack": ">= "}
         true = f"{signs[row.meaning]}{row.true_epsilon:.3g}"
+    # A formula that fails without a factor needs more than any factor that is tried.
     needed = "none" if row.verdict == "fails" else "unknown"
     if row.noise_factor is not None:
         needed = f"x {row.noise_factor:.3g}"

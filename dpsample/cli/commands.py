@@ -29,6 +29,7 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+# Types of the options. Each has a short line of help.
 File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.")]
 Target = Annotated[str | None, Option(help="Response column.")]
 Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
@@ -101,7 +102,8 @@ Everything = Annotated[bool, Option("--everything", help="Every sampler and piec
 @app.callback()
 def options(version: Version = False) -> None:
     """Differentially private parameters with a certificate."""
-    del version  # the callback of the option has shown it and ended the command
+    # The callback of the option has shown it and ended the command.
+    del version
 
 
 @app.command()
@@ -135,6 +137,7 @@ def release(
     seed: Seed = None,
 ) -> None:
     """Release one private parameter vector of the records in FILE."""
+    # The arguments, before any other name is bound.
     options = locals()
     from dpsample.cli.release import ReleaseOptions, run
 
@@ -221,6 +224,7 @@ def sample(
     seed: ChainSeed = 0,
 ) -> int:
     """Draw many times from the density of a release, for study: NOT PRIVATE."""
+    # The arguments, before any other name is bound.
     options = locals()
     from dpsample.cli.sample import SampleOptions, run
 
@@ -267,6 +271,7 @@ def warm(everything: Everything = False) -> None:
     from dpsample.core.cache import CACHE_DIRECTORY
 
     console = screen.console()
+    # Compilation uses one thread, so each processor compiles in a process of its own.
     count = warm(
         lambda name, left: console.print(f"compiling {name}, {left} parts left"),
         processes=os.cpu_count() or 1,

@@ -17,6 +17,9 @@ from dpsample.tables import Dataset
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Number of synthetic records.
+NUM_RECORDS = 10_000
+
 
 def run(output: Path | None, *, overwrite: bool = False) -> None:
     """Release, print the certificate and the risks, and save the picture.
@@ -26,13 +29,13 @@ def run(output: Path | None, *, overwrite: bool = False) -> None:
     picture = output or Path("dpsample-demo.png")
     screen.check_outputs(output=picture, overwrite=overwrite or output is None)
     console = screen.console()
-    num_records, dim, radius = 10_000, 10, 3.0
+    dim, radius = 10, 3.0
     console.print(
-        f"{num_records} synthetic records of a logistic model, {dim} features, rows of "
+        f"{NUM_RECORDS} synthetic records of a logistic model, {dim} features, rows of "
         f"norm <= 1, parameters in the ball of radius {radius:g}"
     )
     # The norm of the true coefficients is 2.5, so they lie inside the ball.
-    data = dps.datasets.logistic(num_records, dim, seed=1, signal=2.5)
+    data = dps.datasets.logistic(NUM_RECORDS, dim, seed=1, signal=2.5)
     problem = dps.Problem(
         data.features,
         data.response,

@@ -171,7 +171,8 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
         types = {field.name: _stored_type(field.type) for field in frame.schema}
     else:
         columns = entries.columns_of(frame.head(1_000))
-        refuse_record(columns, file)  # a record in the header would be shown
+        # A record in the header would be shown.
+        refuse_record(columns, file)
         marks = ((".", ""), (",", ""), (",", "."), (".", ","))
         candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
         file = max(candidates, key=lambda marks: _num_numbers(columns, marks))
@@ -200,7 +201,8 @@ def _guess_format(content: bytes, kind: str) -> TextFormat:
     # UTF-16 is recognized by its mark only, because half of all files in latin-1 would
     # be valid UTF-16 as well.
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding = "utf-16" if is_wide else "latin-1"  # in which every byte is a character
+    # In latin-1 every byte is a character.
+    encoding = "utf-16" if is_wide else "latin-1"
     with suppress(UnicodeDecodeError):
         content.decode("utf-8")
         encoding = "utf-8"
@@ -216,7 +218,9 @@ def _guess_format(content: bytes, kind: str) -> TextFormat:
 
 def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
     """Count entries that are numbers by these marks."""
-    numbers = (entries.number(e, file) for c in columns.values() for e in c.entries)
+    numbers = (
+        entries.parse_number(e, file) for c in columns.values() for e in c.entries
+    )
     return sum(value is not None for value in numbers)
 
 
@@ -234,7 +238,10 @@ def _stored_type(declared: Any) -> str:
 
 def _guess_type(column: Array | Sequence[Any], file: TextFormat) -> str:
     """Return the type of more than half of the entries that are not missing."""
-    for kind, convert in (("numeric", entries.number), ("date", entries.day)):
+    for kind, convert in (
+        ("numeric", entries.parse_number),
+        ("date", entries.parse_day),
+    ):
         values = [convert(entry, file) for entry in column]
         is_number = [v is not None for v in values if v is None or not math.isnan(v)]
         if 2 * sum(is_number) > len(is_number):

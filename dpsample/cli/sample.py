@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from dpsample.samplers import Sampler
 
+# Maximum number of coefficients in the summary.
+MAX_ROWS = 40
+
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(RecordOptions):
@@ -176,7 +179,7 @@ def print_summary(draws: DataTree) -> None:
         axes = {"chain_axis": 0, "draw_axis": 1}
         sizes, r_hats = (f(values, **axes) for f in (array_stats.ess, array_stats.rhat))
     columns = values.mean(axis=(0, 1)), values.std(axis=(0, 1)), sizes, r_hats
-    names = theta.coords["coefficient"].values[:40]
+    names = theta.coords["coefficient"].values[:MAX_ROWS]
     formats = ("{:.5g}", "{:.3g}", "{:.0f}", "{:.3f}")
     rows = [
         (str(name), *(f.format(c[j]) for f, c in zip(formats, columns, strict=True)))

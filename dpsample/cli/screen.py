@@ -79,6 +79,7 @@ def abandon() -> None:
         flush()
     except (OSError, ValueError):
         with suppress(OSError, ValueError):
+            # Python flushes stdout once more at exit, which would fail again.
             broken = sys.stdout.fileno()
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, broken)
@@ -90,7 +91,7 @@ def tell(text: str) -> None:
     if sys.stderr is None:  # closed by the shell: print would take stdout
         return
     with suppress(OSError, ValueError):
-        line = check.printable(" ".join(f"dpsample: {text}".split()))
+        line = check.escape_controls(" ".join(f"dpsample: {text}".split()))
         print(line, file=sys.stderr, flush=True)
 
 
@@ -124,6 +125,8 @@ def print_whole(table: Table) -> None:
         if column.no_wrap:  # Rich asks for its longest word only
             column.min_width = max((cell_len(str(c)) for c in column.cells), default=0)
     min_width = console(width=1_000_000).measure(table).minimum
+    # Wider than the terminal if need be: a terminal wraps lines, but Rich would cut
+    # cells.
     console(max(min_width, shutil.get_terminal_size().columns)).print(table)
 
 
@@ -140,12 +143,16 @@ def print_table(
     Columns of ``sentences`` are wrapped between words, to fit the terminal. All others
     have the width of their longest cell: nothing is cut, however narrow a terminal is.
     """
-    texts = [list(head), *([check.printable(cell) for cell in row] for row in rows)]
+    texts = [
+        list(head),
+        *([check.escape_controls(cell) for cell in row] for row in rows),
+    ]
     columns = list(zip(*texts, strict=True))
     widths = [max(map(cell_len, cells)) for cells in columns]
     wrapped = [j for j, name in enumerate(head) if name in sentences]
     frame = 3 * len(widths) + 1
     fixed = sum(width for j, width in enumerate(widths) if j not in wrapped)
+    # Columns of sentences share the width that the others leave, but no word is cut.
     for j in wrapped:
         column_width = (shutil.get_terminal_size().columns - frame - fixed) // len(
             wrapped
@@ -185,11 +192,13 @@ def check_outputs(
         if path is None:
             continue
         files.check_output(name, path)
+        # An output that replaces an input would destroy the records.
         if any(other is not None and _are_one(path, other) for other in others):
             check.fail(name, "another file than the others", str(path))
         if path.is_file() and not overwrite:
             remedy = "Choose another, or pass --overwrite to replace what is there."
             check.fail(name, "a new file", str(path), remedy)
+    # Without an output file the draw is printed, which needs an open stdout.
     if all(path is None for path in outputs.values()):
         if sys.stdout is None or sys.stdout.closed:
             check.fail("stdout", "open", "none", "Name a file with --output.")
@@ -232,7 +241,7 @@ def keep_output(
     except OSError as error:
         reason = f"{output} could not be written ({_message(error)})"
         path = _save_spare(save, suffix)
-    except BaseException:
+    except BaseException:  # a bug or Ctrl-C while the draw is saved
         tell(_last_resort(_save_spare(save, suffix), text))
         raise
     try:

@@ -70,6 +70,7 @@ def run(
     from dpsample.experiments.configuration import bundle
     from dpsample.experiments.tasks import Backend
 
+    # An empty address would start a cluster in this process.
     if dask is not None and not dask:
         check.fail("dask", "the address of a scheduler", repr(dask))
     kind = "threads" if threads else "processes"
@@ -91,6 +92,7 @@ def run(
             raise
         screen.console().print(f"{count} replicates computed, in {path}")
         if report:
+            # The exit code is 1 if any of the studies contradicts its theory.
             code |= _write(studies, name, folder, quick=quick)
     return code
 

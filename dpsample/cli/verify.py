@@ -66,7 +66,8 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     """
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))
-    written = entries.content(file)  # read once, because a pipe cannot be read again
+    # Read once, because a pipe cannot be read again.
+    written = entries.read_content(file)
     kind = format_of(written, file)
     try:
         return report(read(written, kind, str(file)))
@@ -82,7 +83,8 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
 def certificate_of(answer: AnyAnswer) -> AnyCertificate:
     """Return the certificate of an answer, or the given one."""
     if isinstance(answer, Release | Fit):
-        assert answer.certificate is not None  # it was read from a file
+        # Answers from files have a certificate.
+        assert answer.certificate is not None
         return answer.certificate
     return answer
 
@@ -118,6 +120,7 @@ def verify_answer(answer: AnyAnswer, checker: Any = "standard") -> VerificationR
 
 def describe_state(certificate: AnyCertificate, report: VerificationReport) -> str:
     """Say whether the answer may be published, as far as this report shows it."""
+    # The ball checker does not look at everything, so it alone gives no verdict.
     if certificate.releasable and report.unchecked:
         return "No verdict on publication: verify without --checker ball for the rest."
     if certificate.releasable and report.warnings:

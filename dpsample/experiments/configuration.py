@@ -283,8 +283,10 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
     function of the study's own, it is the whole file except titles and texts.
     """
     definitions: dict[str, list[ast.stmt]] = {}
-    todo: list[str] = []  # names whose definitions are not collected yet
-    used: set[int] = set()  # statements that belong to the code, by their id
+    # Names whose definitions are not collected yet.
+    todo: list[str] = []
+    # Statements that belong to the code, by their id.
+    used: set[int] = set()
     for node in tree.body:
         defined = list(_bound_names(node))
         for name in defined:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
-_Theory = tuple[Look, Array, Array]  # look, positions and values of one curve
+# Theory of one line: its look, positions and values.
+_Theory = tuple[Look, Array, Array]
 # Okabe and Ito's colors without yellow, which is pale on white, a gray, and two colors
 # of Paul Tol's.
 COLORS = (
@@ -217,7 +218,8 @@ def _panel(axis: Axes, picture: _Picture, lines: Sequence[TheoryComparison]) -> 
         _theory(axis, STROKES[reference], curves)
     _scales(axis, picture)
     axis.set_xlabel(figure.x_label or figure.x)
-    axis.tick_params(labelbottom=True)  # also if there is a panel below
+    # Labels are shown also if there is a panel below.
+    axis.tick_params(labelbottom=True)
     axis.grid(True, which="major", alpha=0.3)
 
 

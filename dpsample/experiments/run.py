@@ -39,7 +39,8 @@ from dpsample.experiments.study import (
 from dpsample.experiments.summaries import evaluate
 from dpsample.experiments.tasks import Backend, Row, Setting, Task, one_blas_thread
 
-Reasons = dict[str, dict[str, str]]  # why references do not apply, by cell and metric
+# Reasons why references do not apply, by cell and metric.
+Reasons = dict[str, dict[str, str]]
 # Version of the tables below, which SQLite keeps as user_version.
 LAYOUT = 1
 TABLES = """
@@ -105,7 +106,8 @@ class Clock:
         return max(work, 0.0) * (now - self._begin) / self._spent
 
 
-Done = dict[str, set[int]]  # replicates in the store, by cell
+# Replicates in the store, by the key of their cell.
+Done = dict[str, set[int]]
 
 
 def store_path(study: str, output: Path, *, quick: bool) -> Path:

@@ -170,7 +170,7 @@ class Sandwich:
         check.instance(bool, robust=self.robust)
         if self.bandwidth is not None:
             check.scale(bandwidth=self.bandwidth)
-        check.plain_fields(self)
+        check.unwrap_numpy_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -63,7 +63,7 @@ class TuningPlan:
         """Refuse numbers out of their ranges."""
         check_stop(self.stop, self.mean_tries)
         check.scale(cap=self.cap)
-        check.integer(1, most=check.EXACT, num_scored=self.num_scored)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_scored=self.num_scored)
         check.open_interval(0.0, 1.0, score_share=self.score_share)
 
     @property
@@ -171,7 +171,7 @@ def name_candidates(
         isinstance(optimizer, Optimizer) for optimizer in optimizers
     ):
         condition = "a sequence or a dict of optimizers"
-        check.fail("candidates", condition, check.shown(candidates))
+        check.fail("candidates", condition, check.describe(candidates))
     if len(set(names)) < len(names):
         check.fail("candidates", "of different names", ", ".join(names))
     return names, optimizers

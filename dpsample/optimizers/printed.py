@@ -313,7 +313,8 @@ def printed_phases(
         remedy = "The published step needs a Lipschitz constant. Bound the domain."
         check.fail("domain", "bounded with calibration='paper'", "unbounded", remedy)
     k, log_n = 0.5 * scales.order, math.log(count)
-    inverse = math.inf  # epsilon / sqrt(d log(1/delta) log n)
+    # `inverse` is epsilon / sqrt(d log(1/delta) log n).
+    inverse = math.inf
     if budget is not None:
         inverse = budget.epsilon / math.sqrt(
             scales.dim * math.log(1.0 / budget.delta) * log_n

@@ -118,7 +118,8 @@ class Case(Formula):
                 factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
         shared = {f.name: getattr(self, f.name) for f in fields(Formula)}
         if true == math.inf and self.meaning == "upper bound":
-            true = None  # an infinite upper bound proves nothing
+            # An infinite upper bound proves nothing.
+            true = None
         return Claim(**shared, true_epsilon=true, noise_factor=factor)
 
 
@@ -146,6 +147,7 @@ def needed_factor(
             return None
     while excess(low) <= 0.0:
         low, high = low - 0.6, low
-    accuracy = 5e-4  # relative accuracy of the factor
+    # Relative accuracy of the factor.
+    accuracy = 5e-4
     root = float(brentq(excess, low, high, xtol=0.4 * accuracy))
     return math.exp(root + 0.5 * accuracy)

@@ -10,11 +10,11 @@ of two tails, and the points of that curve define the distribution of the privac
 which is composed.
 
 **Attacks** on objective perturbation in one dimension. With 2 n lambda = L = 1 the
-perturbed minimizer solves S(theta) + G = 0, S(theta) = theta + slope(theta), so P(theta
-<= a) = Phi(S(a) / stddev). Around its center, a two-sided Huber loss of curvature
-``ratio`` multiplies the density by 1 + ratio, and a linear loss does not. Far from 0
-this factor and the shift of the slope add up. Probabilities of the cells of a grid give
-a lower bound of delta.
+perturbed minimizer solves S(theta) + G = 0, S(theta) = theta + slope(theta), so that
+P(theta <= a) = Phi(S(a) / stddev). Around its center, a two-sided Huber loss of
+curvature ``ratio`` multiplies the density by 1 + ratio, and a linear loss does not. Far
+from 0 this factor and the shift of the slope add up. Probabilities of the cells of a
+grid give a lower bound of delta.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ from dpsample.privacy.curves.shuffling import (
     shuffle_epsilon,
 )
 
-# The grid of losses has a step of a hundredth of one step's standard deviation, at most
-# this number, and not more points than that.
-COARSEST = 1e-3
+# Privacy losses are rounded to a grid. Its interval is a hundredth of the standard
+# deviation of one step's loss, but at most MAX_INTERVAL. It is wider if the grid would
+# have more points than MAX_GRID.
+MAX_INTERVAL = 1e-3
 MAX_GRID = 20_000
 # Largest epsilon of a single record before shuffling that is considered.
 MAX_LOCAL_EPSILON = 500.0
@@ -161,26 +162,31 @@ def shuffle(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
     solves the equation.
     """
 
+    def is_admissible(local_epsilon: float, gdp: float, epsilon: float) -> bool:
+        limit = _local_delta(epsilon, local_epsilon, num_records, delta)
+        return gaussian_delta(local_epsilon, gdp) <= limit
+
     def epsilon_at(factor: float) -> float:
+        # A replaced record moves its own output by 2, so it has gdp 2 / noise.
         gdp, epsilon = 2.0 / (noise * factor), 0.0
         for _ in range(200):
-            local, short = MAX_LOCAL_EPSILON, 0.0
-            if gaussian_delta(local, gdp) > _local_delta(
-                epsilon, local, num_records, delta
-            ):
+            too_small, local = 0.0, MAX_LOCAL_EPSILON
+            if not is_admissible(local, gdp, epsilon):
                 break
-            # The smallest epsilon_0 whose delta_0 is admissible.
-            while local - short > 1e-9 * local:
-                middle = 0.5 * (short + local)
-                spared = _local_delta(epsilon, middle, num_records, delta)
-                is_spared = gaussian_delta(middle, gdp) <= spared
-                short, local = (short, middle) if is_spared else (middle, local)
-            larger = shuffle_epsilon(
+            # Bisect the smallest epsilon_0 whose delta_0 is admissible.
+            while local - too_small > 1e-9 * local:
+                middle = 0.5 * (too_small + local)
+                if is_admissible(middle, gdp, epsilon):
+                    local = middle
+                else:
+                    too_small = middle
+            shuffled = shuffle_epsilon(
                 delta=0.5 * delta, local_epsilon=local, num_records=num_records
             )
-            if larger <= epsilon:
+            if shuffled <= epsilon:
                 return epsilon
-            epsilon = larger * (1.0 + 1e-6)
+            # A margin, so that the iteration ends at the solution.
+            epsilon = shuffled * (1.0 + 1e-6)
         return math.inf
 
     return epsilon_at
@@ -236,12 +242,15 @@ class MixturePair:
             for means in (self.means, self.others)
         )
         deltas = first - np.exp(losses) * second
-        # The whole line has divergence 1 - e^loss, which rounding may hide.
+        # The event "any output" shows that the divergence is at least 1 - e^loss, which
+        # rounding may hide for negative losses.
         clipped: Array = np.clip(np.maximum(deltas, -np.expm1(losses)), 0.0, 1.0)
         return clipped
 
     def deviation(self) -> float:
         """Return the standard deviation of the loss under the first mixture."""
+        # The second term restores the factor exp(-x^2 / (2 stddev^2)) of both
+        # densities.
         x, ratio = self._grid
         density = np.exp(self._log_tilt(x, self.means) - 0.5 * (x / self.stddev) ** 2)
         density /= density.sum()
@@ -251,6 +260,7 @@ class MixturePair:
         """Return the log density, without a term that both mixtures share."""
         scaled = np.array(means) / self.stddev
         powers = np.outer(x / self.stddev, scaled) - 0.5 * scaled**2
+        # Subtracting the largest power keeps the exponentials from overflowing.
         highest = powers.max(axis=1)
         sums = np.exp(powers - highest[:, None]) @ np.array(self.weights)
         return np.asarray(highest + np.log(sums))
@@ -262,11 +272,13 @@ class MixturePair:
         low, high = min(self.others) - reach, max(self.means) + reach
         x = np.linspace(low, high, 10_001)
         ratio = self._log_tilt(x, self.means) - self._log_tilt(x, self.others)
+        # The ratio increases in exact arithmetic. Rounding must not undo that.
         return x, np.maximum.accumulate(ratio)
 
     def _borders(self, losses: Array) -> Array:
         """Return for each loss the point beyond which the loss is larger."""
         x, ratio = self._grid
+        # Interpolation needs strictly increasing losses.
         keep = np.concatenate(([True], np.diff(ratio) > 0.0))
         inner = np.interp(losses, ratio[keep], x[keep])
         outside = np.where(losses < ratio[0], -np.inf, np.inf)
@@ -277,7 +289,7 @@ class MixturePair:
 def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> float:
     """Return epsilon at ``delta`` of ``num_steps`` steps, for both orders of the pair.
 
-    Rounded up, except where losses are that long: these are interpolated.
+    It is rounded up, up to the error of the points of a curve, which are interpolated.
 
     >>> pair = MixturePair(weights=(1.0,), means=(1.0,), others=(0.0,), stddev=40.0)
     >>> print(f"{composed_epsilon(pair, num_steps=100, delta=1e-6):.3f}")
@@ -285,13 +297,17 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     """
     swapped, largest_loss = pair.swap(), 1.0
     pairs = [pair] if swapped == pair else [pair, swapped]
+    # The grid ends where both curves have reached 1e-18, far below any delta of
+    # interest.
     while (
         largest_loss < 1e4
         and max(p.curve(np.array([largest_loss]))[0] for p in pairs) > 1e-18
     ):
         largest_loss *= 1.25
-    interval = max(min(0.01 * pair.deviation(), COARSEST), largest_loss / MAX_GRID)
+    interval = max(min(0.01 * pair.deviation(), MAX_INTERVAL), largest_loss / MAX_GRID)
     losses = interval * np.arange(math.ceil(largest_loss / interval) + 1.0)
+    # Losses of the first order are negative where those of the second are positive, so
+    # each order needs the curve of the other one as well.
     curves = [p.curve(losses) for p in pairs]
     composed = [
         convolution.Composition(
@@ -320,7 +336,8 @@ def objective_cases(
 ) -> Iterator[Case]:
     """Yield the proved bound and the attack on a published noise, for both relations.
 
-    ``ratio`` and ``noise`` as in `huber_attack`; ``shared`` holds the other fields.
+    ``ratio`` and ``noise`` are explained in `huber_attack`. ``shared`` has the other
+    fields of the cases.
     """
     relations: tuple[Relation, ...] = ("zero_out", "replace_one")
     for relation in relations:

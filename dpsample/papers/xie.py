@@ -7,7 +7,8 @@ from dpsample.papers import curves
 from dpsample.papers.claim import Case
 from dpsample.privacy.budget import Relation
 
-DELTA = 1e-4  # one over the number of records
+# Delta is one over the number of records.
+DELTA = 1e-4
 LOG = math.log(1.0 / DELTA)
 CLIPPED = "sigma = C sqrt(log(1/delta)) / (m epsilon)"
 ROBUST = "sigma = sensitivity * sqrt(log(1/delta)) / epsilon"

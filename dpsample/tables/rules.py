@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dpsample.core.columns import listed
+from dpsample.core.columns import list_names
 from dpsample.tables.schema import Schema
 
 MISSING = "a missing value is an error"
@@ -83,9 +83,9 @@ def in_words(encoding: ColumnFacts) -> tuple[str, ...]:
     for kind, text in texts.items():
         names = [name for name in encoding.columns if schema.kind(name) == kind]
         if names:
-            lines.append(f"{kind} {listed(names)}: {text}")
+            lines.append(f"{kind} {list_names(names)}: {text}")
     if schema.ignore:
-        lines.append(f"ignored: {listed(schema.ignore)}")
+        lines.append(f"ignored: {list_names(schema.ignore)}")
     norm = f"{encoding.row_norm:g}"
     return (
         *lines,
@@ -104,7 +104,7 @@ def of_missing(schema: Schema) -> tuple[str, ...]:
         for name, value in schema.missing.items()
     ]
     if schema.missing_indicator:
-        names = listed(schema.missing_indicator)
+        names = list_names(schema.missing_indicator)
         lines.append(f"missing entries of {names}: an indicator of their own")
     every = f"{MISSING}, unless a public level means it"
     return (*lines, every if schema.categorical else MISSING)

@@ -36,7 +36,8 @@ except ImportError:  # `prove` raises an error that says how to install it
 
 Json = dict[str, Any]
 Ball = Any  # an `arb` of python-flint
-Lines = list[tuple[str, str, str]]  # name, left and right side of an inequality
+# Each line has the name, the left and the right side of an inequality.
+Lines = list[tuple[str, str, str]]
 
 CERTIFICATES = Path(__file__).parents[1] / "privacy" / "certificates"
 # Bits of precision, doubled from the first to the second number.

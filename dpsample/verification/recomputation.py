@@ -192,7 +192,8 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
                 "(1+e^epsilon)*gamma<=delta-delta_0", sampler_delta, spare_delta
             ),
         ]
-    limit = c.budget.delta * (1.0 + ROUNDING)  # both numbers are stated, without error
+    # Both numbers are stated, so they have no error.
+    limit = c.budget.delta * (1.0 + ROUNDING)
     return [*checks, check_at_most("delta_0<=delta", c.delta_exact, limit)]
 
 

@@ -290,7 +290,7 @@ def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
     for entry in tree.keywords:
         source = losses if entry.arg == "wall_loss" else namespace
         arguments[entry.arg] = _build_value(entry.value, source)
-    return check.built("certificate.mechanism", kind, arguments)
+    return check.build("certificate.mechanism", kind, arguments)
 
 
 def _event_checks(stated: EventCertificate, rebuilt: EventCertificate) -> list[Check]:

@@ -67,7 +67,7 @@ def test_a_square_of_the_columns_has_to_fit_into_memory(monkeypatch):
 
 
 def test_a_domain_without_room_is_refused_before_any_record_is_read(monkeypatch):
-    monkeypatch.setattr(ProximalSetting, "of", None)
+    monkeypatch.setattr(ProximalSetting, "from_sampler", None)
     for domain, words, options in (
         (D.Simplex(), "no interior", {"p": 1.0}),
         (D.Polytope(np.eye(3), np.ones(3)), "unbounded", {"strong_convexity": 0.1}),

@@ -25,6 +25,7 @@ PROSE = {
 CODE = {
     "fragment-docstring": 'def count():\n    """What the count is."""\n',
     "empty-name": "def count(found):\n    return found\n",
+    "house-name": "def draw_of_law():\n    return 0\n",
     "bare-participle": "def counted():\n    return 0\n",
     "class-word": "class RowRoom:\n    pass\n",
     "tuple-constants": "FIRST, SECOND = 0.5, 0.25\n",

@@ -166,7 +166,7 @@ def test_a_metric_that_promises_too_much_curvature_raises():
     plan = option.plan(step, squeeze=False)
     wrong = plan._replace(precision=1.5 * plan.precision)
     starts = case.exact(np.random.default_rng(8), 2_000)
-    with pytest.raises(dps.SamplingError, match="acceptance ratio above 1"):
+    with pytest.raises(dps.SamplingError, match="acceptance ratio was above 1"):
         rng = np.random.default_rng(9)
         replicate(case.target, option, starts, rng, step=step, plan=wrong)
 
@@ -177,7 +177,7 @@ def test_a_margin_bound_around_the_wrong_center_raises(monkeypatch):
     target = dps.Gibbs(case.target.problem, k=case.k, mu=case.mu)
     size = np.abs(case.rows[:, 0]) * 1.0
     monkeypatch.setitem(vars(target), "margin_intervals", lambda: (-size, size))
-    with pytest.raises(dps.SamplingError, match="acceptance ratio above 1"):
+    with pytest.raises(dps.SamplingError, match="acceptance ratio was above 1"):
         prepared = dps.Proximal().prepare(target, np.random.default_rng(1))
         certified(prepared, GAMMA, 200, np.random.default_rng(2))
 

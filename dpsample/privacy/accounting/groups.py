@@ -32,11 +32,8 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.problem.facts import RELATIONS
 
-# Ratio of the logarithms of neighboring epsilons at which the chain is evaluated.
-LOG_STEP = 0.4
 
-
-@check.plain
+@check.unwrap_numpy
 def group_event(event: Event, size: int) -> Event:
     """Return the event under which ``size`` records may change at once.
 
@@ -82,7 +79,7 @@ def group_event(event: Event, size: int) -> Event:
     return scaled
 
 
-@check.plain
+@check.unwrap_numpy
 def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> float:
     """Return delta at ``epsilon`` of a group of ``size`` records.
 
@@ -138,7 +135,7 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     return best
 
 
-@check.plain
+@check.unwrap_numpy
 def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> float:
     """Return epsilon at ``delta`` of a group of ``size`` records.
 
@@ -205,10 +202,10 @@ def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
         epsilon = min(math.exp(log_epsilon), LARGEST_EPSILON)
         return Point(epsilon, _chain_delta(event, epsilon, size, relation))
 
-    last = math.log(LARGEST_EPSILON)
-    points = [point(last - LOG_STEP * j) for j in range(24)]
+    last, step = math.log(LARGEST_EPSILON), 0.4
+    points = [point(last - step * j) for j in range(24)]
     middle = math.log(min(points, key=lambda p: p.delta).epsilon)
-    low, high = middle - LOG_STEP, middle + LOG_STEP
+    low, high = middle - step, middle + step
     return (*points, point(minimizing_point(lambda x: point(x).delta, low, high)))
 
 

@@ -19,7 +19,6 @@ from dpsample.numerics.norms import dual
 from dpsample.privacy.curves.additive import smooth_sensitivity
 
 Criterion = Literal["dual", "euclidean", "dual_bound"]
-NUM_EXPONENTS = 33  # from 2 to the largest one, by the same factor
 
 
 class ExponentChoice(NamedTuple):
@@ -50,7 +49,7 @@ class ExponentChoice(NamedTuple):
         return self.r == 2.0
 
 
-@check.plain
+@check.unwrap_numpy
 def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -> float:
     """Return the mean squared norm of the noise at sensitivity 1 and gdp 1.
 
@@ -97,7 +96,7 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
     return float(dim * variance * radius * moment)
 
 
-@check.plain
+@check.unwrap_numpy
 def best_exponent(
     dim: int, p: float, *, criterion: Criterion = "dual"
 ) -> ExponentChoice:
@@ -144,11 +143,11 @@ def best_exponent(
     def cost(r: float) -> float:
         return noise_cost(dim, p, r, criterion=criterion)
 
-    grid = np.geomspace(2.0, largest, NUM_EXPONENTS)
+    grid = np.geomspace(2.0, largest, 33)
     grid[-1] = largest  # which rounding may have passed
     costs = [cost(float(r)) for r in grid]
     k = int(np.argmin(costs))
-    bracket = (grid[max(k - 1, 0)], grid[min(k + 1, NUM_EXPONENTS - 1)])
+    bracket = (grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)])
     refined = minimize_scalar(cost, bounds=bracket, method="bounded")
     pairs = [(gaussian, 2.0), (costs[k], float(grid[k]))]
     pairs.append((float(refined.fun), float(refined.x)))

@@ -106,9 +106,9 @@ def load_json(text: object, kind: str) -> Json:
             )
         got = "one of another kind"  # and not its text: it may be of records
         if isinstance(stated_format, str):
-            got = f"one of {check.shown(stated_format)}"
+            got = f"one of {check.describe(stated_format)}"
         elif not isinstance(text, str):
-            got = check.shown(text)
+            got = check.describe(text)
         check.fail("text", f'the JSON of a "{kind}"', got, remedy)
     sealed: Json = content
     return sealed
@@ -144,7 +144,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Json:
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        check.fail("text", "without repeated keys", check.shown(twice))
+        check.fail("text", "without repeated keys", check.describe(twice))
     return content
 
 

@@ -130,12 +130,14 @@ class LedgerFile:
         files.write(self.path, ledger.to_json().encode(), is_private=is_new)
         with suppress(OSError):  # Windows cannot open folders
             folder = os.open(Path(self.path).parent, os.O_RDONLY)
-            os.fsync(folder)  # so that the new name survives a power failure
+            # The folder is synchronized so that the new name survives a power failure.
+            os.fsync(folder)
             os.close(folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock during the block. It also ends with the process."""
+        # A separate file, because the ledger itself is replaced at every write.
         flags = os.O_CREAT | os.O_RDWR | os.O_APPEND
         lock = os.open(self.path + ".lock", flags, files.OWNER_ONLY)
         with os.fdopen(lock, "ab") as file:

@@ -267,7 +267,8 @@ def chart(
         parts += [svg_line(ends, stroke=color, stroke_width=2.5, **dashes)]
         a, b = ends[len(ends) // 2]
         a += position.right
-        b = max(b + position.down, plane.top + 12.0)  # the name stays inside the chart
+        # The name stays inside the chart.
+        b = max(b + position.down, plane.top + 12.0)
         parts += [svg_label(label, a, b, position.anchor, fill=color)]
     for label, p, q in points:
         a, b = plane.to_pixels(p, q)
@@ -295,6 +296,7 @@ def attack_section(risk: AttackRisk) -> list[Html]:
         true_cases = f"{percent(true_positive_rate, up=True)}\u00a0%"
         alarms = f"{100 * rate:g}\u00a0%"
         rows.append((alarms, true_cases, alarms, f"×\u00a0{odds}"))
+    # Ten points for each factor of ten draw a smooth curve.
     grid = np.geomspace(1e-4, 1.0, 41).tolist()
     best_attacks = [(rate, float(risk.true_positive_rate(rate))) for rate in grid]
     picture = chart(
@@ -403,9 +405,11 @@ def shorten_name(name: str) -> str:
 
 def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
     """Return a table of names and values, with bars that begin at a common zero."""
+    # The range includes 0, at which all bars begin.
     low = min(0.0, *(value for _, value in pairs))
     high = max(0.0, *(value for _, value in pairs))
-    unit = 100.0 / (high - low or 1.0)  # lengths of bars are percentages of the range
+    # Lengths of bars are percentages of the range.
+    unit = 100.0 / (high - low or 1.0)
     rows = []
     for name, value in pairs:
         start, size = (min(value, 0.0) - low) * unit, abs(value) * unit
@@ -434,6 +438,7 @@ def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
 def coefficient_table(pairs: Sequence[tuple[str, float]]) -> Html:
     """Return a table of all coefficients, or of the largest ones if there are many."""
     caption = f"{len(pairs)} coefficients"
+    # The largest ones stay in the order of the features.
     if len(pairs) > MAX_BARS:
         caption = f"The {MAX_BARS} largest of {caption}"
         order = sorted(range(len(pairs)), key=lambda j: -abs(pairs[j][1]))
@@ -443,6 +448,8 @@ def coefficient_table(pairs: Sequence[tuple[str, float]]) -> Html:
 
 def state_line(certificate: Sealed) -> Html:
     """Return a line that says whether the answer may be published, with a sign."""
+    # From the worst state to the best. A file with other fields than its digest covers
+    # may state anything, so it is tested first.
     kind, words = "no", "Not for publication: "
     if certificate.digest != certificate.computed_digest():
         words += "the certificate was changed since it was written."
@@ -481,6 +488,7 @@ def summary_section(certificate: Sealed) -> list[Html]:
         f"have changed by at most {points} percentage points. A person who gave "
         f"several records is protected less. {ADDS_UP}"
     )
+    # The sentences above presuppose that the obstacle to publication is removed.
     if not certificate.releasable:
         first += " It holds only without the obstacle above."
     statement = tag("blockquote", tag("p", certificate.statement))
@@ -570,6 +578,7 @@ def _assumptions(certificate: Sealed) -> Html:
 
 def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
     """Return the steps to verify the certificate. A link holds the file itself."""
+    # A data URL, so that the page needs no server and no second file.
     content = base64.b64encode((saved or certificate.to_json()).encode()).decode()
     file = "certificate.json" if saved is None else "answer.json"
     link = tag(

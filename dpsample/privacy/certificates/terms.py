@@ -83,7 +83,8 @@ class RiskModel:
                 "RISK.LIPSCHITZ",
             )
         # F_pop + mu r is not Lipschitz: bound the energy, then F_pop - F by Lemma 5.
-        log_inverse += math.log(2.0)  # beta / 2 for each
+        # Each of the two bounds may fail with probability beta / 2.
+        log_inverse += math.log(2.0)
         energy = _energy_bound(self.dim, log_inverse)
         spread = self._spread(self.swap_lipschitz, log_inverse)
         return energy + gap + spread, (
@@ -106,7 +107,7 @@ def energy_quantile(dim: int, beta: float) -> float:
 
 def _energy_bound(dim: int, log_inverse: float) -> float:
     """Return the quantile at a given log(1/beta) >= 0."""
-    needed = max(log_inverse / dim, check.SMALLEST_NORMAL)
+    needed = max(log_inverse / dim, check.MIN_NORMAL)
     excess = math.sqrt(2.0 * needed) + needed
 
     # Newton's method for x - log(1 + x) = needed, x = q/dim - 1. The root is at most

@@ -48,10 +48,6 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core.arrays import Array
 
-# Number of factors whose cumulative product is computed in doubles. The factors are
-# mantissas in [1/2, 1), so the product of a block is not below 2^-513.
-BLOCK = 512
-
 
 def last_iterate_gdp(
     *,
@@ -135,7 +131,7 @@ def _string_length(c: Array, s: Array, stddev: Array, start: float) -> float:
         noisy = np.flatnonzero(widths > 1e-200)
         rises = np.add.reduceat(rises, np.append(0, noisy[:-1] + 1))
         slopes = rises / widths[noisy]
-        slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.SMALLEST_NORMAL)
+        slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.MIN_NORMAL)
         sums = widths.sum(), rises.sum(), slopes.sum()  # the regression forms them
     if not np.isfinite(sums).all():
         remedy = "Use other units, or fewer steps."
@@ -143,7 +139,7 @@ def _string_length(c: Array, s: Array, stddev: Array, start: float) -> float:
     slopes = isotonic_regression(slopes, weights=widths[noisy]).x
     lengths = np.sqrt(widths[noisy]) * slopes
     if max(s.max(), start) > 0.0:  # no positive length underflows to 0
-        lengths = np.maximum(lengths, check.SMALLEST_NORMAL)
+        lengths = np.maximum(lengths, check.MIN_NORMAL)
     longest = float(lengths.max())
     if longest == 0.0:
         return 0.0
@@ -159,9 +155,11 @@ def _suffix_products(c: Array) -> tuple[Array, NDArray[np.int64]]:
     """
     products, powers = np.frexp(np.append(1.0, c[::-1]))
     powers = np.cumsum(powers, dtype=np.int64)
+    # Factors are mantissas in [1/2, 1), so products of 512 do not underflow.
+    size = 512
     shift = 0  # power of two that earlier blocks have split off their products
-    for first in range(0, len(products), BLOCK):
-        block, end = products[first : first + BLOCK], first + BLOCK
+    for first in range(0, len(products), size):
+        block, end = products[first : first + size], first + size
         block[:], block_powers = np.frexp(np.cumprod(block))
         powers[first:end] += shift + block_powers
         shift += int(block_powers[-1])
@@ -176,4 +174,4 @@ def _in_units(
     (mantissas, exponents), (mantissa, exponent) = np.frexp(values), np.frexp(unit)
     quotients = products * (mantissas / mantissa)
     scaled = np.ldexp(quotients, powers + exponents - exponent)
-    return np.where(mantissas > 0.0, np.maximum(scaled, check.SMALLEST_NORMAL), 0.0)
+    return np.where(mantissas > 0.0, np.maximum(scaled, check.MIN_NORMAL), 0.0)

@@ -68,7 +68,7 @@ MIN_Z = {"replace_one": 1.0, "zero_out": 0.0}
 ROUNDING = 1e-14
 
 
-@check.plain
+@check.unwrap_numpy
 def minimizer_error(
     *, strong_convexity: float, gap: float = 0.0, gradient_norm: float = 0.0
 ) -> float:
@@ -114,7 +114,7 @@ def minimizer_error(
     return (by_gap + gradient_norm / strong_convexity) * (1.0 + 1e-15)
 
 
-@check.plain
+@check.unwrap_numpy
 def minimizer_sensitivity(
     facts: PublicFacts,
     *,
@@ -186,7 +186,7 @@ def minimizer_sensitivity(
             "gradient_norm",
             "0 on a constrained domain",
             gradient_norm,
-            "Certify the gap: a projected minimizer has no small gradient.",
+            "Certify the gap, because a projected minimizer may have a large gradient.",
         )
     error = minimizer_error(
         strong_convexity=strong_convexity, gap=gap, gradient_norm=gradient_norm
@@ -244,7 +244,7 @@ class PerturbedObjective:
         check.positive(lipschitz=self.lipschitz, ridge=self.ridge)
         remedy = "Objective perturbation needs a loss with a bounded curvature."
         check.non_negative(smoothness=self.smoothness, remedy=remedy)
-        check.integer(1, most=check.EXACT, num_records=self.num_records)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_records=self.num_records)
         check.one_of(RELATIONS, relation=self.relation)
 
     @classmethod
@@ -303,7 +303,7 @@ class PerturbedObjective:
             remedy = "The noise is too small for its losses to be numbers."
             check.fail("stddev", f">= shift / 1e60 = {min_stddev:.3g}", stddev, remedy)
         t = self.shift / float(stddev) * (1.0 + ROUNDING)
-        return max(t, check.SMALLEST_NORMAL) if self.shift > 0.0 else 0.0
+        return max(t, check.MIN_NORMAL) if self.shift > 0.0 else 0.0
 
     def delta(self, epsilon: float, *, stddev: float) -> float:
         """Return the delta that is proved at ``epsilon``.
@@ -423,10 +423,9 @@ class PerturbedObjective:
 
 # Relative error of sums and differences of special functions below.
 CURVE_ROUNDING = 1e-9
-# Smaller distances t and smaller gdps are raised to these. That only adds to delta, and
-# differences of values this far apart keep enough digits.
+# Smaller distances t are raised to this. That only adds to delta, and differences of
+# values this far apart keep enough digits.
 MIN_DISTANCE = 1e-4
-MIN_GDP = 1e-7
 
 
 def tilt_curve(
@@ -483,9 +482,9 @@ def tilt_and_gaussian_delta(
     """
     from scipy.special import ndtr
 
-    # Below s = -10 delta is at most its value there. Above s = 36 it is at most 1, with
-    # a probability below 1e-280.
-    gdp, s = max(gdp, MIN_GDP), np.linspace(-10.0, 36.0, 4097)
+    # A larger gdp only adds to delta. Below s = -10 delta is at most its value there.
+    # Above s = 36 it is at most 1, with a probability below 1e-280.
+    gdp, s = max(gdp, 1e-7), np.linspace(-10.0, 36.0, 4097)
     loss = epsilon - 0.5 * gdp * gdp - gdp * s
     delta = tilt_curve(
         loss, log_determinant=log_determinant, distance=distance, relation=relation

@@ -62,18 +62,13 @@ ShuffleMethod = Literal["numerical", "closed_form"]
 # margin covers the errors of one term.
 ROUND_UP = 1.0 + 1e-9
 TERM_ROUND_UP = 1.0 + 5e-10
-# Relative error of a binomial tail. The error of a term of delta_c has a part that
-# grows with the square root of the number of coin flips. Both are doubled here.
-TAIL_ROUNDING = 1e-12
-TERM_ROUNDING = 4e-12
-TERM_ROOT_ROUNDING = 5e-15
 MAX_BLOCKS = 2048
 LARGEST_EPSILON = 600.0  # its exponential is far from overflow
 # This factor exceeds the relative rounding errors of a quotient of a few numbers.
 NOISE_ROUND_UP = 1.0 + 1e-14
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_closed_form(
     *, local_epsilon: float, delta: float, num_records: int
 ) -> float:
@@ -113,7 +108,7 @@ def shuffle_closed_form(
     """
     check.non_negative(local_epsilon=local_epsilon)
     check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(1, most=check.EXACT, num_records=num_records)
+    check.integer(1, maximum=check.MAX_EXACT_INT, num_records=num_records)
     limit = closed_form_limit(delta, num_records)
     if local_epsilon > limit:
         check.fail(
@@ -133,7 +128,7 @@ def closed_form_limit(delta: float, num_records: int) -> float:
     return math.log(num_records / (16.0 * (math.log(2.0) - math.log(delta))))
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> float:
     """Return delta after shuffling, summed over the number of records that hide one.
 
@@ -187,15 +182,15 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     from_start = upper_tail(starts, others, rate)
     after = upper_tail(ends + 1.0, others, rate)
     masses = np.where(up_to_end < 0.5, up_to_end - before, from_start - after)
-    tail_errors = TAIL_ROUNDING * np.minimum(up_to_end, from_start)
+    tail_errors = 1e-12 * np.minimum(up_to_end, from_start)  # their rounding
     masses = np.maximum(masses, 0.0) + tail_errors
     deltas = _deltas(starts, float(epsilon), float(local_epsilon))
     # A sum that underflows is not reported as 0, which only epsilon >= epsilon_0 has.
-    delta = max(float(masses @ deltas) * ROUND_UP, check.SMALLEST_NORMAL)
+    delta = max(float(masses @ deltas) * ROUND_UP, check.MIN_NORMAL)
     return min(delta, 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> float:
     """Return epsilon after shuffling, by the numerical bound.
 
@@ -266,8 +261,9 @@ def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
     first_term = gain / inverse_a * fair_mass(last, counts)
     tail = upper_tail(last + 1.0, counts, 0.5)
     deltas: Array = np.maximum(first_term - math.expm1(epsilon) * tail, 0.0)
-    # Both terms have errors relative to the first, which is the larger one.
-    rounding = (TERM_ROUNDING + TERM_ROOT_ROUNDING * np.sqrt(counts)) * first_term
+    # More than twice the errors of both terms, relative to the first, which is larger.
+    # A part of them grows with the root of the number of coin flips.
+    rounding = (4e-12 + 5e-15 * np.sqrt(counts)) * first_term
     # `shuffle_delta` multiplies by ROUND_UP, which covers small errors already.
     return np.maximum(deltas, (deltas + rounding) / TERM_ROUND_UP)
 
@@ -354,7 +350,7 @@ class LocalNoise(NamedTuple):
     local_delta: float
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_total_delta(
     delta: float,
     *,
@@ -410,11 +406,11 @@ def shuffle_total_delta(
         check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
     extra = delta_factor(epsilon, local_epsilon, num_records) * local_delta
     if local_delta > 0.0:  # it may underflow
-        extra = max(extra, check.SMALLEST_NORMAL)
+        extra = max(extra, check.MIN_NORMAL)
     return min((delta + extra) * NOISE_ROUND_UP, 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_local_noise(
     budget: Budget, *, num_records: int, method: ShuffleMethod = "numerical"
 ) -> LocalNoise:
@@ -467,7 +463,7 @@ def shuffle_local_noise(
         if upper <= 0.0:
             remedy = "Use method='numerical'."
             condition = "> 16 log(4/delta) for the closed form"
-            check.fail("num_records", condition, check.shown(num_records), remedy)
+            check.fail("num_records", condition, check.describe(num_records), remedy)
 
     def is_safe(local: float) -> bool:
         shared: dict[str, Any] = {"local_epsilon": local, "num_records": num_records}

@@ -355,7 +355,7 @@ class ExactRejection:
                         return point, counts
             if on_passes is not None:
                 on_passes(counts["records"] / num_records)
-            pauses.heard()
+            pauses.notify_listeners()
         return None, counts
 
     def draw_candidates(self, rng: np.random.Generator, size: int) -> Candidates:
@@ -536,7 +536,7 @@ def _exact_rise(
             total -= loss._exact_value(margin, response)
             # Records in decimals between two tests of Ctrl-C.
             if record % 64 == 0:
-                pauses.heard()
+                pauses.notify_listeners()
     return (total,)
 
 
@@ -567,7 +567,7 @@ def draw_variates(
         fill_variates(
             rng, noise[rows], noise_low[rows], threshold[rows], threshold_low[rows]
         )
-        pauses.heard()
+        pauses.notify_listeners()
     return noise, noise_low, threshold, threshold_low
 
 

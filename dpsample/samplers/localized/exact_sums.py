@@ -60,7 +60,7 @@ def sum_scaled(data: Data, scales: Array) -> tuple[Array, Array]:
     for start in range(0, data.num_records, count):
         stop = min(start + count, data.num_records)
         add_scaled(data, scales, start, stop, total, rest)
-        pauses.heard()
+        pauses.notify_listeners()
     return total, rest
 
 

@@ -247,7 +247,7 @@ def step_in_ball(
     search, control = np.zeros(1, BallSearch), pauses.new_control()
     arguments = center, radius, gradient, hessian, shifted, y, move, search, control
     while pauses.call(control, jit.call, fill_step, *arguments) == pauses.PAUSED:
-        pauses.heard()
+        pauses.notify_listeners()
     return move
 
 

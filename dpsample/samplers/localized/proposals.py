@@ -207,7 +207,7 @@ def _on_sphere(
         count = int(np.count_nonzero(costs <= rng.standard_exponential(len(costs))))
         if count > max_count:
             best, max_count = trial, count
-        pauses.heard()
+        pauses.notify_listeners()
     return best
 
 

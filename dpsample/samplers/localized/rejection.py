@@ -20,7 +20,7 @@ from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array, Ints, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, kernel, pointer
-from dpsample.core.streams import start
+from dpsample.core.streams import set_state
 from dpsample.domains import CONTAINS, Body
 from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
@@ -423,7 +423,7 @@ def _add_to_copy(
         copy,
     )
     while (code := call(add_chunk, *arguments)) == pauses.PAUSED:
-        pauses.heard()
+        pauses.notify_listeners()
     raise_unless_ok(code)
     progress = copy.progress
     return copy.excess, float(progress["size_sum"][0]), int(progress["records"][0])
@@ -538,7 +538,7 @@ def draw_many(arguments, grid, project, memory, words, rng, thetas, work):
     while progress.rows_done < thetas.shape[0]:
         i = progress.rows_done
         if progress.proposals == 0:
-            start(memory, words[i])
+            set_state(memory, words[i])
         code = draw(frame, pieces, chunk, proposal, limits, rng, work.point, work)
         if code == pauses.PAUSED:
             return code
