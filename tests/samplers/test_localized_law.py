@@ -279,7 +279,7 @@ def test_a_dropped_round_is_caught(monkeypatch):
     case = local(L.Logistic(), D.WholeSpace(), k=300.0, mu=0.01)
     region = case.place.region
     assert len(region.ellipsoids) > 1 and least_excess(case) > -1e-9
-    dropped = replace(region, ellipsoids=region.ellipsoids[:1], halves=())
+    dropped = replace(region, ellipsoids=region.ellipsoids[:1], half_widths=())
     assert least_excess(case, region=dropped) < -1e-6
 
 
@@ -503,7 +503,7 @@ def test_a_halfspace_that_cuts_the_domain_is_caught():
 def test_a_cost_that_is_left_out_is_caught():
     case = local(L.Logistic(), D.Ball(0.1), k=1e4)
     prepared = case.prepared()
-    wrong = replace(prepared, proposal=prepared.proposal._replace(held=0.0))
+    wrong = replace(prepared, proposal=prepared.proposal._replace(cost_rate=0.0))
     sample = accepted(wrong, np.random.default_rng(9), COUNT)
     right = accepted(prepared, np.random.default_rng(9), COUNT)
     assert law_margin(case, right) < 1.0
@@ -633,7 +633,7 @@ def test_many_sides_are_tilted_as_few_are_without_singular_values(monkeypatch):
         covariance, lower = factor @ factor.T + 0.01 * np.eye(rank), rng.random(rank)
         cases.append((covariance, lower))
     few = [TiltedOrthant.from_saddle(*each) for each in cases]
-    monkeypatch.setattr(tilting, "MANY", 1)
+    monkeypatch.setattr(tilting, "MIN_ELIMINATED", 1)
     monkeypatch.delattr(np.linalg, "lstsq")
     monkeypatch.delattr(linalg, "lstsq")
     for case, old in zip(cases, few, strict=True):
@@ -754,7 +754,7 @@ def test_sides_that_share_little_in_pairs_and_all_together_are_not_all_given(num
 
 
 def test_sides_that_are_given_for_what_they_share_are_caught(monkeypatch):
-    monkeypatch.setattr(proposals, "GIVEN_ERROR", math.inf)
+    monkeypatch.setattr(proposals, "MAX_MIXING", math.inf)
     assert given_error(3e-8)[1] > 0.01
 
 

@@ -231,6 +231,11 @@ def _with_share(
     )
 
 
+# Relative error that the other sides may add to a move along one of them. If a side is
+# left out, more proposals are outside, but no digits are lost.
+MAX_MIXING = 1e-9
+
+
 def are_entangled(units: Array) -> bool:
     """Return whether rounding errors mix moves along these unit normals."""
     try:
@@ -239,9 +244,7 @@ def are_entangled(units: Array) -> bool:
         return True
     identity = linalg.cho_solve(factor, units) @ units.T
     errors = np.abs(identity - np.eye(len(identity)))
-    # A move along one side may have this relative error from the others. If a side is
-    # left out, more proposals are outside, but no digits are lost.
-    return not errors.max(initial=0.0) <= 1e-9
+    return not errors.max(initial=0.0) <= MAX_MIXING
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:

@@ -36,6 +36,11 @@ from scipy import linalg, special
 from dpsample.core.arrays import Array
 from dpsample.numerics.stable import tail_excess
 
+# Number of coordinates from which Newton's step eliminates the diagonal block. With
+# fewer it is a least-squares solution, which needs singular values. For 3000 it would
+# take minutes, in which Ctrl-C is not served. The choice affects the tilt, and so the
+# acceptance rate, not the distribution.
+MIN_ELIMINATED = 256
 MAX_ITERATIONS = 100
 # Above this bound the tail is computed by the Mills ratio, as a continued fraction with
 # this number of terms. The other terms are below the rounding errors.
@@ -254,10 +259,7 @@ def _solve(
 def _move(value: Array, slope: Array) -> Array:
     """Return Newton's step. In many dimensions the diagonal block is eliminated."""
     half = len(value) // 2
-    # With fewer coordinates Newton's step is a least-squares solution, which needs
-    # singular values. For 3000 it would take minutes, in which Ctrl-C is not served.
-    # The choice affects the tilt, and so the acceptance rate, not the distribution.
-    if half < 256:
+    if half < MIN_ELIMINATED:
         return np.asarray(np.linalg.lstsq(slope, -value, rcond=None)[0])
     cross, diagonal = slope[:half, half:], np.diag(slope[half:, half:])
     scaled = cross / diagonal
