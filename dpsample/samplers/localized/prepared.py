@@ -317,9 +317,9 @@ class PreparedLocalized:
         return rejection.new_work(block_size, rank, self.target.dim)
 
     def trial_costs(self, rng: np.random.Generator) -> Callable[[Proposal], Array]:
-        """Return a function from a proposal to the costs of trial draws of it."""
+        """Return a function of a proposal to the costs of trial draws of it."""
         workspace = self.new_workspace(proposals.NUM_TRIAL_PROPOSALS)
-        limits = self._unfinished_limits(
+        limits = self._partial_limits(
             proposals.NUM_TRIAL_PROPOSALS, until=rejection.AT_PROPOSALS
         )
         arguments = limits, rng, workspace.point, workspace
@@ -332,7 +332,7 @@ class PreparedLocalized:
 
         return costs
 
-    def _unfinished_limits(self, num_proposals: int, *, until: int) -> DrawLimits:
+    def _partial_limits(self, num_proposals: int, *, until: int) -> DrawLimits:
         """Return limits of a kernel call that ends before it has a point."""
         return DrawLimits(
             size=num_proposals,
@@ -392,7 +392,7 @@ class PreparedLocalized:
         for start in range(0, num_proposals, self.max_block_size):
             size = min(self.max_block_size, num_proposals - start)
             workspace = self.new_workspace(size)
-            limits = self._unfinished_limits(size, until=rejection.AT_CANDIDATES)
+            limits = self._partial_limits(size, until=rejection.AT_CANDIDATES)
             self._run(limits, rng, workspace.point, workspace)
             num_candidates = int(workspace.progress["num_candidates"][0])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])
