@@ -77,7 +77,6 @@ from scipy import linalg
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope, WholeSpace
 from dpsample.losses import Loss
 from dpsample.numerics.exact import (
     TOTAL_VARIATION,
@@ -129,7 +128,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     smoothness = target.k * smoothness_or_inf(facts) + ridge
     if not (_has_digits(target) and math.isfinite(smoothness)):
         return math.inf
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         tail, shells = 2.0 * TAIL_SHARE * gamma, 0.0
         reach = math.sqrt(dim) + math.sqrt(-2.0 * math.log(TAIL_SHARE * gamma)) + 2.0
         reach /= math.sqrt(ridge)
@@ -164,10 +163,7 @@ def _has_digits(target: Gibbs) -> bool:
     is_quadratic = (
         isinstance(target.regularizer, SquaredNorm) and min_curvature == max_curvature
     )
-    is_body = isinstance(domain, WholeSpace | Box) or (
-        (isinstance(domain, Ball) and domain.p in (1.0, 2.0, math.inf))
-        or (isinstance(domain, Polytope) and domain.A_eq is None and domain.is_bounded)
-    )
+    is_body = domain.has_exact_test and (domain.is_whole_space or domain.is_bounded)
     return is_quadratic and is_body and target.problem.loss.has_digits
 
 
@@ -467,27 +463,8 @@ class ExactRejection:
 
     def contains(self, point: list[Decimal]) -> bool:
         """Return whether the domain contains a point, exactly."""
-        domain = self.prepared.target.problem.domain
-        body = domain.body(len(point))
         with self.decimals():
-            if isinstance(domain, Polytope):
-                rows = zip(body.matrix.tolist(), body.bounds.tolist(), strict=True)
-                return all(
-                    sum(Decimal(a) * x for a, x in zip(row, point, strict=True))
-                    <= Decimal(bound)
-                    for row, bound in rows
-                )
-            if isinstance(domain, Box):
-                ends = zip(body.lower.tolist(), point, body.upper.tolist(), strict=True)
-                return all(Decimal(a) <= x <= Decimal(b) for a, x, b in ends)
-            if not isinstance(domain, Ball):
-                return True
-            center = zip(point, body.center.tolist(), strict=True)
-            sizes = [abs(x - Decimal(c)) for x, c in center]
-            radius = Decimal(domain.radius)
-            if domain.p == 2.0:
-                return sum(size * size for size in sizes) <= radius * radius
-            return (sum(sizes) if domain.p == 1.0 else max(sizes)) <= radius
+            return self.prepared.target.problem.domain.contains_exactly(point)
 
 
 def _is_accurate(
