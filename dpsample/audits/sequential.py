@@ -94,13 +94,14 @@ class SequentialTest:
 
     def update(self, first: Array, second: Array) -> None:
         """Play as many rounds as there are scores of P and of Q, in their order."""
-        done, far = 0, (-FARTHEST, FARTHEST)
-        first, second = np.clip(first, *far), np.clip(second, *far)
-        while done < len(first):
+        num_done = 0
+        first = np.clip(first, -FARTHEST, FARTHEST)
+        second = np.clip(second, -FARTHEST, FARTHEST)
+        while num_done < len(first):
             width = min(max(NUM_BLIND, int(GROWTH * self.rounds)), LONGEST)
-            part = slice(done, done + width)
+            part = slice(num_done, num_done + width)
             self._play(first[part], second[part])
-            done += width
+            num_done += width
 
     def _play(self, first: Array, second: Array) -> None:
         """Play rounds with events and bets that those before have fixed."""
@@ -116,8 +117,8 @@ class SequentialTest:
             mean, square = np.moveaxis(self.payoffs, 2, 0) / before
             mean_pay = mean - deltas
             second_moment = square - 2.0 * deltas * mean + deltas**2 + 1.0 / before
-            most = CAUTIOUS / (growth + deltas)
-            bets = np.clip(mean_pay / second_moment, 0.0, most)[..., None]
+            max_bet = CAUTIOUS / (growth + deltas)
+            bets = np.clip(mean_pay / second_moment, 0.0, max_bet)[..., None]
             rises = np.log1p(bets * (gains - deltas[..., None]))
             path = self.log_wealth[..., None] + np.cumsum(rises, axis=-1)
             wealth = np.exp(np.minimum(path, 600.0)).mean(axis=(1, 2))
@@ -152,9 +153,9 @@ class SequentialTest:
     @property
     def gdp_lower(self) -> float:
         """Lower bound of gdp, valid in all rounds together."""
-        kept = np.flatnonzero(~self.is_refuted[1:])
-        least = int(kept[0]) if kept.size else len(GDP_GRID)
-        return float(GDP_GRID[least - 1]) if least else 0.0
+        standing = np.flatnonzero(~self.is_refuted[1:])
+        first_standing = int(standing[0]) if standing.size else len(GDP_GRID)
+        return float(GDP_GRID[first_standing - 1]) if first_standing else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,7 +276,7 @@ def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(report.seed.entropy, spawn_key=key)
 
 
-def learned(
+def learn_score(
     mechanism: Mechanism, first: object, second: object, seed: np.random.SeedSequence
 ) -> Score:
     """Score of the outputs, from draws that are not bet on."""
@@ -297,11 +298,14 @@ def go_on(
     ``scores_of`` draws; the report that is given stays as it is.
     """
     test, batch, notes = deepcopy(report.test), report.num_batches, report.notes
-    known = {} if report.score is None else {"score": report.score}
+    known_score = {} if report.score is None else {"score": report.score}
     while test.rounds < num_draws and test.stopped_at is None:
         width = min(FIRST_BATCH * 2**batch, LAST_BATCH)
         scores = scores_of(
-            lambda share: None, num_draws=width, seed=_seed_of(report, batch), **known
+            lambda share: None,
+            num_draws=width,
+            seed=_seed_of(report, batch),
+            **known_score,
         )
         # Larger scores speak for the second law; here for the first.
         first, second = (
@@ -310,8 +314,8 @@ def go_on(
         )
         test.update(first, second)
         batch, notes = batch + 1, scores.notes
-        if known:
+        if known_score:
             notes = tuple(LEARNED if note == GIVEN_NOTE else note for note in notes)
-        found = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
-        on_progress(min(1.0, test.rounds / num_draws), found)
+        evidence = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
+        on_progress(min(1.0, test.rounds / num_draws), evidence)
     return replace(report, test=test, num_batches=batch, notes=notes)
