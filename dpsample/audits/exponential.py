@@ -47,8 +47,10 @@ from dpsample.samplers.choice import choose
 from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Draws of the run that measures autocorrelation, per chain, and the longest thinning.
-PILOT_DRAWS, MAX_THIN = 500, 1000
+# Draws per chain of the run that measures the autocorrelation.
+PILOT_DRAWS = 500
+# Maximum number of steps between two draws.
+MAX_THIN = 1000
 # Draws of a chain in memory before thinning.
 BLOCK = 4096
 # Steps between two draws, in autocorrelation times: e^{-6} is left for one mode.

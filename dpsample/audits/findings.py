@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 
 # Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
 NUM_HEADLINE = 6
-# Thresholds that are compared: tails of either sample, and evenly spread ones.
-NUM_TAIL, NUM_EVEN = 150, 100
+# Thresholds that are compared: so many in the tail of each sample, and so many evenly
+# spread ones.
+NUM_TAIL = 150
+NUM_EVEN = 100
 # Scores that are closer than this share of their spread count as equal. Otherwise the
 # last bits of log ratios with atoms tell where a draw was rounded, and a correct
 # mechanism is refuted for its floating-point arithmetic (Mironov 2012).

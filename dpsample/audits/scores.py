@@ -4,7 +4,7 @@ A score is a number per draw. It is best when it increases with the likelihood r
 (Neyman and Pearson 1933); every other score gives valid but weaker bounds. The first
 half is for choices, the second for what is claimed.
 
-Of additive noise the privacy loss is known exactly. For a mechanism that can only be
+The privacy loss of additive noise is known exactly. For a mechanism that can only be
 run, a score that tells two samples apart is learned: logistic regression on the
 standardized outputs and their squares, which sees shifts and changes of spread. Outputs
 are cut at `CUT` spreads, so that heavy tails cannot decide the fit. Any function is a
@@ -36,8 +36,13 @@ NUM_STREAMS = 16
 MAX_CHUNK = 65_536
 # More than rounding moves a pair at the very distance that is allowed.
 ROUNDING = 1e-9
-# Of the logistic regression; the ridge is relative to the number of draws.
-CUT, RIDGE, MAX_ITERATIONS, TOLERANCE = 8.0, 1e-3, 25, 1e-8
+# The logistic regression cuts standardized outputs off at this absolute value.
+CUT = 8.0
+# Its ridge, relative to the number of draws.
+RIDGE = 1e-3
+# Newton's method stops when all coefficients change by less than the tolerance.
+MAX_ITERATIONS = 25
+TOLERANCE = 1e-8
 # Most coefficients for which squares are fitted too.
 MAX_SQUARED = 200
 # Outputs beyond this size count as of this size: their squares exist.

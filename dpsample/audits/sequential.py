@@ -49,13 +49,19 @@ NUM_BLIND = 20  # first rounds, in which nothing is bet
 CAUTIOUS = 0.5  # largest bet, as a share of what keeps W positive
 # Log ratios may be infinite; their moments are not.
 FARTHEST = 1e100
-# Rounds between two choices of the events, relative to those so far, and the most.
-GROWTH, LONGEST = 0.1, 2000
+# Events are chosen again after this share of the rounds so far, at most so many.
+GROWTH = 0.1
+LONGEST = 2000
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
-MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])  # of the budget's epsilon, at which to bet
-LARGEST_EPSILON = 300.0  # at which to bet: squares of its exponential exist
-# Rounds that are drawn at once, and draws of each law from which a score is learned.
-FIRST_BATCH, LAST_BATCH, NUM_LEARNED = 512, 32_768, 1000
+# Multiples of the budget's epsilon at which bets are made.
+MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])
+# Largest epsilon of a bet. The square of its exponential does not overflow.
+LARGEST_EPSILON = 300.0
+# Rounds that are drawn at once. The number doubles from the first to the last.
+FIRST_BATCH = 512
+LAST_BATCH = 32_768
+# Draws of each distribution from which a score is learned.
+NUM_LEARNED = 1000
 LEARNED = (
     "the score is a logistic discriminant of outputs, learned from draws that are not "
     "bet on: a better score may find more"
@@ -106,7 +112,8 @@ class SequentialTest:
     def _play(self, first: Array, second: Array) -> None:
         """Play rounds with events and bets that those before have fixed."""
         before, growth = self.rounds, np.exp(self.epsilons)
-        sides = (first, second), (-second, -first)  # of the likely law, of the other
+        # In each pair the first sample is from the distribution that the event favors.
+        sides = (first, second), (-second, -first)
         gains = np.empty((2, len(growth), len(first)))
         for gain, (likely, other), t in zip(
             gains, sides, self._thresholds(), strict=True
@@ -133,7 +140,7 @@ class SequentialTest:
             self.moments[law] += scores.sum(), (scores**2).sum()
 
     def _thresholds(self) -> Array:
-        """Where normals with the moments so far have the log ratio epsilon, (2, e)."""
+        """Return (2, e) points at which fitted normals have the log ratio epsilon."""
         never = np.full((2, len(self.epsilons)), np.inf)
         if self.rounds < NUM_BLIND:
             return never
