@@ -258,7 +258,7 @@ def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
     return Finding(
         name="energy mismatch",
         evidence=f"{wrong.size} of {probes.size} stored energies are not the target's: "
-        f"{values[probes[worst]]:.6g} is stored where it is {own[worst]:.6g}.",
+        f"{values[probes[worst]]:.6g} is stored where it is {target_energies[worst]:.6g}.",
         remedy="Check that target is the one that was sampled (k, mu, records); if it "
         "is, the sampler or a custom loss is wrong.",
     )

@@ -334,7 +334,7 @@ def bin_edges(size: int, num_draws: int) -> Ints:
 
 
 def smallest_effect(bins: int, size: int, level: float) -> float:
-    """Return the relative error of shares (root mean square) seen with power `POWER`."""
+    """Return the relative error of shares (in quadratic mean) seen with `POWER`."""
     from scipy.optimize import brentq
     from scipy.stats import chi2, ncx2
 
