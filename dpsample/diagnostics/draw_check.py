@@ -249,16 +249,16 @@ def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
         return None
     points, values = chains.theta.reshape(-1, target.dim), stored.ravel()
     probes = _spread(np.flatnonzero(np.isfinite(values)))
-    target_energies = energies(target, points[probes])
-    gaps = np.abs(target_energies - values[probes])
-    wrong = np.flatnonzero(~(gaps <= ROUNDING * (1.0 + np.abs(target_energies))))
+    expected = energies(target, points[probes])
+    gaps = np.abs(expected - values[probes])
+    wrong = np.flatnonzero(~(gaps <= ROUNDING * (1.0 + np.abs(expected))))
     if wrong.size == 0:
         return None
     worst = wrong[np.argmax(gaps[wrong])]
     return Finding(
         name="energy mismatch",
         evidence=f"{wrong.size} of {probes.size} stored energies are not the target's: "
-        f"{values[probes[worst]]:.6g} is stored where it is {target_energies[worst]:.6g}.",
+        f"{values[probes[worst]]:.6g} is stored where it is {expected[worst]:.6g}.",
         remedy="Check that target is the one that was sampled (k, mu, records); if it "
         "is, the sampler or a custom loss is wrong.",
     )
