@@ -11,7 +11,6 @@ import numpy as np
 from dpsample.answers.answer import Fit
 from dpsample.core import check, columns, pauses
 from dpsample.core.streams import Seed, release_streams, seed_sequence
-from dpsample.losses import RecordGradient
 from dpsample.optimizers.certification import certify
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
@@ -205,12 +204,12 @@ def plan_minimization(
     check.one_of(("exact", "paper"), calibration=calibration)
     # The text tells 1.0 from True, which are equal, and one of them is refused.
     key = optimizer, repr(optimizer), problem.facts, budget, calibration, seeded
-    kept = problem.plan  # read once: another thread may replace it
-    if kept is not None and kept[0] == key:
-        return cast(MinimizationPlan, kept[1])
+    last_plan = problem.plan  # read once: another thread may replace it
+    if last_plan is not None and last_plan[0] == key:
+        return cast(MinimizationPlan, last_plan[1])
     recipe = optimizer.recipe(problem.facts, budget, calibration)
     certificate = None
-    if budget is None and isinstance(problem.loss, RecordGradient):
+    if budget is None and not problem.loss.has_margin:
         check_any_loss(recipe, optimizer, is_private=False)
     if budget is not None:
         clipped = problem.clip_rows

@@ -16,7 +16,6 @@ from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
-from dpsample.losses import RecordGradient
 from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.privacy import Budget, Ledger, LedgerFile
@@ -80,8 +79,8 @@ class Choice(Fit):
 
     def __repr__(self) -> str:
         """Return the candidate, its score and the fit."""
-        chosen = f"{self.optimizer!r}, score={self.score:.4g}"
-        return f"Choice({chosen},\n  {super().__repr__()})"
+        candidate = f"{self.optimizer!r}, score={self.score:.4g}"
+        return f"Choice({candidate},\n  {super().__repr__()})"
 
 
 @pauses.single_threaded_blas()
@@ -205,9 +204,9 @@ def tune(
             for _ in range(draw_tries(rng, plan.stop, plan.mean_tries)):
                 index = int(rng.integers(len(programs)))
                 theta = run_fit(programs[index], rng)
-                found = noisy_score(score, theta, plan.cap, stddev, rng)
-                if best is None or found < best[0]:
-                    best = found, index, theta
+                noisy = noisy_score(score, theta, plan.cap, stddev, rng)
+                if best is None or noisy < best[0]:
+                    best = noisy, index, theta
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
     if best is None:
@@ -232,7 +231,7 @@ def _check_score(problem: Problem, score: Problem) -> None:
     if problem.clip_rows and not score.clip_rows:  # one certificate speaks of both
         check.fail("score", "made with clip_rows=True, as problem is", "without it")
     is_known = score.loss.is_cached and score.loss.is_ours
-    if not is_known or isinstance(score.loss, RecordGradient):
+    if not is_known or not score.loss.has_margin:
         check.fail("score", "a problem with a loss of dps.losses", score.loss)
     _ = score.data  # which records on a cluster refuse, before anything is spent
 

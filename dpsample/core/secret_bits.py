@@ -2,22 +2,22 @@
 """Secret random bits: ChaCha20 with fast key erasure, keyed by the operating system.
 
 A refill computes 16 blocks of ChaCha20 [1]_ under the current key, with counters 0 to
-15 and the nonce 0. Their first 32 bytes replace the key at once; every other word is
-handed out once and overwritten with zeros [2]_. Whoever reads the memory later cannot
-compute what was drawn before.
+15 and the nonce 0. Their first 32 bytes replace the key at once. Each other word is
+returned once, and then overwritten with zeros [2]_. So the memory does not contain
+anything from which earlier numbers could be computed.
 
-Two copies of a state give the same bits, so there is none: `state`, pickle, copy and
-spawn are refused, and a fork poisons the child's copy, as `erase` does the original. A
-poisoned generator fails closed, on every way to its words:
+Two copies of a state would give the same bits, so copies are prevented. `state`,
+pickle, copy and spawn raise an error. A fork poisons the child's copy, as `erase`
+poisons the original. A poisoned generator gives no more words, in any of three ways:
 
-* NumPy's calls take the generator's lock, which raises before and after the draw.
+* NumPy's functions take the generator's lock, which raises before and after the draw.
 * Compiled functions read `Generator.bit_generator`, which raises before the call. (An
-  exception in what it reads next would be lost, and the call would run on garbage.)
+  exception in a later attribute would be lost, and the call would use random memory.)
   `SecretGenerator.check` raises after it.
-* A C function cannot raise. To poison a generator gives it a fresh key, after the sign
-  of it is set and before anything is zero: what the C functions still return, to calls
-  that have begun, repeats no other stream, belongs to no known key and ends no loop in
-  a circle. It is thrown away by the checks, which the sign never leaves.
+* C functions cannot raise. Therefore a poisoned generator gets a fresh key, after it is
+  marked and before anything is set to zero. The words that C functions still return, to
+  calls that have begun, belong to a key that nothing else uses, and end each loop. The
+  checks raise before they are used, because the mark is never removed.
 
 References
 ----------
@@ -41,15 +41,21 @@ from numba import carray, types
 
 from dpsample.core.jit import kernel, pointer
 
-# Blocks of a refill, computed side by side: a vector register holds 4, 8 or 16 lanes.
+# Number of blocks of a refill. They are computed side by side, because a vector
+# register holds 4, 8 or 16 numbers.
 LANES = 16
-# Places in the state, of words of 64 bits: the key, the next word, whether the
-# generator is poisoned, and the blocks, whose row i holds number i of every block.
-NEXT, POISONED, BLOCKS = 4, 5, 8
+# Positions in the state, which consists of words of 64 bits. The key is in the first
+# four, and the last ones are the blocks.
+NEXT = 4  # position of the next word that is handed out
+POISONED = 5  # 1 if the generator must not be used
+BLOCKS = 8  # row i of the blocks holds number i of every block
 SIZE = BLOCKS + 8 * LANES
-FIRST = BLOCKS + 4  # of the words handed out: the new key comes before
-_ROWS = 2 * BLOCKS  # place of the blocks, of words of 32 bits
-_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
+# Position of the first word that is handed out. The new key is in front of it.
+FIRST = BLOCKS + 4
+# Position of the blocks in the state as words of 32 bits.
+_ROWS = 2 * BLOCKS
+# The text "expand 32-byte k" as four words.
+_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 _NO_NONCE = (0, 0, 0)
 _UNIT = 2.0**-53
 
@@ -61,7 +67,8 @@ SECRET = "The state of secret bits is not shown, written, copied or set."
 
 
 @kernel
-def _rotated(x, count):
+def _rotate(x, count):
+    """Rotate a word of 32 bits to the left."""
     return np.uint32((x << np.uint32(count)) | (x >> np.uint32(32 - count)))
 
 
@@ -78,32 +85,36 @@ def _quarter_round(state, a, b, c, d):
         w, x = state[a + lane], state[b + lane]
         y, z = state[c + lane], state[d + lane]
         w = np.uint32(w + x)
-        z = _rotated(z ^ w, 16)
+        z = _rotate(z ^ w, 16)
         y = np.uint32(y + z)
-        x = _rotated(x ^ y, 12)
+        x = _rotate(x ^ y, 12)
         w = np.uint32(w + x)
-        z = _rotated(z ^ w, 8)
+        z = _rotate(z ^ w, 8)
         y = np.uint32(y + z)
-        x = _rotated(x ^ y, 7)
+        x = _rotate(x ^ y, 7)
         state[a + lane], state[b + lane] = w, x
         state[c + lane], state[d + lane] = y, z
 
 
 @kernel
 def _add_start(state, counter, nonce):
-    """Add to the rows what the rounds begin with: constants, key, counter and nonce."""
+    """Add the input of the rounds to the rows: constants, key, counter and nonce.
+
+    Before the rounds the rows are 0, and this fills them. It is called again after the
+    rounds, as the RFC has it, so that they cannot be inverted.
+    """
     for lane in range(LANES):
-        place = _ROWS + lane
+        first = _ROWS + lane
         for i in range(4):
-            at = place + i * LANES
+            at = first + i * LANES
             state[at] = np.uint32(state[at] + np.uint32(_CONSTANTS[i]))
         for i in range(8):
-            at = place + (4 + i) * LANES
+            at = first + (4 + i) * LANES
             state[at] = np.uint32(state[at] + state[i])
-        at = place + 12 * LANES
+        at = first + 12 * LANES
         state[at] = np.uint32(state[at] + np.uint32(counter + lane))
         for i in range(3):
-            at = place + (13 + i) * LANES
+            at = first + (13 + i) * LANES
             state[at] = np.uint32(state[at] + np.uint32(nonce[i]))
 
 
@@ -140,13 +151,13 @@ def refill(state, words):
 
 @kernel(counts_references=False)
 def next_word(state, words):
-    """Hand out 64 bits; ``state`` and ``words`` are the same memory."""
+    """Return 64 bits and erase them. ``state`` and ``words`` are the same memory."""
     if words[NEXT] >= np.uint64(SIZE):
         refill(state, words)
-    place = np.int64(words[NEXT])
-    word = words[place]
-    words[place] = np.uint64(0)
-    words[NEXT] = np.uint64(place + 1)
+    position = np.int64(words[NEXT])
+    word = words[position]
+    words[position] = np.uint64(0)
+    words[NEXT] = np.uint64(position + 1)
     return word
 
 
@@ -192,10 +203,10 @@ _KINDS: tuple[tuple[Callable[..., Any], Any, Any], ...] = (
 def _c_functions() -> tuple[list[int], object]:
     """Addresses of the three C functions, and what keeps them alive."""
     if not numba.config.DISABLE_JIT:
-        made: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
-        return [each.address for each in made], made
+        functions: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
+        return [function.address for function in functions], functions
 
-    def called(
+    def interpret(
         function: Callable[..., np.unsignedinteger | np.float64],
     ) -> Callable[[int], float]:
         def call(address: int) -> float:
@@ -204,8 +215,12 @@ def _c_functions() -> tuple[list[int], object]:
 
         return call
 
-    made = [ctypes.CFUNCTYPE(c, ctypes.c_void_p)(called(f)) for f, _, c in _KINDS]
-    return [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in made], made
+    functions = [
+        ctypes.CFUNCTYPE(c_type, ctypes.c_void_p)(interpret(function))
+        for function, _, c_type in _KINDS
+    ]
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
+    return addresses, functions
 
 
 _live: "WeakSet[SecretState]" = WeakSet()
@@ -215,9 +230,11 @@ class SecretState:
     """Key and blocks of one generator, and the lock that NumPy's calls take."""
 
     def __init__(self) -> None:
-        room = np.zeros(SIZE + 8, np.uint64)
-        start = -room.ctypes.data % 64 // 8  # a row of blocks is a line of the cache
-        self.words = room[start : start + SIZE]
+        memory = np.zeros(SIZE + 8, np.uint64)
+        # The state starts at a multiple of 64 bytes, so that each row of the blocks is
+        # one line of the processor's cache.
+        start = -memory.ctypes.data % 64 // 8
+        self.words = memory[start : start + SIZE]
         self.process, self.lock = os.getpid(), threading.RLock()
         self._take_key()
         _live.add(self)
@@ -225,42 +242,45 @@ class SecretState:
     def _take_key(self) -> None:
         """Take a fresh key, forget the words that are left, refill at the next call."""
         key = secrets.token_bytes(32)
-        given = np.frombuffer(key, np.uint64)
-        self.words[:NEXT] = given
-        ctypes.memset(given.ctypes.data, 0, given.nbytes)  # nobody else has seen it
+        key_words = np.frombuffer(key, np.uint64)
+        self.words[:NEXT] = key_words
+        # The bytes are immutable in Python, but no other object refers to them.
+        ctypes.memset(key_words.ctypes.data, 0, key_words.nbytes)
         self.words[NEXT] = SIZE
         self.words[BLOCKS:] = 0
 
     def poison(self) -> None:
-        """Refuse every later use: of an erased generator, and of a copy by a fork."""
+        """Make every later use raise, of an erased generator or a fork's copy."""
         self.words[POISONED] = 1
         self._take_key()
 
     def check(self) -> None:
         """Raise if the bits may not be used."""
         if self.process != os.getpid() and not self.words[POISONED]:
-            self.poison()  # by a fork that Python was not told of
+            # A library has forked the process without calling Python's hooks.
+            self.poison()
         if self.words[POISONED]:
             raise RuntimeError(POISON)
 
     def __enter__(self) -> None:
-        """Begin a call of NumPy's; a poisoned lock may be held for ever."""
+        """Begin a function of NumPy. Check first: a fork may copy a closed lock."""
         self.check()
         self.lock.acquire()
 
     def __exit__(self, *_error: object) -> None:
-        """End a call of NumPy's, whose numbers are lost if they may not be used."""
+        """End a function of NumPy. Its numbers are lost if they must not be used."""
         self.lock.release()
         self.check()
 
     def __del__(self) -> None:
-        """Leave no key in memory that is given back."""
+        """Overwrite the key before the memory is freed."""
         if hasattr(self, "words"):
-            self.words[POISONED] = 1  # first: a key of zeros is known to all
+            # The mark is set first, because everybody knows a key of zeros.
+            self.words[POISONED] = 1
             self.words[:POISONED] = self.words[POISONED + 1 :] = 0
 
     def __reduce__(self) -> NoReturn:
-        """Refuse copies: they would share the words, and end them."""
+        """Prevent copies, which would share the words and overwrite them."""
         raise TypeError("a secret state is neither copied nor written")
 
     __copy__ = __deepcopy__ = __reduce_ex__ = lambda self, *_: self.__reduce__()
@@ -269,7 +289,8 @@ class SecretState:
 def _poison_copies() -> None:
     """Poison every generator of the process, which has just been forked."""
     copies = list(_live)
-    for state in copies:  # first of all: the operating system may refuse a key
+    # All are marked first, because the operating system may fail to provide a key.
+    for state in copies:
         state.words[POISONED] = 1
     for state in copies:
         state.poison()
@@ -279,7 +300,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_poison_copies)
 
 
-def _refuse(*_arguments: object) -> NoReturn:
+def _reject(*_arguments: object) -> NoReturn:
     raise TypeError(SECRET)
 
 
@@ -290,10 +311,10 @@ class SecretBits(np.random.BitGenerator):
     """
 
     def __init__(self) -> None:
-        super().__init__(0)  # the seed of bits that NumPy would make itself
+        super().__init__(0)  # a seed, so that NumPy does not ask for entropy
         self._state = SecretState()
         addresses = _c_functions()[0]
-        # NumPy's own structure in this object: what reads it reads these.
+        # NumPy and Numba read the functions from this structure of the object.
         table = _BitGen.from_address(_capsule_pointer(self.capsule, b"BitGenerator"))
         table.state = self._state.words.ctypes.data
         table.uint64, table.uint32, table.double = addresses
@@ -301,7 +322,7 @@ class SecretBits(np.random.BitGenerator):
 
     @property
     def lock(self) -> Any:  # type: ignore[override]
-        """Lock of NumPy's calls, which refuses a poisoned generator."""
+        """Lock of NumPy's functions, which raises if the generator is poisoned."""
         return self._state
 
     def check(self) -> None:
@@ -309,7 +330,7 @@ class SecretBits(np.random.BitGenerator):
         self._state.check()
 
     def erase(self) -> None:
-        """Forget key and words; whoever draws again gets a RuntimeError."""
+        """Overwrite key and words. Later draws raise a RuntimeError."""
         self._state.poison()
 
     def random_raw(self, size: Any = None, output: Any = True) -> Any:
@@ -317,12 +338,12 @@ class SecretBits(np.random.BitGenerator):
         with self._state:
             return super().random_raw(size, output)
 
-    state: Any = property(_refuse, _refuse)
-    seed_seq: Any = property(_refuse)
-    spawn: Any = _refuse
-    __reduce__: Any = _refuse
-    __getstate__: Any = _refuse
-    __setstate__: Any = _refuse
+    state: Any = property(_reject, _reject)
+    seed_seq: Any = property(_reject)
+    spawn: Any = _reject
+    __reduce__: Any = _reject
+    __getstate__: Any = _reject
+    __setstate__: Any = _reject
 
 
 class SecretGenerator(np.random.Generator):
@@ -340,11 +361,11 @@ class SecretGenerator(np.random.Generator):
         self.bit_generator  # noqa: B018 - a property that raises
 
     def erase(self) -> None:
-        """Forget key and words; whoever draws again gets a RuntimeError."""
+        """Overwrite key and words. Later draws raise a RuntimeError."""
         bits: Any = super().bit_generator
         bits.erase()
 
-    spawn: Any = _refuse
-    __reduce__: Any = _refuse
-    __getstate__: Any = _refuse
-    __setstate__: Any = _refuse
+    spawn: Any = _reject
+    __reduce__: Any = _reject
+    __getstate__: Any = _reject
+    __setstate__: Any = _reject

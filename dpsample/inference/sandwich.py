@@ -51,14 +51,13 @@ import numpy as np
 from dpsample import losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.noise.elementary import add_symmetric_gaussian, denoise
 from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers import AdaSSP, NoisyGD
 from dpsample.optimizers.algorithms.ada_ssp import (
     NormalEquations,
+    responses_without_offsets,
     rounded_size,
-    unshifted,
 )
 from dpsample.optimizers.algorithms.objective_perturbation import recipe_of
 from dpsample.optimizers.loop.noisy_descent import best_step, scales_of
@@ -255,9 +254,11 @@ def check_facts(sandwich: Sandwich, facts: PublicFacts) -> None:
     if not isinstance(facts.loss, SMOOTH + KINKED):
         condition = "a built-in loss that is curved or has a kink"
         check.fail("loss", condition, facts.loss)
-    if not isinstance(facts.domain, Ball | Box | WholeSpace):
+    domain = facts.domain
+    is_ball = domain.lp_exponent is not None
+    if not (domain.is_whole_space or domain.is_box or is_ball):
         remedy = "On others minimizers lie on the boundary, where they are not normal."
-        check.fail("domain", "a Ball, a Box or the WholeSpace", facts.domain, remedy)
+        check.fail("domain", "a Ball, a Box or the WholeSpace", domain, remedy)
     if facts.dim > MOST_DIM:
         check.fail("problem", f"with at most {MOST_DIM} coefficients", facts.dim)
     is_kinked = isinstance(facts.loss, KINKED)
@@ -352,8 +353,8 @@ def _plan_objective(
     objective = perturbed_objective(scales, 0.5 * m, budget.relation)
     stddev = composed_stddev(objective, budget, other_gdp)
     output_gdp = other_gdp * math.sqrt(OUTPUT_SHARE)
-    least = OUTPUT_SIZE * stddev / (n * scales.smoothness)
-    gap = max(0.5 * m * (0.5 * output_gdp * least) ** 2, resolved_gap(scales, m))
+    min_stddev = OUTPUT_SIZE * stddev / (n * scales.smoothness)
+    gap = max(0.5 * m * (0.5 * output_gdp * min_stddev) ** 2, resolved_gap(scales, m))
     error = minimizer_error(strong_convexity=m, gap=gap)
     output = 2.0 * error / output_gdp * (1.0 + 1e-12)
     tilt = Tilt(ridge=0.5 * m, stddev=stddev, gap=gap, output_stddev=output)
@@ -448,7 +449,7 @@ def noisy_square(problem: Problem, stddev: float, rng: np.random.Generator) -> f
     """Mean of squared responses with noise; 0 if it is not bought."""
     if stddev == 0.0:
         return 0.0
-    value = np.array([np.mean(unshifted(problem) ** 2)])
+    value = np.array([np.mean(responses_without_offsets(problem) ** 2)])
     add_gaussian(rng, stddev, grid_step(stddev), value)
     return float(value[0])
 
@@ -505,21 +506,21 @@ def estimate(
     """Debias a fit and find its covariance: post-processing of private numbers."""
     values, vectors = denoise(curvature, plan.curvature.stddev)
     flags = []
-    least = float(values.min())
-    if least < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
+    min_curvature = float(values.min())
+    if min_curvature < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
         flags.append("curvature")
     wide = np.full(curvature.shape, math.inf)
-    unknown = DebiasedFit(theta, wide, least, ("curvature",))
-    if least <= 0.0:
+    unknown = DebiasedFit(theta, wide, min_curvature, ("curvature",))
+    if min_curvature <= 0.0:
         return unknown
     kept, variance = plan.spread(values)
     if kept.min() < MIN_KEPT and plan.sandwich.base == "noisy_gd":
         flags.append("start")
     away = vectors.T @ (theta - facts.center)
-    found = facts.center + vectors @ (away / kept)
+    estimated = facts.center + vectors @ (away / kept)
     inner, noise = np.diag(values), np.zeros_like(curvature)
     if means is not None:
-        found, residual, noise, doubt = regression(
+        estimated, residual, noise, doubt = regression(
             plan, means, curvature, values, vectors
         )
         inner *= np.maximum(residual, 0.0)
@@ -535,11 +536,11 @@ def estimate(
     inner = (inner / facts.num_records + noise) / (values * values[:, None])
     inner[np.diag_indices(facts.dim)] += variance / kept**2
     covariance = vectors @ inner @ vectors.T
-    if not (np.isfinite(covariance).all() and np.isfinite(found).all()):
+    if not (np.isfinite(covariance).all() and np.isfinite(estimated).all()):
         return unknown
     sizes, directions = np.linalg.eigh(covariance)
     reach = NEAR * np.sqrt(np.maximum(sizes, 0.0)) * directions
     ends = (theta + step for step in np.hstack([reach, -reach]).T)
     if not all(facts.domain.contains(end) for end in ends):
         flags.append("boundary")
-    return DebiasedFit(found, covariance, least, tuple(flags))
+    return DebiasedFit(estimated, covariance, min_curvature, tuple(flags))

@@ -18,14 +18,14 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball, Domain
+from dpsample.domains import Domain
 from dpsample.losses import Squared
 from dpsample.noise.selection import BELOW
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
 from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
 from dpsample.optimizers.loop.perturbations import SHIFTS, rounding_excess
-from dpsample.optimizers.loop.steps import FrankWolfeStep, listed
+from dpsample.optimizers.loop.steps import FrankWolfeStep, step_numbers
 from dpsample.privacy import rho_from_bounded_range, rho_from_budget
 from dpsample.privacy.accounting.events import ConcentratedEvent, PureEvent
 from dpsample.privacy.budget import Budget
@@ -196,16 +196,16 @@ class HeavyTailedFrankWolfe(Optimizer):
 
 def l1_radius(domain: Domain, dim: int) -> float:
     """Radius of an l1 ball about 0; other domains are refused."""
-    if isinstance(domain, Ball) and domain.p == 1.0:
+    if domain.lp_exponent == 1.0:
         if not domain.default_center(dim).any():
-            return domain.radius
+            return domain.ball_radius
     remedy = "Use Ball(radius, p=1.0): the steps go to its vertices."
     check.fail("domain", "an l1 ball about 0", domain, remedy)
 
 
 def vertex_sizes(num_steps: int) -> np.ndarray:
     """Step sizes 2/(t + 2) for t = 1, ..., T."""
-    return np.asarray(2.0 / (listed(num_steps) + 2.0))
+    return np.asarray(2.0 / (step_numbers(num_steps) + 2.0))
 
 
 def vertex_bound(

@@ -26,7 +26,6 @@ from functools import cached_property
 from typing import Any
 
 from dpsample.core import check
-from dpsample.domains import SchattenBall, Simplex
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.terms import (
@@ -229,9 +228,9 @@ def _regularizer(inputs: CalibrationInputs) -> Regularizer:
     """Return r for the norm of the problem (Corollaries 2 to 5), or the entropy."""
     domain, is_published = inputs.facts.domain, inputs.calibration == "paper"
     variant = "printed" if is_published and inputs.p == 1.0 else "optimized"
-    if isinstance(domain, SchattenBall):
-        return SchattenSquared(inputs.p, shape=domain.shape, variant=variant)
-    if isinstance(domain, Simplex) and inputs.p == 1.0 and not is_published:
+    if domain.matrix_shape is not None:
+        return SchattenSquared(inputs.p, shape=domain.matrix_shape, variant=variant)
+    if domain.is_simplex and inputs.p == 1.0 and not is_published:
         return Entropy()
     return SquaredNorm(inputs.p, variant=variant)
 
@@ -255,6 +254,8 @@ def _range(inputs: CalibrationInputs, regularizer: Regularizer) -> float:
 def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     """Derive every number of the mechanism by the module's formulas."""
     facts, budget = inputs.facts, inputs.budget
+    # Lipschitz constants of one loss, of the change between neighbors, and of the
+    # change by a replacement, on which risk bounds rest under either relation.
     lipschitz = facts.lipschitz(inputs.p)
     diff = facts.diff_lipschitz(inputs.p, budget.relation)
     swap = facts.diff_lipschitz(inputs.p, "replace_one")

@@ -230,7 +230,7 @@ def new_plan(
     """
     domain, body = target.problem.domain, target.numbers.body
     exit_function = exits.find_exit_function(domain, target.dim)
-    is_free = domain.name == "whole_space"
+    is_free = domain.is_whole_space
     is_harmonic = is_free or pivot is not None
     force = np.array(force, dtype=np.float64)
     if is_harmonic:
@@ -252,6 +252,7 @@ def new_plan(
     rotation_exit = None
     if pivot is not None:
         rotation_exit = exits.find_rotation_exit(domain, target.dim)
+    hull_origin, hull_normals = domain.hull_normals(target.dim)
     return BilliardPlan(
         step=float(step),
         longest_step=float(longest_step),
@@ -274,23 +275,9 @@ def new_plan(
         facet_directions=facet_directions,
         facet_gram=np.ascontiguousarray(facet_directions @ body.matrix.T),
         slack_accelerations=-(body.matrix @ pull),
-        **_affine_hull(target),
+        hull_origin=hull_origin,
+        hull_normals=hull_normals,
     )
-
-
-def _affine_hull(target: Gibbs) -> dict[str, Array]:
-    """Return a point of the domain's affine hull, and its orthonormal normals."""
-    domain, dim = target.problem.domain, target.dim
-    # The basis of this hull would have dim^2 numbers, its only normal has dim.
-    if domain.name == "simplex":
-        origin = np.full(dim, 1.0 / dim)
-        return {"hull_origin": origin, "hull_normals": np.full((1, dim), dim**-0.5)}
-    rank = domain.affine_dim(dim)
-    if rank == dim:
-        return {"hull_origin": np.zeros(dim), "hull_normals": np.empty((0, dim))}
-    origin, basis = domain.hull(dim)
-    normals = np.ascontiguousarray(np.linalg.svd(basis)[0][:, rank:].T)
-    return {"hull_origin": np.array(origin), "hull_normals": normals}
 
 
 def without_force(plan: BilliardPlan) -> BilliardPlan:
@@ -805,6 +792,7 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
     )
     arguments = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*arguments)
+    # On the boundary a gradient may be infinite.
     if not np.isfinite(state.memory).all():
         state.position[:] = retreat_from_boundary(target, position)
         state.energy[:] = target.calls.energy_gradient(*arguments)
@@ -815,6 +803,7 @@ def new_tuning(step: float, *, target_rate: float) -> NDArray[np.void]:
     """Return a tuning that begins at a step, for a mean acceptance probability."""
     tuning = np.zeros(1, StepTuning)
     tuning["is_on"], tuning["target_rate"] = True, target_rate
+    # The average is drawn to twice the first step, as long steps are cheaper to test.
     tuning["anchor"] = math.log(2.0 * step)
     tuning["log_step"] = tuning["mean_log_step"] = math.log(step)
     return tuning
