@@ -49,7 +49,7 @@ def about_a_draw(problem, asked, seed):
     answer = dps.release(problem, part, sampler_share=0.01, seed=seed)
     k, m, rng = answer.mechanism.k, answer.mechanism.mu, np.random.default_rng(seed)
     plan = replace(
-        sandwich.planned(asked, problem.facts, BUDGET, clip_rows=False),
+        sandwich.plan_intervals(asked, problem.facts, BUDGET, clip_rows=False),
         sandwich=replace(asked, base="objective"),  # no flags of descent
         spread=lambda a: sandwich.Spread(a / (a + m), 1.0 / (k * (a + m))),
     )

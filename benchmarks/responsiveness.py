@@ -26,7 +26,7 @@ import numpy as np
 
 import dpsample as dps
 from dpsample import samplers
-from dpsample.api.minimize import planned
+from dpsample.api.minimize import plan_minimization
 from dpsample.api.warm import public_samplers
 from dpsample.running import chains
 
@@ -241,7 +241,7 @@ def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
         for options in ({}, needed, needed | long):
             try:
                 optimizer = kind(**options)
-                planned(smooth, optimizer, budget, "exact", seeded=True)
+                plan_minimization(smooth, optimizer, budget, "exact", seeded=True)
             except (TypeError, ValueError) as error:
                 del error
                 continue
@@ -251,7 +251,7 @@ def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
             )
         try:
             plain = kind()
-            planned(kinked, plain, budget, "exact", seeded=True)
+            plan_minimization(kinked, plain, budget, "exact", seeded=True)
         except (TypeError, ValueError):
             continue
         yield (

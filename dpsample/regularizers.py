@@ -18,7 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address, frame_type
 from dpsample.core.jit import Piece, f8, i8, kernel, vector
 from dpsample.core.public import dir_of
-from dpsample.core.spec import Spec, frozen
+from dpsample.core.spec import Spec, freeze
 from dpsample.domains import Domain, Simplex
 from dpsample.domains.schatten_ball import checked_shape
 from dpsample.numerics.norms import distance, thin_svd, write_product
@@ -309,7 +309,7 @@ class _Squared(Regularizer):
         object.__setattr__(self, "p", float(self.p))
         if self.center is not None:
             center = check.array("center", self.center, shape=(None,))
-            object.__setattr__(self, "center", frozen(center))
+            object.__setattr__(self, "center", freeze(center))
 
     def _sides(self, dim: int) -> tuple[int, int]:
         """Sides of theta as a matrix; one column stands for a vector."""

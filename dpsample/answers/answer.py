@@ -48,7 +48,7 @@ def _ed25519() -> Any:
 
 def _check_length(name: str, given: object, length: int) -> None:
     if not isinstance(given, bytes) or len(given) != length:
-        check.fail(name, f"{length} bytes", check.shown(type(given).__name__))
+        check.fail(name, f"{length} bytes", check.describe(type(given).__name__))
 
 
 class Answer(Predictor):
@@ -221,13 +221,15 @@ class Answer(Predictor):
             not `verify`.
         """
         self.verify()
-        return document(self._proof, answer=self._named(), saved=self.to_json())
+        return document(
+            self._proof, answer=self._name_coefficients(), saved=self.to_json()
+        )
 
     def _repr_html_(self) -> str | None:
         """Return coefficients and the short form of the certificate, for notebooks."""
-        return summary(self._proof, answer=self._named())
+        return summary(self._proof, answer=self._name_coefficients())
 
-    def _named(self) -> list[tuple[str, float]]:
+    def _name_coefficients(self) -> list[tuple[str, float]]:
         return list(zip(self.feature_names, self.theta.tolist(), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -250,10 +252,10 @@ class Answer(Predictor):
             answer.
         """
         check.path("path", path, exists=True)
-        return cls._of(Path(path).read_bytes(), str(path))
+        return cls._from_bytes(Path(path).read_bytes(), str(path))
 
     @classmethod
-    def _of(cls, written: bytes, source: str) -> Self:
+    def _from_bytes(cls, written: bytes, source: str) -> Self:
         """Answer of the content of a file, which errors call ``source``."""
         try:
             content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
@@ -269,8 +271,8 @@ class Answer(Predictor):
             check.fail("certificate", "that of a problem", "that of noise on a query")
         names = content["feature_names"]
         if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
-            check.fail("feature_names", "a list of names", check.shown(names))
-        columns.distinct("the file", names)
+            check.fail("feature_names", "a list of names", check.describe(names))
+        columns.require_distinct("the file", names)
         dim = facts.dim
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
@@ -292,7 +294,7 @@ class Answer(Predictor):
                 json.dumps(v, sort_keys=True) for v in (content[name], value)
             )
             if stated != written:
-                got = check.shown(content[name])
+                got = check.describe(content[name])
                 check.fail(name, "written as `save` writes it", got)
 
 
@@ -401,13 +403,13 @@ class Release(Answer):
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
     """Read what `Release.save` or `Fit.save` wrote, told by its format."""
     check.path("path", path, exists=True)
-    return answer_of(Path(path).read_bytes(), str(path))
+    return parse_answer(Path(path).read_bytes(), str(path))
 
 
-def answer_of(written: bytes, source: str) -> Release | Fit:
+def parse_answer(written: bytes, source: str) -> Release | Fit:
     """Read the content of such a file, which errors call ``source``."""
     kind: type[Release | Fit] = Fit if Fit.FORMAT.encode() in written[:100] else Release
-    return kind._of(written, source)
+    return kind._from_bytes(written, source)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

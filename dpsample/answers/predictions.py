@@ -16,7 +16,7 @@ from dpsample.losses import CalibratedLogistic, Logistic, RecordGradient
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.storage import row_norms
 from dpsample.tables import Encoding
-from dpsample.tables.encoding import shortened
+from dpsample.tables.encoding import clip_rows
 
 # Losses whose best margin is the logarithm of the odds of the label 1.
 LOG_ODDS = (Logistic, CalibratedLogistic)
@@ -137,13 +137,13 @@ class Predictor(ABC):
         if is_raw and self.encoding is not None:
             rows = self.encoding.new_features(features)
         else:
-            features = columns.in_order("features", features, names)
+            features = columns.reorder_columns("features", features, names)
             if is_sparse(features):
                 rows = as_csr("features", features, width=width)
             else:
                 rows = check.array("features", features, shape=(None, width))
             if "RECORDS.CLIPPED" in getattr(self.certificate, "assumptions", ()):
-                rows = shortened(rows, facts.row_bound, partial(row_norms, facts=facts))
+                rows = clip_rows(rows, facts.row_bound, partial(row_norms, facts=facts))
         margins = np.asarray(rows @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
 

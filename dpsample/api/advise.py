@@ -46,8 +46,11 @@ CAP = 0.5  # of the slope of the logistic loss
 # Widths at which kinks are seen as curvature L^2/width: half a margin of labels, and a
 # part of the bound of real responses. A step of twice its inverse costs L^2 eta/2, a
 # width, at most (the regret of a subgradient step).
-LABEL_WIDTH, RESPONSE_WIDTH = 0.5, 0.05
-KINK_STEPS, MOST_KINK_STEPS = 1000, 4000
+LABEL_WIDTH = 0.5
+RESPONSE_WIDTH = 0.05
+# Steps of descent on a loss that is not smooth, by default and at most.
+KINK_STEPS = 1000
+MAX_KINK_STEPS = 4000
 # beta/m_0 from which half of the noise is worth less than a likelihood's efficiency.
 CLEAR = 1000.0
 # And up to which a binding ball is worth the capped loss's bias.
@@ -133,7 +136,7 @@ class Advice:
         return "\n".join(lines)
 
 
-@check.plain
+@check.unwrap_numpy
 def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     r"""Choose a private method, its options and its loss by public facts.
 
@@ -207,12 +210,13 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
 
 
-# Of `default_radius`: part of the loss of the answer 0 that noise may cost, and the
-# largest effect of one column.
-NOISE_SHARE, MOST_EFFECT = 1.0 / 3.0, 100.0
+# Of `default_radius`: share of the loss of the answer 0 that noise may cost.
+NOISE_SHARE = 1.0 / 3.0
+# Of `default_radius`: largest effect of one column.
+MAX_EFFECT = 100.0
 
 
-@check.plain
+@check.unwrap_numpy
 def default_radius(
     facts: PublicFacts, budget: Budget, *, row_divisor: float = 1.0
 ) -> float:
@@ -278,7 +282,7 @@ def default_radius(
     responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
     answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
     radius = NOISE_SHARE * answer_zero / bound
-    return min(radius, MOST_EFFECT * unit * row_divisor)
+    return min(radius, MAX_EFFECT * unit * row_divisor)
 
 
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
@@ -316,7 +320,7 @@ def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> Noi
         width = RESPONSE_WIDTH * (facts.response_bound or 1.0)
     longest = 2.0 * width / scales.lipschitz**2
     total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
-    count = math.ceil(min(max(total / longest, KINK_STEPS), MOST_KINK_STEPS))
+    count = math.ceil(min(max(total / longest, KINK_STEPS), MAX_KINK_STEPS))
     size = min(total / count, longest)
     return NoisyGD(output="tail", num_steps=count, step_size=size)
 

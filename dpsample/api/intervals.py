@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample import losses
-from dpsample.api.tune import fitted
+from dpsample.api.tune import run_fit
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
@@ -32,7 +32,7 @@ from dpsample.inference.sandwich import (
     is_trusted,
     noisy_matrix,
     noisy_square,
-    planned,
+    plan_intervals,
     weights,
 )
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
@@ -113,7 +113,7 @@ class Intervals:
         if non_private is not None:
             if not (isinstance(non_private, tuple | list) and len(non_private) == 2):
                 condition = "estimates and their standard errors"
-                check.fail("non_private", condition, check.shown(non_private))
+                check.fail("non_private", condition, check.describe(non_private))
             shape = (count,)
             others = [check.array("non_private", x, shape=shape) for x in non_private]
         ax = axes(ax, figsize=(7.0, 0.35 * count + 1.4))
@@ -161,8 +161,8 @@ def _warn_of_levels(problem: Problem) -> None:
         return
     names = [n for n in encoding.columns if n in encoding.schema.categorical]
     if names and len(names) + problem.facts.intercept > 1:
-        text = LEVELS.format(columns.listed(names))
-        warnings.warn(text, stacklevel=check.user_level())
+        text = LEVELS.format(columns.list_names(names))
+        warnings.warn(text, stacklevel=check.user_stack_level())
 
 
 def _quantile(level: float) -> float:
@@ -172,7 +172,7 @@ def _quantile(level: float) -> float:
 
 
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def intervals(
     problem: Problem,
     budget: Budget,
@@ -281,7 +281,7 @@ def intervals(
     sandwich = Sandwich(
         base=base, share=share, robust=bool(robust), bandwidth=bandwidth
     )
-    plan = planned(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
+    plan = plan_intervals(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
     plan.recipe.check_private(problem.facts)
     _warn_of_levels(problem)
     warn_if_useless(problem.facts, budget, math.nan)
@@ -298,7 +298,7 @@ def intervals(
         ):
             means = scores = None
             if plan.normal is None:
-                theta = fitted(program, rng)
+                theta = run_fit(program, rng)
                 curved, scored = weights(sandwich, problem, theta)
                 curvature = noisy_matrix(problem, curved, plan.curvature, rng)
             else:
@@ -332,5 +332,5 @@ def intervals(
     )
     for flag in found.flags:
         with suppress(UserWarning):  # an error would lose what is paid for
-            warnings.warn(FLAGS[flag], stacklevel=check.user_level())
+            warnings.warn(FLAGS[flag], stacklevel=check.user_stack_level())
     return answer

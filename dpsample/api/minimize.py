@@ -43,7 +43,7 @@ class MinimizationPlan:
 
 @screen.compiles_first(seconds=5.0)
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def minimize(
     problem: Problem,
     optimizer: Optimizer,
@@ -120,11 +120,15 @@ def minimize(
     check.instance((Problem, type(None)), evaluation=evaluation)
     check.instance(bool, progress=progress)
     seed_sequence(seed)  # refuses what is no seed, before any work
-    plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
+    plan = plan_minimization(
+        problem, optimizer, budget, calibration, seeded=seed is not None
+    )
     num_points = 0
     if evaluation is not None:
         num_points = TRACE_POINTS
-        columns.same("evaluation", evaluation.feature_names, problem.feature_names)
+        columns.require_same(
+            "evaluation", evaluation.feature_names, problem.feature_names
+        )
     if plan.certificate is not None and budget is not None:
         inputs = dict(plan.certificate.inputs)
         bound = _risk_bound(optimizer, problem.facts, budget, inputs)
@@ -176,7 +180,7 @@ def _risk_bound(
     return gradient_noise_cost(facts, budget, lipschitz=length, reach=reach)
 
 
-def planned(
+def plan_minimization(
     problem: Problem,
     optimizer: Optimizer,
     budget: Budget | None,

@@ -100,7 +100,7 @@ def _return_at_deadline(deadline: float, draw: Callable[[], Release]) -> Release
             answers.clear()
         while (seconds_left := deadline - time.monotonic()) > 0.0:
             time.sleep(min(seconds_left, SLEEP_SECONDS))
-            pauses.heard()
+            pauses.notify_listeners()
     except BaseException:
         answers.clear()
         raise
@@ -111,7 +111,7 @@ def _return_at_deadline(deadline: float, draw: Callable[[], Release]) -> Release
 
 @screen.compiles_first(seconds=8.0)
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def release(
     problem: Problem,
     budget: Budget,

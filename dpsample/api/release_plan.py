@@ -19,7 +19,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import lazy_property
 from dpsample.core.streams import (
-    Reseeded,
+    ReusableGenerator,
     starts,
     streams,
 )
@@ -228,7 +228,7 @@ class ReleasePlan:
         If whole draws are compiled, one call makes all of them. Rows that the compiled
         code leaves as NaN are drawn one by one.
         """
-        generator = Reseeded()
+        generator = ReusableGenerator()
         thetas = np.full((len(seeds), self.target.dim), np.nan)
         is_compiled = self.is_rejection_cheap and self.exact_sampler is None
         if is_compiled and generator.is_known and not has_equalities(self.target):
@@ -349,7 +349,7 @@ def _describe_options(options: object) -> object:
         return object()
 
 
-@check.plain
+@check.unwrap_numpy
 def plan_release(
     problem: Problem,
     budget: Budget,

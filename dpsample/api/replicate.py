@@ -214,7 +214,7 @@ def _check_columns(
     first = options.get("problem", options.get("target", given))
     problem = getattr(first, "problem", first)
     if isinstance(problem, Problem):  # else the verb says what is wrong with it
-        columns.same("evaluate", evaluate.feature_names, problem.feature_names)
+        columns.require_same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
 def _seeds(given: Seed | Seeds, number: int) -> Seeds:
@@ -250,7 +250,7 @@ def _runs(
     def run(seeds: Seeds) -> Answer:
         answers = []
         for seed in seeds:
-            pauses.heard()
+            pauses.notify_listeners()
             answers.append(_one(verb, data, seed, dict(given.arguments)))
         return np.array([theta for theta, _ in answers]), answers[0][1]
 
@@ -264,7 +264,7 @@ def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Pro
     made: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
     if not (isinstance(made, tuple) and len(made) in (2, 3)):
         condition = "a function that returns features, response and perhaps an offset"
-        check.fail("data", condition, check.shown(made))
+        check.fail("data", condition, check.describe(made))
     return problem.with_records(*made)
 
 
@@ -277,12 +277,12 @@ def _minimizations(
     calibration: Calibration = "exact",
     ledger: Ledger | LedgerFile | None = None,
 ) -> Runs:
-    plan = minimizing_module.planned(
+    plan = minimizing_module.plan_minimization(
         problem, optimizer, budget, calibration, seeded=True
     )
 
     def heard(_done: int) -> None:
-        pauses.heard()
+        pauses.notify_listeners()
 
     def run(seeds: Seeds) -> Answer:
         found, program = [], plan.program
@@ -356,7 +356,7 @@ def _run(
         on_done(sum(len(thetas) for (thetas, _), _ in found))
 
     try:
-        return pauses.in_threads(one, ((b,) for b in blocks), threads, on_results)
+        return pauses.run_in_threads(one, ((b,) for b in blocks), threads, on_results)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
 

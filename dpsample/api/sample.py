@@ -56,7 +56,7 @@ LIMIT_REMEDY = (
 
 @screen.compiles_first(seconds=10.0)
 @pauses.single_threaded_blas()
-@checks.plain
+@checks.unwrap_numpy
 def sample(
     target: Gibbs,
     *,
@@ -162,7 +162,7 @@ def sample(
     """
     checks.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     checks.integer(1, num_draws=num_draws, num_chains=num_chains)
-    checks.sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
+    checks.array_sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
     checks.instance(bool, progress=progress, check=check)
     # Here, not only where they are used: between lies the compiler's half a minute.
     if num_warmup is not None:
@@ -170,14 +170,14 @@ def sample(
     if threads is not None:
         checks.integer(1, threads=threads)
     if target_ess is not None:
-        checks.open_interval(0.0, checks.LONGEST, target_ess=target_ess)
+        checks.open_interval(0.0, checks.MAX_LENGTH, target_ess=target_ess)
     if checkpoint is not None:
         files.check_output("checkpoint", checks.path("checkpoint", checkpoint))
     if max_seconds is not None:
         checks.positive(max_seconds=max_seconds, remedy=LIMIT_REMEDY)
     limit = TimeLimit(max_seconds)
     given = _given_starts(target, init, num_chains)
-    reduced = _reduced(target)
+    reduced = _reduce_if_flat(target)
     inner = target if reduced is None else reduced.target
     if reduced is not None:
         given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
@@ -226,7 +226,7 @@ def sample(
     libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
     if libraries is not None:
         libraries.start()
-    with pauses.held_interrupts() as interrupts:
+    with pauses.hold_interrupts() as interrupts:
         title, is_needed = f"{chosen!r}: {reason}", True
         if trial is not None:
             half = limit.halfway()
@@ -343,7 +343,7 @@ def _load_libraries() -> None:
     import xarray  # noqa: F401
 
 
-def _reduced(target: Gibbs) -> ReducedTarget | None:
+def _reduce_if_flat(target: Gibbs) -> ReducedTarget | None:
     """Target in free coordinates, if the domain is a polytope with equalities."""
     if not has_equalities(target):
         return None
@@ -363,7 +363,7 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Sampler
         checks.fail("sampler", "a sampler, not its class", f"the class {name}", remedy)
     if not isinstance(sampler, Sampler):
         remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
-        checks.fail("sampler", "a Sampler", checks.shown(sampler), remedy)
+        checks.fail("sampler", "a Sampler", checks.describe(sampler), remedy)
     return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
 
 
@@ -436,7 +436,7 @@ def _report_limit(
         f"max_seconds={max_seconds:g} ended the run after {count} of {num_draws} draws "
         f"per chain. {goes_on if has_checkpoint else instead}.",
         RuntimeWarning,
-        stacklevel=checks.user_level(),
+        stacklevel=checks.user_stack_level(),
     )
 
 

@@ -85,7 +85,7 @@ class Choice(Fit):
 
 
 @pauses.single_threaded_blas()
-@check.plain
+@check.unwrap_numpy
 def tune(
     problem: Problem,
     candidates: Sequence[Optimizer] | Mapping[str, Optimizer],
@@ -189,7 +189,7 @@ def tune(
         cap=float(cap),
         score_share=float(score_share),
     )
-    gdp, recipes = plan.calibrated()
+    gdp, recipes = plan.calibrate()
     certificate = plan.certificate(gdp, recipes)
     if seed is not None:
         certificate = replace(certificate, seeded=True, digest="")
@@ -204,7 +204,7 @@ def tune(
         ):
             for _ in range(draw_tries(rng, plan.stop, plan.mean_tries)):
                 index = int(rng.integers(len(programs)))
-                theta = fitted(programs[index], rng)
+                theta = run_fit(programs[index], rng)
                 found = noisy_score(score, theta, plan.cap, stddev, rng)
                 if best is None or found < best[0]:
                     best = found, index, theta
@@ -226,7 +226,7 @@ def tune(
 
 def _check_score(problem: Problem, score: Problem) -> None:
     """Refuse scores of other models, and of losses that a record can make fail."""
-    columns.same("score", score.feature_names, problem.feature_names)
+    columns.require_same("score", score.feature_names, problem.feature_names)
     if score.dim != problem.dim:
         check.fail("score", f"with {problem.dim} coefficients", score.dim)
     if problem.clip_rows and not score.clip_rows:  # one certificate speaks of both
@@ -237,7 +237,7 @@ def _check_score(problem: Problem, score: Problem) -> None:
     _ = score.data  # which records on a cluster refuse, before anything is spent
 
 
-def fitted(program: descent.Program, rng: np.random.Generator) -> Array:
+def run_fit(program: descent.Program, rng: np.random.Generator) -> Array:
     """Output of one run; the domain's center if it overflowed, as its noise decides."""
     try:
         return program.run(rng).theta

@@ -32,7 +32,7 @@ MULTIPLES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0
 MIN_DRAWS = 100
 
 
-@check.plain
+@check.unwrap_numpy
 def audit(
     mechanism: ExponentialMechanism | AdditiveMechanism | Mechanism,
     problem: Any,
@@ -191,7 +191,7 @@ def audit(
                 ("alpha", alpha, report.test.alpha),
             ):
                 if given != before:
-                    condition = f"that of the report, {check.shown(before)}"
+                    condition = f"that of the report, {check.describe(before)}"
                     remedy = "Pass sequential=True to begin another audit."
                     check.fail(name, condition, given, remedy)
         with _line(progress) as on_progress:

@@ -229,7 +229,7 @@ def differing_records(
     The problems have the same public facts and columns, and differ in exactly one
     record; under the ``relation`` "zero_out" one of the two has a constant loss.
     """
-    columns.same("neighbor", neighbor.feature_names, problem.feature_names)
+    columns.require_same("neighbor", neighbor.feature_names, problem.feature_names)
     first, second = problem.data, neighbor.data
     changed = (first.response != second.response) | _changed_rows(problem, neighbor)
     if first.offset.size or second.offset.size:

@@ -91,14 +91,14 @@ def draw_outputs(
     def work(rng: np.random.Generator, size: int) -> list[Array]:
         pieces = []
         while size > 0:
-            pauses.heard()
+            pauses.notify_listeners()
             count = min(size, MAX_CHUNK)
             rows = as_rows(draw(rng, count), count)
             pieces.append(rows if score is None else _numbers(score(rows), count))
             size -= count
         return pieces
 
-    parts = pauses.in_threads(work, zip(streams, sizes, strict=True), threads)
+    parts = pauses.run_in_threads(work, zip(streams, sizes, strict=True), threads)
     return np.concatenate([piece for part in parts for piece in part])
 
 

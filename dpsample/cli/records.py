@@ -218,7 +218,9 @@ def _guess_format(content: bytes, kind: str) -> TextFormat:
 
 def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
     """Count entries that are numbers by these marks."""
-    numbers = (entries.number(e, file) for c in columns.values() for e in c.entries)
+    numbers = (
+        entries.parse_number(e, file) for c in columns.values() for e in c.entries
+    )
     return sum(value is not None for value in numbers)
 
 
@@ -236,7 +238,10 @@ def _stored_type(declared: Any) -> str:
 
 def _guess_type(column: Array | Sequence[Any], file: TextFormat) -> str:
     """Return the type of more than half of the entries that are not missing."""
-    for kind, convert in (("numeric", entries.number), ("date", entries.day)):
+    for kind, convert in (
+        ("numeric", entries.parse_number),
+        ("date", entries.parse_day),
+    ):
         values = [convert(entry, file) for entry in column]
         is_number = [v is not None for v in values if v is None or not math.isnan(v)]
         if 2 * sum(is_number) > len(is_number):

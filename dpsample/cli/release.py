@@ -25,7 +25,7 @@ from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.ledger_file import read_ledger, remove_if_unused
 from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset, Encoding
-from dpsample.tables.encoding import shortened
+from dpsample.tables.encoding import clip_rows
 from dpsample.tables.read import contents, parse_libsvm, to_frame
 
 
@@ -242,7 +242,7 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
             check.fail("file", "a table, as the answer's records were", got)
         rows, _ = parse_libsvm(content, encoding, source=file.name)
         norm = partial(norms.norm, p=encoding.row_norm)
-        return shortened(rows, encoding.row_bound, norm)
+        return clip_rows(rows, encoding.row_bound, norm)
     frame = to_frame(content, kind, encoding.schema, file.name, encoding.target)
     return encoding.new_features(frame)
 

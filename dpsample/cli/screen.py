@@ -91,7 +91,7 @@ def tell(text: str) -> None:
     if sys.stderr is None:  # closed by the shell: print would take stdout
         return
     with suppress(OSError, ValueError):
-        line = check.printable(" ".join(f"dpsample: {text}".split()))
+        line = check.escape_controls(" ".join(f"dpsample: {text}".split()))
         print(line, file=sys.stderr, flush=True)
 
 
@@ -143,7 +143,10 @@ def print_table(
     Columns of ``sentences`` are wrapped between words, to fit the terminal. All others
     have the width of their longest cell: nothing is cut, however narrow a terminal is.
     """
-    texts = [list(head), *([check.printable(cell) for cell in row] for row in rows)]
+    texts = [
+        list(head),
+        *([check.escape_controls(cell) for cell in row] for row in rows),
+    ]
     columns = list(zip(*texts, strict=True))
     widths = [max(map(cell_len, cells)) for cells in columns]
     wrapped = [j for j, name in enumerate(head) if name in sentences]

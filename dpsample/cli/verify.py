@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
-from dpsample.answers.answer import Fit, Release, answer_of
+from dpsample.answers.answer import Fit, Release, parse_answer
 from dpsample.cli import screen
 from dpsample.cli.exit_codes import FAILED
 from dpsample.core import check, files
@@ -67,7 +67,7 @@ def report_on(file: Path, report: Callable[[AnyAnswer], str]) -> str | None:
     if str(file) != entries.STDIN and (not os.path.exists(file) or file.is_dir()):
         check.fail("file", "an existing file", str(file))
     # Read once, because a pipe cannot be read again.
-    written = entries.content(file)
+    written = entries.read_content(file)
     kind = format_of(written, file)
     try:
         return report(read(written, kind, str(file)))
@@ -105,7 +105,7 @@ def format_of(written: bytes, file: Path) -> str:
 def read(written: bytes, kind: str, source: str) -> AnyAnswer:
     """Return the answer or certificate that a file holds, by its format."""
     if kind in ANSWERS:
-        return answer_of(written, source)
+        return parse_answer(written, source)
     # It is parsed again, strictly: a repeated key or unusual digits could be read in
     # two ways.
     return CERTIFICATES[kind].from_json(written.decode("utf-8-sig"))

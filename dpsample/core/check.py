@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Below it a float is subnormal and has lost digits: a product there is no longer
 # accurate to its last place, so no proof may rest on it.
-SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
-LARGEST = float(np.finfo(np.float64).max)
+MIN_NORMAL = float(np.finfo(np.float64).tiny)
+MAX_FLOAT = float(np.finfo(np.float64).max)
 # Names of the types that say so; pandas need not be installed.
 MISSING = ("MaskedConstant", "NAType", "NaTType")
 # What float() may take and NumPy's arrays of numbers do not.
@@ -40,16 +40,16 @@ NO_NUMBERS = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedel
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 # Of loops and arrays: what is longer would not return, and indices fit 32 bits.
-LONGEST = 2**31 - 1
+MAX_LENGTH = 2**31 - 1
 # Of seeds; Python refuses to print integers of thousands of digits.
-SEED = 2**256 - 1
+MAX_SEED = 2**256 - 1
 # Of declared bounds: products and powers of a few of them stay normal numbers.
-SMALL = 1e-60
+MIN_SCALE = 1e-60
 # Of counts that only enter formulas: floats hold every integer up to here.
-EXACT = 2**53
+MAX_EXACT_INT = 2**53
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Value as it appears in an error: short, on one line."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
@@ -70,7 +70,7 @@ def shown(value: object) -> str:
 
 def fail(name: str, condition: str, got: object, remedy: str = "") -> NoReturn:
     """Raise the error; ``remedy`` is a sentence that says what to do."""
-    given = got if isinstance(got, str) and got else shown(got)
+    given = got if isinstance(got, str) and got else describe(got)
     raise ValueError(f"{name} must be {condition}, got {given}. {remedy}".rstrip())
 
 
@@ -90,7 +90,7 @@ def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def user_level() -> int:
+def user_stack_level() -> int:
     """Level of the stack at which our code was called, for a warning of who calls us.
 
     A text is told once for each line that it is told of: no line of ours is to be it,
@@ -106,14 +106,14 @@ def user_level() -> int:
     return last + 1
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return a text with escapes for control characters, which a terminal obeys."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
     )
 
 
-def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
+def unwrap_numpy(door: Callable[Args, Result]) -> Callable[Args, Result]:
     """Give a door Python's numbers for NumPy's, whose arithmetic rounds or wraps more.
 
     A float32 times a float is a float32, and an int64 wraps around. What underflows is
@@ -149,7 +149,7 @@ def _nearest(value: Fraction) -> float | Fraction:
         return value
 
 
-def plain_fields(spec: Any) -> None:
+def unwrap_numpy_fields(spec: Any) -> None:
     """Store Python's numbers for NumPy's in a frozen dataclass."""
     for field in dataclasses.fields(spec):
         object.__setattr__(spec, field.name, _plain(getattr(spec, field.name)))
@@ -168,7 +168,7 @@ def _numbers(
     for name, value in values.items():
         given = _plain(value)
         if not (_is_number(given) and holds(given)):
-            fail(name, condition, shown(given), remedy)
+            fail(name, condition, describe(given), remedy)
 
 
 def positive(*, remedy: str = "", **values: object) -> None:
@@ -178,8 +178,8 @@ def positive(*, remedy: str = "", **values: object) -> None:
 
 def scale(*, remedy: str = "", **values: object) -> None:
     """Each value is a number of a size with which no formula leaves floating point."""
-    condition = f"from {SMALL:g} to {1.0 / SMALL:g}"
-    _numbers(values, condition, lambda v: SMALL <= v <= 1.0 / SMALL, remedy)
+    condition = f"from {MIN_SCALE:g} to {1.0 / MIN_SCALE:g}"
+    _numbers(values, condition, lambda v: MIN_SCALE <= v <= 1.0 / MIN_SCALE, remedy)
 
 
 def non_negative(*, remedy: str = "", **values: object) -> None:
@@ -189,15 +189,15 @@ def non_negative(*, remedy: str = "", **values: object) -> None:
 
 def normal(*, remedy: str = "", **values: object) -> None:
     """Each value is a finite number with all its digits: > 0 and not subnormal."""
-    condition = f"finite and >= {SMALLEST_NORMAL:.4g}"
-    _numbers(values, condition, lambda v: SMALLEST_NORMAL <= v < np.inf, remedy)
+    condition = f"finite and >= {MIN_NORMAL:.4g}"
+    _numbers(values, condition, lambda v: MIN_NORMAL <= v < np.inf, remedy)
 
 
 def open_interval(
     low: float, high: float, *, remedy: str = "", **values: object
 ) -> None:
     """Each value is a number strictly between ``low`` and ``high``."""
-    condition = f"> {shown(low)} and < {shown(high)}"
+    condition = f"> {describe(low)} and < {describe(high)}"
     _numbers(values, condition, lambda v: low < v < high, remedy)
 
 
@@ -211,13 +211,13 @@ def half_open(low: float, high: float, *, remedy: str = "", **values: object) ->
     _numbers(values, f">= {low:g} and < {high:g}", lambda v: low <= v < high, remedy)
 
 
-def above(low: float, *, remedy: str = "", **values: object) -> None:
+def greater_than(low: float, *, remedy: str = "", **values: object) -> None:
     """Each value is a number > ``low``; infinity is allowed."""
     _numbers(values, f"> {low:g}", lambda v: v > low, remedy)
 
 
 def integer(
-    low: int, *, most: int | None = LONGEST, remedy: str = "", **values: object
+    low: int, *, maximum: int | None = MAX_LENGTH, remedy: str = "", **values: object
 ) -> None:
     """Each value is an integer from ``low`` to ``most``; None stands for no limit.
 
@@ -225,26 +225,26 @@ def integer(
     """
     for name, value in values.items():
         if not (_is_whole(value) and value >= low):
-            given = repr(value) if isinstance(value, float) else shown(value)
+            given = repr(value) if isinstance(value, float) else describe(value)
             fail(name, f"an integer >= {low}", given, remedy)
-        if most is not None and value > most:
-            fail(name, f"an integer <= {most}", shown(value), remedy)
+        if maximum is not None and value > maximum:
+            fail(name, f"an integer <= {maximum}", describe(value), remedy)
 
 
-def sides(**values: Any) -> None:
+def array_sides(**values: Any) -> None:
     """Each value is an integer >= 1; an array of these sides can be made."""
     integer(1, **values)
     size = math.prod(int(value) for value in values.values())
-    if size > LONGEST:
+    if size > MAX_LENGTH:
         names = " times ".join(values)
-        fail(names, f"at most {LONGEST}, the size of an array", size)
+        fail(names, f"at most {MAX_LENGTH}, the size of an array", size)
 
 
 def shape(name: str, value: object, *, length: int) -> tuple[int, ...]:
     """Return ``value`` as a tuple of ``length`` integers >= 1."""
     sides = value if isinstance(value, tuple | list) else ()
     if len(sides) != length:
-        fail(name, f"a tuple of {length} integers >= 1", shown(value))
+        fail(name, f"a tuple of {length} integers >= 1", describe(value))
     integer(1, **{f"{name}[{i}]": side for i, side in enumerate(sides)})
     return tuple(int(side) for side in sides)
 
@@ -256,7 +256,7 @@ def one_of(choices: Sequence[object], *, remedy: str = "", **values: object) -> 
             value is c or (type(value) is type(c) and value == c) for c in choices
         ):
             listed = ", ".join(repr(choice) for choice in choices)
-            fail(name, f"one of {listed}", shown(value), remedy)
+            fail(name, f"one of {listed}", describe(value), remedy)
 
 
 def members(kind: type, **values: object) -> None:
@@ -264,7 +264,7 @@ def members(kind: type, **values: object) -> None:
     for name, value in values.items():
         each = value if isinstance(value, tuple | list) else (None,)
         if not all(isinstance(one, kind) for one in each):
-            fail(name, f"a tuple of {kind.__name__}", shown(value))
+            fail(name, f"a tuple of {kind.__name__}", describe(value))
 
 
 def instance(
@@ -275,10 +275,10 @@ def instance(
     for name, value in values.items():
         if not isinstance(value, kinds):
             listed = " or ".join(k.__name__ for k in kinds)
-            fail(name, f"a {listed}", shown(value), remedy)
+            fail(name, f"a {listed}", describe(value), remedy)
 
 
-def reals(name: str, value: object, remedy: str = "") -> NDArray[Any]:
+def real_array(name: str, value: object, remedy: str = "") -> NDArray[Any]:
     """Array of real numbers of any type, perhaps the caller's own memory.
 
     Nothing is unmasked, parsed or cut off. An array of objects serves if each is a real
@@ -291,32 +291,37 @@ def reals(name: str, value: object, remedy: str = "") -> NDArray[Any]:
     try:
         given = np.asarray(value)
     except (TypeError, ValueError):  # rows of unequal lengths
-        fail(name, "an array of numbers", shown(value), remedy)
+        fail(name, "an array of numbers", describe(value), remedy)
     kind = given.dtype.kind
     if kind == "c":
-        fail(name, "real", shown(given), "Take its real part, if that is meant.")
+        fail(name, "real", describe(given), "Take its real part, if that is meant.")
     if kind == "O" and all(isinstance(v, numbers.Real) for v in given.flat):
         kind = "f"
     if kind not in "biuf":
-        fail(name, "an array of numbers", shown(given if given.ndim else value), remedy)
+        fail(
+            name,
+            "an array of numbers",
+            describe(given if given.ndim else value),
+            remedy,
+        )
     return given
 
 
 def _reals(name: str, value: object) -> Array:
     """Fresh float64 array of real numbers."""
-    given = reals(name, value)
+    given = real_array(name, value)
     copy = np.empty(given.shape)
-    write(name, given, copy)
+    write_floats(name, given, copy)
     return copy
 
 
-def write(name: str, given: NDArray[Any], out: Array) -> None:
+def write_floats(name: str, given: NDArray[Any], out: Array) -> None:
     """Write real numbers of any type to float64 memory."""
     try:
         with np.errstate(over="ignore"):  # an infinity is refused later
             out[...] = given
     except OverflowError:
-        fail(name, "an array of finite numbers", shown(given))
+        fail(name, "an array of finite numbers", describe(given))
 
 
 def path(name: str, value: Any, *, exists: bool = False) -> Path:
@@ -326,16 +331,16 @@ def path(name: str, value: Any, *, exists: bool = False) -> Path:
     except TypeError:
         given = b""
     if not (isinstance(given, str) and given and "\0" not in given):
-        fail(name, "a path", shown(value))
+        fail(name, "a path", describe(value))
     if exists and not os.path.isfile(given):
         fail(name, "an existing file", given)
     return Path(given)
 
 
-def built(name: str, kind: Callable[..., Result], fields: object) -> Result:
+def build(name: str, kind: Callable[..., Result], fields: object) -> Result:
     """Call ``kind`` with the fields of a description; refuse missing and odd ones."""
     if not isinstance(fields, dict):
-        fail(name, "a dict", shown(fields))
+        fail(name, "a dict", describe(fields))
     try:
         inspect.signature(kind).bind(**fields)
     except TypeError as error:
@@ -367,7 +372,7 @@ def finite(name: str, values: Array, *, first: int = 0, remedy: str = "") -> Non
     is_finite = np.isfinite(values)
     if not is_finite.all():
         where = np.argwhere(~is_finite)[0]
-        bad = shown(float(values[tuple(where)]))
+        bad = describe(float(values[tuple(where)]))
         where[:1] += first  # a number alone has no index
         index = ", ".join(str(i) for i in where)
         fail(name, "finite", f"{bad} at index [{index}]", remedy)
@@ -398,7 +403,7 @@ def entries(
             with np.errstate(over="ignore"):
                 result = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        fail(name, "an array of numbers", shown(value))
+        fail(name, "an array of numbers", describe(value))
     if finite:
         return array(name, value, shape=(None,) * result.ndim)
     return result
@@ -415,7 +420,7 @@ def _saturated(entry: Any) -> float:
     try:
         return float(entry)
     except OverflowError:
-        return LARGEST if entry > 0 else -LARGEST
+        return MAX_FLOAT if entry > 0 else -MAX_FLOAT
     except ValueError:
         if isinstance(entry, Decimal):  # a signaling NaN
             return math.nan

@@ -13,10 +13,10 @@ Table = TypeVar("Table")
 MAX_SHOWN = 5
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """First names in quotes, and how many more there are."""
     every = list(names)
-    shown = ", ".join(check.shown(name) for name in every[:MAX_SHOWN])
+    shown = ", ".join(check.describe(name) for name in every[:MAX_SHOWN])
     hidden = len(every) - MAX_SHOWN
     return f"{shown} and {hidden} more" if hidden > 0 else shown
 
@@ -45,7 +45,7 @@ def names_of(table: object) -> tuple[str, ...] | None:
     return None if are_positions(names) else names
 
 
-def distinct(name: str, names: Sequence[str]) -> None:
+def require_distinct(name: str, names: Sequence[str]) -> None:
     """Refuse names of which one occurs twice."""
     seen: set[str] = set()
     for column in names:
@@ -55,11 +55,11 @@ def distinct(name: str, names: Sequence[str]) -> None:
         seen.add(column)
 
 
-def without(
+def split_features(
     names: Sequence[str], response: object, offset: object
 ) -> tuple[list[str], list[str]]:
     """Names of the features among those of all columns, and of the columns taken."""
-    distinct("features", names)
+    require_distinct("features", names)
     given = {"response": response, "offset": offset}
     taken = {key: name for key, name in given.items() if isinstance(name, str)}
     for key, name in taken.items():
@@ -68,37 +68,39 @@ def without(
     return [name for name in names if name not in others], others
 
 
-def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.intp]:
+def find_positions(
+    name: str, given: Sequence[str], wanted: Sequence[str]
+) -> NDArray[np.intp]:
     """Places of the wanted columns among those given; both must be the same set.
 
     A ValueError names a column that is missing, is not wanted, or occurs twice.
     """
-    distinct(name, given)
+    require_distinct(name, given)
     places = {column: j for j, column in enumerate(given)}
     missing = [column for column in wanted if column not in places]
     if missing:
         remedy = "Columns are matched by name; those of an array, by position."
-        got = f"none named {listed(missing)}"
+        got = f"none named {list_names(missing)}"
         check.fail(f"columns of {name}", "complete", got, remedy)
     known = set(wanted)
     others = [column for column in given if column not in known]
     if others:
-        got, remedy = f"also {listed(others)}", "Drop what is not used."
+        got, remedy = f"also {list_names(others)}", "Drop what is not used."
         check.fail(f"columns of {name}", "known", got, remedy)
     return np.array([places[column] for column in wanted], dtype=np.intp)
 
 
-def in_order(name: str, table: Table, wanted: Sequence[str]) -> Table | Array:
+def reorder_columns(name: str, table: Table, wanted: Sequence[str]) -> Table | Array:
     """Numbers of a table with columns as wanted; what has no names stays as it is."""
     given = names_of(table)
     if given is None:
         return table
-    places = order(name, given, wanted)
+    places = find_positions(name, given, wanted)
     numbers = check.array(name, table, shape=(None, len(wanted)))
     return np.take(numbers, places, axis=1)
 
 
-def same(name: str, given: Sequence[str], wanted: Sequence[str]) -> None:
+def require_same(name: str, given: Sequence[str], wanted: Sequence[str]) -> None:
     """Refuse a problem of other columns than the one that it is compared with.
 
     A problem of arrays has no names: its columns are matched by position.

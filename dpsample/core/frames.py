@@ -211,7 +211,7 @@ def _names_of(fields: Fields) -> Sequence[object]:
 
 
 def _reject(name: str, field: object, condition: str = SUPPORTED) -> None:
-    raise TypeError(f"{name} must be {condition}, got {check.shown(field)}.")
+    raise TypeError(f"{name} must be {condition}, got {check.describe(field)}.")
 
 
 def _lay_out(fields: Fields) -> NDArray[np.int64]:

@@ -60,7 +60,7 @@ def is_due(control: Any) -> bool:
 
 
 @kernel(counts_references=False)
-def forget(control: Any) -> None:
+def abandon_step(control: Any) -> None:
     """Give up the step that was paused, because it failed."""
     control.stage = control.steps_done = 0
     for j in range(control.saved.shape[0]):
@@ -79,7 +79,7 @@ class _Timer:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        with uninterrupted(), self.starting:
+        with delay_interrupts(), self.starting:
             if self.thread is None:
                 thread = threading.Thread(
                     target=self.tick, name="dpsample pauses", daemon=True
@@ -125,7 +125,7 @@ class Interrupts(list[float]):
 
 
 @contextmanager
-def held_interrupts() -> Iterator[Interrupts]:
+def hold_interrupts() -> Iterator[Interrupts]:
     """List that Ctrl-C fills with its time, in place of raising wherever Python is.
 
     A second Ctrl-C raises, unless it comes at once: a key that is held down must not
@@ -153,12 +153,12 @@ def held_interrupts() -> Iterator[Interrupts]:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Let Ctrl-C wait until the end of a short block.
 
     Raised in the middle of `threading` it would leave locks that nobody opens again.
     """
-    with held_interrupts() as interrupts:
+    with hold_interrupts() as interrupts:
         yield
     if interrupts:
         handler = signal.getsignal(signal.SIGINT)
@@ -188,7 +188,7 @@ def listening(on_pause: Callable[[], object]) -> Iterator[None]:
         _local.on_pause = before
 
 
-def heard() -> None:
+def notify_listeners() -> None:
     """Give whoever listens in this thread the word: for loops in Python."""
     on_pause = getattr(_local, "on_pause", None)
     if on_pause is not None:
@@ -225,7 +225,7 @@ def fill(control: RecordArray, rows: Callable[[int], tuple[int, int]]) -> int:
         if code != PAUSED:
             return int(code)
         done += made
-        heard()
+        notify_listeners()
 
 
 CHUNK_SECONDS = 0.03
@@ -253,7 +253,7 @@ class StoppedError(BaseException):
     """Another thread was interrupted or failed; no failure of this one's own."""
 
 
-def in_threads(
+def run_in_threads(
     task: Callable[..., Result],
     arguments: Iterable[tuple[Any, ...]],
     count: int | None,
@@ -277,7 +277,7 @@ def in_threads(
         nonlocal is_stopped
         try:
             with listening(on_pause):
-                heard()
+                notify_listeners()
                 outcome: tuple[list[Result], BaseException | None] = [task(*own)], None
         except BaseException as error:
             is_stopped = True
@@ -289,7 +289,7 @@ def in_threads(
         try:
             total, due = 0, 0.0
             for total, own in enumerate(arguments, 1):
-                with uninterrupted():
+                with delay_interrupts():
                     pool.submit(work, total, own)
             while len(results) + len(errors) < total:
                 with suppress(Empty):
@@ -301,8 +301,8 @@ def in_threads(
                 if len(results) == total or time.monotonic() >= due:
                     due = time.monotonic() + POLL_SECONDS
                     on_done(list(results.values()))
-                heard()
-            with uninterrupted():  # they are idle
+                notify_listeners()
+            with delay_interrupts():  # they are idle
                 pool.shutdown()
         except BaseException:
             is_stopped = True
@@ -330,7 +330,7 @@ def single_threaded_blas() -> Iterator[None]:
             if _limits:
                 _limits[block] = next(iter(_limits.values()))
             else:
-                with uninterrupted():
+                with delay_interrupts():
                     _give_up_control()  # of a thread that has set a limit of its own
                     _limits[block] = _blas().limit(limits=1, user_api="blas")
         yield

@@ -106,7 +106,7 @@ class _Matrix:
             array = array.astype(np.int64)  # an empty list says nothing of its type
         if masked or array.dtype.kind not in kinds or array.ndim != ndim:
             wanted = "integers" if "f" not in kinds else "real numbers"
-            got = "a masked array" if masked else check.shown(array)
+            got = "a masked array" if masked else check.describe(array)
             self.fail(field, f"{ndim}-dimensional, of {wanted}", got)
         return array
 
@@ -228,7 +228,7 @@ def _from_dia(given: _Matrix) -> CSR:
     given.length("data", data, len(offsets), "the number of offsets")
     columns = np.arange(min(data.shape[1], shape[1]))
     if len(set(offsets.tolist())) < len(offsets):
-        given.fail("offsets", "free of repeats", check.shown(offsets))
+        given.fail("offsets", "free of repeats", check.describe(offsets))
     parts = [(data[:0].reshape(-1), columns[:0], columns[:0])]
     for line, offset in zip(data, offsets.tolist(), strict=True):
         # Entry j of a diagonal is in column j; what falls off the matrix is unused.

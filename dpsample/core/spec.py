@@ -15,7 +15,7 @@ Json = dict[str, Any]  # what to_dict gives, as JSON holds it
 Kind = TypeVar("Kind", bound="Spec")
 
 
-def frozen(array: Array) -> Array:
+def freeze(array: Array) -> Array:
     """Forbid writing to an array that a frozen spec keeps."""
     array.setflags(write=False)
     return array
@@ -66,7 +66,7 @@ class Spec:
         """Take the fields of a copy over, whose arrays have become writable."""
         for value in state.values():
             if isinstance(value, np.ndarray):
-                frozen(value)
+                freeze(value)
         self.__dict__.update(state)
 
 
@@ -77,7 +77,7 @@ def from_dict(kinds: Iterable[type[Kind]], data: Json) -> Kind:
     check.one_of(tuple(by_name), name=data.get("name"))
     fields = {key: value for key, value in data.items() if key != "name"}
     values = {k: math.inf if v == "inf" else v for k, v in fields.items()}
-    return check.built("data", by_name[data["name"]], values)
+    return check.build("data", by_name[data["name"]], values)
 
 
 if TYPE_CHECKING:

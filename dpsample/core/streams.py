@@ -37,7 +37,7 @@ def seed_sequence(seed: Seed) -> np.random.SeedSequence:
         return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
     if seed is not None:
         remedy = "Use a non-negative integer, or None."
-        check.integer(0, most=check.SEED, seed=seed, remedy=remedy)
+        check.integer(0, maximum=check.MAX_SEED, seed=seed, remedy=remedy)
         seed = int(seed)
     return np.random.SeedSequence(seed)
 
@@ -50,7 +50,7 @@ def streams(seed: Seed, num_streams: int) -> list[np.random.Generator]:
     ]
 
 
-class Reseeded:
+class ReusableGenerator:
     """One PCG64DXSM generator that kernels start anew, at the streams of many seeds.
 
     To make a generator takes longer than to draw a release.
@@ -163,7 +163,7 @@ def times(high: np.uint64, low: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 
 @kernel
-def start(memory: Words, words: Words) -> None:
+def set_state(memory: Words, words: Words) -> None:
     """Set the state of a generator as ``PCG64DXSM(seed)`` does (O'Neill's srandom)."""
     one, top = np.uint64(1), np.uint64(63)
     inc_low = (words[3] << one) | one
@@ -225,11 +225,11 @@ def release_streams(
 
 
 def save_state(rng: np.random.Generator) -> dict[str, object]:
-    """State that `restore` turns back into a generator at the same place."""
+    """State that `restore_state` turns back into a generator at the same place."""
     return dict(rng.bit_generator.state)
 
 
-def restore(state: dict[str, object]) -> np.random.Generator:
+def restore_state(state: dict[str, object]) -> np.random.Generator:
     """Return a generator that continues bit for bit where `save_state` was called."""
     bits = np.random.PCG64DXSM()
     bits.state = state  # type: ignore[assignment]

@@ -154,7 +154,7 @@ def _read_verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
         got = f"no {name}, plain or compressed, in {folder}"
         remedy = f"Download it; origin: {entry.origin}."
         check.fail("folder", f"one that has the file {name}", got, remedy)
-    content = formats.content(files[0])
+    content = formats.read_content(files[0])
     digest = hashlib.sha256(content).hexdigest()
     if digest != checksum:
         condition = f"the published file with sha256 {checksum} (uncompressed)"

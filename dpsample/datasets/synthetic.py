@@ -20,12 +20,14 @@ def _draw(
     num_records: int, dim: int, seed: int, *, row_norm: float, signal: float
 ) -> tuple[np.random.Generator, Array, Array]:
     """Return a stream, rows and true coefficients of Euclidean norm ``signal``."""
-    check.sides(num_records=num_records, dim=dim)
-    check.integer(0, most=check.SEED, seed=seed, remedy="Synthetic data need a seed.")
+    check.array_sides(num_records=num_records, dim=dim)
+    check.integer(
+        0, maximum=check.MAX_SEED, seed=seed, remedy="Synthetic data need a seed."
+    )
     check.at_least(1.0, row_norm=row_norm)
     if row_norm != math.inf:
         check.half_open(1.0, LARGEST_EXPONENT, row_norm=row_norm)
-    check.half_open(0.0, 1.0 / check.SMALL, signal=signal)
+    check.half_open(0.0, 1.0 / check.MIN_SCALE, signal=signal)
     # The order of the draws is part of the meaning of a seed: rows before coefficients.
     rng = streams(seed, 1)[0]
     rows = unit_rows(rng, (num_records, dim), float(row_norm))
@@ -41,7 +43,7 @@ def noise_of(rng: np.random.Generator, number: int, degrees: float) -> Array:
     return noise
 
 
-@check.plain
+@check.unwrap_numpy
 def logistic(
     num_records: int, dim: int, *, seed: int, signal: float = 5.0, row_norm: float = 2.0
 ) -> Dataset:
@@ -90,7 +92,7 @@ def logistic(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def halfspace(
     num_records: int, dim: int, *, seed: int, flip: float = 0.1, row_norm: float = 2.0
 ) -> Dataset:
@@ -133,7 +135,7 @@ def halfspace(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def regression(
     num_records: int,
     dim: int,
@@ -196,7 +198,7 @@ def regression(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def heavy_tailed_regression(
     num_records: int = 10_000,
     dim: int = 50,
@@ -261,7 +263,7 @@ def heavy_tailed_regression(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def heavy_tailed_logistic(
     num_records: int = 10_000, dim: int = 50, *, seed: int, scale: str = "sqrt_n"
 ) -> Dataset:
@@ -313,8 +315,10 @@ def _design(
 ) -> tuple[np.random.Generator, Array, Array]:
     """Return a stream, features and coefficients of a heavy-tailed model."""
     check.integer(NUM_SIGNALS, dim=dim)
-    check.sides(num_records=num_records, dim=dim)
-    check.integer(0, most=check.SEED, seed=seed, remedy="Synthetic data need a seed.")
+    check.array_sides(num_records=num_records, dim=dim)
+    check.integer(
+        0, maximum=check.MAX_SEED, seed=seed, remedy="Synthetic data need a seed."
+    )
     check.one_of(("sqrt_n", "unit"), scale=scale)
     rng = streams(seed, 1)[0]
     rows = rng.standard_normal((num_records, dim))

@@ -68,7 +68,7 @@ class ChainDraws(NamedTuple):
 def chosen(coefficients: object, names: Sequence[str]) -> list[str]:
     """Names of some coefficients, each of them once."""
     if not (isinstance(coefficients, list | tuple) and coefficients):
-        check.fail("coefficients", "a list of names", check.shown(coefficients))
+        check.fail("coefficients", "a list of names", check.describe(coefficients))
     for name in coefficients:
         check.one_of(names, coefficients=name)
     if len(set(coefficients)) < len(coefficients):

@@ -16,7 +16,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.core.spec import frozen
+from dpsample.core.spec import freeze
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_norm
 from dpsample.numerics.norms import (
     HUGE_SQUARE,
@@ -410,7 +410,7 @@ class Ball(Domain):
         object.__setattr__(self, "p", float(self.p))
         if self.center is not None:
             center = check.array("center", self.center, shape=(None,))
-            object.__setattr__(self, "center", frozen(center))
+            object.__setattr__(self, "center", freeze(center))
 
     def check(self, dim: int) -> None:
         """Raise unless the center has ``dim`` coordinates."""

@@ -11,7 +11,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.core.spec import frozen
+from dpsample.core.spec import freeze
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
 from dpsample.numerics.norms import norm
 
@@ -92,7 +92,7 @@ class Box(Domain):
             if isinstance(value, float) and not math.isfinite(value):
                 check.fail(name, "finite", value)
             shape = () if is_number else (None,)
-            side = frozen(check.array(name, value, shape=shape))
+            side = freeze(check.array(name, value, shape=shape))
             object.__setattr__(self, name, side)
         if self.lower.ndim and self.upper.ndim:
             check.array("upper", self.upper, shape=self.lower.shape)

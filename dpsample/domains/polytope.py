@@ -18,7 +18,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.core.spec import Json, frozen
+from dpsample.core.spec import Json, freeze
 from dpsample.domains import polytope_bounds as bounds
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
 from dpsample.numerics.norms import norm
@@ -491,8 +491,8 @@ class Polytope(Domain):
             condition = f"within 1e{FARTHEST_POWER} of 0"
             got = f"{distances.max():.3g} in row {int(distances.argmax())}"
             check.fail("every side of A theta <= b", condition, got)
-        object.__setattr__(self, "A", frozen(rows))
-        object.__setattr__(self, "b", frozen(limits))
+        object.__setattr__(self, "A", freeze(rows))
+        object.__setattr__(self, "b", freeze(limits))
         self._check_equalities(rows.shape[1])
         _ = self._chebyshev  # refuses what leaves no point inside
 
@@ -523,8 +523,8 @@ class Polytope(Domain):
             got = f"rank {rank} of {len(rows)} rows"
             remedy = "Leave out the equalities that the others imply."
             check.fail("A_eq", "of independent rows", got, remedy)
-        object.__setattr__(self, "A_eq", frozen(rows))
-        object.__setattr__(self, "b_eq", frozen(values))
+        object.__setattr__(self, "A_eq", freeze(rows))
+        object.__setattr__(self, "b_eq", freeze(values))
 
     @classmethod
     def reduced(
@@ -620,7 +620,7 @@ class Polytope(Domain):
     def _free(self) -> Polytope:
         rows, limits, *_ = self._free_rows
         free = object.__new__(Polytope)
-        vars(free).update(A=frozen(rows), b=frozen(limits), A_eq=None, b_eq=None)
+        vars(free).update(A=freeze(rows), b=freeze(limits), A_eq=None, b_eq=None)
         vars(free)["_chebyshev"] = self._center_found
         return free
 

@@ -21,8 +21,8 @@ from dpsample.numerics.norms import (
     conversion,
     distance,
     dual,
-    forget_turns,
     norm,
+    reset_rotations,
     schatten,
     schatten_normal,
     thin_svd,
@@ -36,7 +36,7 @@ def new_room(body: Body) -> Array:
     """Memory of `norm_and_slope`."""
     dim = len(body.center)
     workspace = np.empty(5 * dim + 1)
-    forget_turns(min(body.num_rows, body.num_columns), workspace[2 * dim :])
+    reset_rotations(min(body.num_rows, body.num_columns), workspace[2 * dim :])
     return workspace
 
 

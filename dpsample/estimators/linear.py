@@ -43,7 +43,7 @@ from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.encoding import refuse_undeclared, shortened
+from dpsample.tables.encoding import clip_rows, refuse_undeclared
 
 Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")
@@ -101,7 +101,9 @@ def _in_order(table: Any) -> Any:
     if any(isinstance(label, str) for label in labels) or not _are_counted(labels):
         return table
     current_order, numeric_order = map(str, labels), map(str, range(len(labels)))
-    return np.asarray(table)[:, columns.order("X", [*current_order], [*numeric_order])]
+    return np.asarray(table)[
+        :, columns.find_positions("X", [*current_order], [*numeric_order])
+    ]
 
 
 def _are_counted(labels: list[object]) -> bool:
@@ -209,7 +211,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         is_matched = is_numbered and _are_counted(labels)
         if is_matched:  # columns are matched by number, also if they are not numeric
             names = tuple(map(str, range(len(labels))))
-            places = columns.order("X", [*map(str, labels)], names).tolist()
+            places = columns.find_positions("X", [*map(str, labels)], names).tolist()
             X = nw.from_native(original)[:, places].to_native()
         # After a fit to an array there are no names to which a frame could be matched.
         has_names = reset or is_matched or hasattr(self, "feature_names_in_")
@@ -303,14 +305,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             X = _in_order(X)
             names = columns.names_of(X)
             if names is not None and self._names is not None:
-                places = columns.order("X", names, self._names).tolist()
+                places = columns.find_positions("X", names, self._names).tolist()
                 X = nw.from_native(X)[:, places].to_native()
             rows = validate_data(self, X, **ROWS, reset=False)
             # The bounds are those of the fit, as parameters may have been changed
             # since.
             proof: Any = self.answer_.certificate
             norm = partial(norms.norm, p=proof.facts.row_norm)
-            rows = shortened(rows, proof.facts.row_bound, norm)
+            rows = clip_rows(rows, proof.facts.row_bound, norm)
         slopes, intercept = self._split(self.answer_.theta)
         margins: Array = np.asarray(rows @ slopes) + intercept
         return margins
@@ -404,7 +406,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         global _has_fitted  # noqa: PLW0603
         if self.ledger is None and self.random_state is None:
             if _has_fitted:
-                warnings.warn(SECOND_FIT, UserWarning, stacklevel=check.user_level())
+                warnings.warn(
+                    SECOND_FIT, UserWarning, stacklevel=check.user_stack_level()
+                )
             _has_fitted = True
 
     @property

@@ -19,7 +19,7 @@ from dpsample.core.arrays import Array
 from dpsample.estimators.linear import PrivateLinearModel
 from dpsample.losses import Hinge, Huber, Logistic, Loss, Quantile, Squared
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.entries import is_missing, texts
+from dpsample.tables.entries import is_missing, spellings
 from dpsample.tables.schema import level_key
 
 READ = (
@@ -232,7 +232,7 @@ def _convert_levels(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]
         if kind.kind in "iuf":
             with suppress(ValueError, OverflowError):
                 values = [kind.type(float(level))]
-        labels += [value for value in values if level_key(level) in texts(value)]
+        labels += [value for value in values if level_key(level) in spellings(value)]
     return labels if len(labels) == len(levels) else levels
 
 
@@ -275,7 +275,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
                 f"Pass the two public classes=(...) as in y, of type {labels.dtype}: "
                 "stacking, voting, bagging and cross_val_predict make them 0 and 1."
             )
-            got = check.shown(foreign.tolist()[0])
+            got = check.describe(foreign.tolist()[0])
             check.fail("y", f"of the classes {self.classes_.tolist()}", got, remedy)
         return np.where(is_second, 1.0, -1.0), None
 
@@ -283,7 +283,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """Return an encoding in which 1 stands for the second class."""
         levels = [str(level) for level in encoding.levels or ()]
         matches = [
-            [v for v in levels if v == str(label) or level_key(v) in texts(label)]
+            [v for v in levels if v == str(label) or level_key(v) in spellings(label)]
             for label in self.classes_
         ]
         if sorted(matches[0] + matches[1]) != sorted(levels):
@@ -309,9 +309,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         try:
             labels_present = np.unique(labels if public is None else np.asarray(public))
         except TypeError:  # labels of several types, which have no order
-            check.fail("classes", "two of one kind", check.shown(public))
+            check.fail("classes", "two of one kind", check.describe(public))
         if public is None:
-            warnings.warn(READ, UserWarning, stacklevel=check.user_level())
+            warnings.warn(READ, UserWarning, stacklevel=check.user_stack_level())
         distinct = labels_present[
             np.unique(_keys(labels_present), return_index=True)[1]
         ]

@@ -123,7 +123,9 @@ class Inapplicable:
     def __post_init__(self) -> None:
         """Validate the fields that do not depend on the cells."""
         if not callable(self.when):
-            check.fail("when", "a function of the parameters", check.shown(self.when))
+            check.fail(
+                "when", "a function of the parameters", check.describe(self.when)
+            )
         check.instance(str, reason=self.reason)
         check.members(str, metrics=self.metrics)
 
@@ -403,7 +405,7 @@ class Study:
             check.fail("cell", "given, or batch, and not both", repr(self.cell))
         if self.block is not None:
             check.integer(1, block=self.block)
-        check.integer(0, most=check.SEED, seed=self.seed)
+        check.integer(0, maximum=check.MAX_SEED, seed=self.seed)
         check.members(Metric, metrics=self.metrics)
         check.members(Figure, figures=self.figures)
         check.members(Slope, slopes=self.slopes)
@@ -413,7 +415,7 @@ class Study:
         for name in ("cell", "batch"):
             function = getattr(self, name)
             if function is not None and not callable(function):
-                check.fail(name, "a function, or None", check.shown(function))
+                check.fail(name, "a function, or None", check.describe(function))
         check.open_interval(0.0, 1.0, confidence=self.confidence)
         metric_names = [metric.name for metric in self.metrics]
         if not metric_names or len(set(metric_names)) < len(metric_names):

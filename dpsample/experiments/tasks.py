@@ -261,7 +261,7 @@ def _drive(
     try:
         while True:
             for task in islice(waiting, max(ahead() - len(pending), 0)):
-                with pauses.uninterrupted():
+                with pauses.delay_interrupts():
                     future = executor.submit(call, task)
                     pending.add(future)
                     future.add_done_callback(done.put)

@@ -100,23 +100,33 @@ SMOOTH = (
 )
 KINKED = (losses.Hinge, losses.Absolute, losses.Quantile)
 MOST_DIM = 1000  # coefficients: a matrix of them, and its eigenvectors
-# Of the squared gdp, for the matrices: one, or two; for a mean of squares.
-SHARES, SQUARE_SHARE = (0.3, 0.4), 0.1
+# Default share of the squared gdp for one matrix, and for two.
+SHARES = (0.3, 0.4)
+# Share of it for the mean of squares of residuals.
+SQUARE_SHARE = 0.1
 LEAST_SHARE = 0.01  # below, a matrix is noise
 # Of epsilon, for the determinant of objective perturbation: sets the ridge.
 DETERMINANT_SHARE = 0.1
 # Its ridge is 1/(147 n) of beta; a smaller one would drown in rounding errors.
 MOST_DETERMINANT = 5.0
-# Of the noise beside the tilt, for the output, and its deviation over the tilt's least.
-OUTPUT_SHARE, OUTPUT_SIZE = 0.01, 0.1
-# Of noisy gradient descent.
-NUM_STEPS, TAIL_SHARE = 1000, 0.5
-# Intervals are flagged below these: eigenvalues (and the trace of the scores' matrix)
-# over the matrix noise, standard errors between the fit and the boundary, the share
-# of the way from the start.
-CLEAR, NEAR, LEAST_KEPT = 2.0, 3.0, 0.98
-# Where the gdp of the descent is turned into a budget and back.
-SPLIT_DELTA, LEAST_EPSILON = 0.5, 1e-12
+# Share of the squared gdp of objective perturbation for the noise of its output.
+OUTPUT_SHARE = 0.01
+# Smallest standard deviation of this noise, relative to the least of the tilt.
+OUTPUT_SIZE = 0.1
+# Steps of noisy gradient descent, and the share of them whose mean is the fit.
+NUM_STEPS = 1000
+TAIL_SHARE = 0.5
+# Intervals are flagged if an eigenvalue of the curvature, or the trace of the scores'
+# matrix, is below this multiple of the matrix noise.
+CLEAR = 2.0
+# They are flagged if the fit is within so many standard errors of the boundary.
+NEAR = 3.0
+# They are flagged if descent covers a smaller share of the way from its start.
+MIN_KEPT = 0.98
+# Share of delta at which the gdp of the descent is turned into a budget and back.
+SPLIT_DELTA = 0.5
+# Smallest epsilon of this budget, for a delta that alone is enough.
+MIN_EPSILON = 1e-12
 FLAGS = {
     "curvature": "an eigenvalue of the curvature is not clear of the matrix noise: "
     "intervals may be too short or infinite. Use more records, a larger budget or "
@@ -160,7 +170,7 @@ class Sandwich:
         check.instance(bool, robust=self.robust)
         if self.bandwidth is not None:
             check.scale(bandwidth=self.bandwidth)
-        check.plain_fields(self)
+        check.unwrap_numpy_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,7 +192,7 @@ class SandwichPlan:
         return query if isinstance(query, NormalEquations) else None
 
 
-def planned(
+def plan_intervals(
     sandwich: Sandwich, facts: PublicFacts, budget: Budget, *, clip_rows: bool
 ) -> SandwichPlan:
     """Calibrate and certify, by public numbers alone."""
@@ -191,21 +201,21 @@ def planned(
     matrix_gdp = total * math.sqrt(sandwich.share)
     is_normal = sandwich.base == "normal_equations"
     bounds = weight_bounds(sandwich, facts)[is_normal:]
-    each = matrix_gdp / math.sqrt(max(len(bounds), 1))
+    gdp_per_matrix = matrix_gdp / math.sqrt(max(len(bounds), 1))
     if sandwich.base == "objective":
-        each *= math.sqrt(1.0 - OUTPUT_SHARE)
-        recipe, spread = _tilted(facts, budget, matrix_gdp)
+        gdp_per_matrix *= math.sqrt(1.0 - OUTPUT_SHARE)
+        recipe, spread = _plan_objective(facts, budget, matrix_gdp)
     elif is_normal:
         part = _gaussian_part(budget, total * math.sqrt(1.0 - sandwich.share))
-        recipe, spread = AdaSSP().recipe(facts, part), _unbiased
+        recipe, spread = AdaSSP().recipe(facts, part), _spread_without_bias
     else:
-        recipe, spread = _descended(sandwich, facts, budget, total)
+        recipe, spread = _plan_descent(sandwich, facts, budget, total)
     assert recipe.event is not None
     noises = [
-        MatrixNoise(bound, sensitivity(facts, bound, budget.relation) / each)
+        MatrixNoise(bound, sensitivity(facts, bound, budget.relation) / gdp_per_matrix)
         for bound in bounds
     ]
-    inputs: dict[str, Any] = {"matrix_gdp": each}
+    inputs: dict[str, Any] = {"matrix_gdp": gdp_per_matrix}
     names = ("curvature", "scores")[is_normal:]
     for name, noise in zip(names, noises, strict=False):
         inputs[f"{name}_bound"] = noise.bound
@@ -216,10 +226,10 @@ def planned(
         noises.insert(0, MatrixNoise(1.0, float(recipe.inputs["matrix_stddev"])))
         if not sandwich.robust:
             size, unit = rounded_size(facts)
-            inputs["square_stddev"] = square = unit * size**2 / each
+            inputs["square_stddev"] = square = unit * size**2 / gdp_per_matrix
     first = recipe.event
     parts = first.events if isinstance(first, ComposedEvent) else (first,)
-    spent = [GaussianEvent(each * (1.0 + 1e-12))] * max(len(bounds), 1)
+    spent = [GaussianEvent(gdp_per_matrix * (1.0 + 1e-12))] * max(len(bounds), 1)
     certificate = EventCertificate.of(
         kind=INTERVALS + recipe.kind,
         mechanism=repr(sandwich),
@@ -307,8 +317,10 @@ def weights(
         low, high = _slopes(loss)
         kink = loss.kink(response)
         assert kink is not None
-        place = (margins - kink) / sandwich.bandwidth
-        kernel = 0.75 / sandwich.bandwidth * (1.0 - np.minimum(np.abs(place), 1.0) ** 2)
+        distance = (margins - kink) / sandwich.bandwidth
+        kernel = (
+            0.75 / sandwich.bandwidth * (1.0 - np.minimum(np.abs(distance), 1.0) ** 2)
+        )
         curvature = (high - low) * kernel
     scores = math.inf  # cut off to the bound: the same for all records
     return curvature, loss.slope(margins, response) ** 2 if sandwich.robust else scores
@@ -330,7 +342,7 @@ def sensitivity(facts: PublicFacts, bound: float, relation: str) -> float:
     return size * (change + 2.0**-52 * (n + 4.0) ** 2)
 
 
-def _tilted(
+def _plan_objective(
     facts: PublicFacts, budget: Budget, other_gdp: float
 ) -> tuple[Recipe, Callable[[Array], Spread]]:
     """Objective perturbation with as little ridge as a tenth of epsilon allows."""
@@ -363,18 +375,18 @@ def _gaussian_part(budget: Budget, gdp: float) -> Budget:
     """Budget of a Gaussian mechanism with this gdp."""
     delta = SPLIT_DELTA * budget.delta
     epsilon = gaussian_epsilon(delta, gdp)
-    if epsilon < LEAST_EPSILON:  # that delta alone would be enough for more
-        epsilon = LEAST_EPSILON
+    if epsilon < MIN_EPSILON:  # that delta alone would be enough for more
+        epsilon = MIN_EPSILON
         delta = gaussian_delta(epsilon, gdp)
     return Budget(epsilon=epsilon, delta=delta, relation=budget.relation)
 
 
-def _unbiased(values: Array) -> Spread:
+def _spread_without_bias(values: Array) -> Spread:
     """Spread of normal equations, whose noise depends on the fit."""
     return Spread(np.ones_like(values), np.zeros_like(values))
 
 
-def _descended(
+def _plan_descent(
     sandwich: Sandwich, facts: PublicFacts, budget: Budget, total: float
 ) -> tuple[Recipe, Callable[[Array], Spread]]:
     """Noisy gradient descent and the mean of its tail, by the rule of `NoisyGD`."""
@@ -423,8 +435,8 @@ def noisy_matrix(
     rng: np.random.Generator,
 ) -> Array:
     """Mean of weights_i a_i a_i^T with noise, each number from a public grid."""
-    found = np.nan_to_num(weights, nan=0.0)
-    cut = np.clip(found, 0.0, noise.bound)
+    finite = np.nan_to_num(weights, nan=0.0)
+    cut = np.clip(finite, 0.0, noise.bound)
     matrix = curvature_matrix(
         problem.data, np.array(np.broadcast_to(cut, problem.num_records))
     )
@@ -501,7 +513,7 @@ def estimate(
     if least <= 0.0:
         return unknown
     kept, variance = plan.spread(values)
-    if kept.min() < LEAST_KEPT and plan.sandwich.base == "noisy_gd":
+    if kept.min() < MIN_KEPT and plan.sandwich.base == "noisy_gd":
         flags.append("start")
     away = vectors.T @ (theta - facts.center)
     found = facts.center + vectors @ (away / kept)

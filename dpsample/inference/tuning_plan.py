@@ -63,7 +63,7 @@ class TuningPlan:
         """Refuse numbers out of their ranges."""
         check_stop(self.stop, self.mean_tries)
         check.scale(cap=self.cap)
-        check.integer(1, most=check.EXACT, num_scored=self.num_scored)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_scored=self.num_scored)
         check.open_interval(0.0, 1.0, score_share=self.score_share)
 
     @property
@@ -91,14 +91,16 @@ class TuningPlan:
         epsilon = max(gaussian_epsilon(self.base_delta, fit), MIN_EPSILON)
         relation = self.budget.relation
         part = Budget(epsilon=epsilon, delta=self.base_delta, relation=relation)
-        made = [each.recipe(self.facts, part, "exact") for each in self.candidates]
-        for recipe, optimizer in zip(made, self.candidates, strict=True):
+        recipes = [
+            optimizer.recipe(self.facts, part, "exact") for optimizer in self.candidates
+        ]
+        for recipe, optimizer in zip(recipes, self.candidates, strict=True):
             if recipe.event is None:
                 check.fail("candidates", "with privacy proofs", optimizer)
             if isinstance(self.facts.loss, RecordGradient):
                 check_any_loss(recipe, optimizer, is_private=True)
             recipe.check_private(self.facts)
-        return made
+        return recipes
 
     def event(self, gdp: float, recipes: list[Recipe]) -> BestOfEvent:
         """Return what the whole does to privacy."""
@@ -110,7 +112,7 @@ class TuningPlan:
         kinds = tuple(dict.fromkeys(tries))
         return BestOfEvent(kinds, stop=self.stop, mean_tries=self.mean_tries)
 
-    def calibrated(self) -> tuple[float, list[Recipe]]:
+    def calibrate(self) -> tuple[float, list[Recipe]]:
         """Return the gdp of a try, and recipes, such that the budget is met.
 
         Candidates with Gaussian events meet it at once; for others it shrinks.
@@ -160,14 +162,16 @@ def name_candidates(
 ) -> tuple[tuple[str, ...], tuple[Optimizer, ...]]:
     """Names and optimizers, after a look at them."""
     if isinstance(candidates, Mapping):
-        names, given = tuple(map(str, candidates)), tuple(candidates.values())
+        names, optimizers = tuple(map(str, candidates)), tuple(candidates.values())
     elif isinstance(candidates, list | tuple):
-        names, given = tuple(map(str, range(len(candidates)))), tuple(candidates)
+        names, optimizers = tuple(map(str, range(len(candidates)))), tuple(candidates)
     else:
-        names, given = (), ()
-    if not given or not all(isinstance(each, Optimizer) for each in given):
+        names, optimizers = (), ()
+    if not optimizers or not all(
+        isinstance(optimizer, Optimizer) for optimizer in optimizers
+    ):
         condition = "a sequence or a dict of optimizers"
-        check.fail("candidates", condition, check.shown(candidates))
+        check.fail("candidates", condition, check.describe(candidates))
     if len(set(names)) < len(names):
         check.fail("candidates", "of different names", ", ".join(names))
-    return names, given
+    return names, optimizers

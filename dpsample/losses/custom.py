@@ -256,7 +256,7 @@ def custom(
     >>> loss.value(0.0, 0.0)
     array(1.)
     """
-    check.above(0.0, slope_bound=slope_bound)
+    check.greater_than(0.0, slope_bound=slope_bound)
     check.non_negative(lower_curvature=lower_curvature)
     check.at_least(lower_curvature, upper_curvature=upper_curvature)
     check.at_least(0.0, third_derivative_bound=third_derivative_bound)

@@ -243,13 +243,13 @@ class Loss:
             remedy = "Map the labels, for example 2 * y - 1 for labels 0 and 1."
         elif response_bound is not None:
             bad = np.abs(response) > response_bound
-            condition = f"within response_bound = {check.shown(response_bound)}"
+            condition = f"within response_bound = {check.describe(response_bound)}"
             condition += " in absolute value"
             remedy = "Declare the public bound that holds, or pass clip_rows=True."
         else:
             return
         for i in np.flatnonzero(bad)[:1]:
-            got = f"{check.shown(response[i])} at record {first + i}"
+            got = f"{check.describe(response[i])} at record {first + i}"
             check.fail("response", condition, got, remedy)
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
@@ -372,4 +372,4 @@ def from_dict(spec: Json) -> Loss:
     check.instance(dict, spec=spec)
     check.one_of(tuple(registry), loss=spec.get("name"))
     rest = {key: value for key, value in spec.items() if key != "name"}
-    return check.built("spec", registry[spec["name"]], rest)
+    return check.build("spec", registry[spec["name"]], rest)

@@ -200,7 +200,7 @@ def record_gradient(
     """
     if dim is not None:
         check.integer(1, dim=dim)
-    check.above(0.0, smoothness=smoothness)
+    check.greater_than(0.0, smoothness=smoothness)
     check.instance(str, name=name)
     functions = (
         _compiled("gradient", gradient, RECORD_GRADIENT),

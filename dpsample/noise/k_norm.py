@@ -294,7 +294,7 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
     body = domain.body(dim)
     center = domain.default_center(dim)  # a small one is lost in the ends of a ball
     if center.any() or not (body.lower == -body.upper).all():
-        got = f"center {check.shown(center.tolist())}"
+        got = f"center {check.describe(center.tolist())}"
         check.fail("domain", "symmetric about 0", got)
     return np.array(body.upper)
 

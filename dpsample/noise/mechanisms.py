@@ -25,7 +25,7 @@ from dpsample.privacy.curves.additive import (
 )
 
 
-@check.plain
+@check.unwrap_numpy
 def gaussian_mechanism(
     budget: Budget, *, sensitivity: float, calibration: NoiseCalibration = "exact"
 ) -> AdditiveMechanism:
@@ -74,7 +74,7 @@ def gaussian_mechanism(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def generalized_gaussian_mechanism(
     budget: Budget,
     *,
@@ -148,7 +148,7 @@ def generalized_gaussian_mechanism(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def schatten_gaussian_mechanism(
     budget: Budget, *, shape: tuple[int, int], sensitivity: float, p: float, r: float
 ) -> AdditiveMechanism:
@@ -204,7 +204,7 @@ def schatten_gaussian_mechanism(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanism:
     """Laplace noise of scale sensitivity / epsilon on every coordinate.
 
@@ -240,7 +240,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     return _l1_mechanism(Laplace, budget, sensitivity)
 
 
-@check.plain
+@check.unwrap_numpy
 def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanism:
     """Discrete Laplace noise on integers, as counts are; the answer is an integer.
 
@@ -279,7 +279,7 @@ def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanis
     >>> type(answer.value).__name__, answer.releasable
     ('int', True)
     """
-    check.integer(1, most=int(REACH), sensitivity=sensitivity)
+    check.integer(1, maximum=int(REACH), sensitivity=sensitivity)
     return _l1_mechanism(DiscreteLaplace, budget, sensitivity)
 
 
@@ -297,7 +297,7 @@ def _l1_mechanism(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def k_norm_mechanism(
     budget: Budget, *, domain: Domain, dim: int, sensitivity: float
 ) -> AdditiveMechanism:

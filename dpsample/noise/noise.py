@@ -38,9 +38,9 @@ from dpsample.core.spec import Spec
 from dpsample.numerics.exact import (
     exact_exponential,
     exact_normal,
+    random_word,
     two_product,
     two_sum,
-    word,
 )
 
 REACH = 2.0**51  # steps at which queries are cut off
@@ -109,7 +109,7 @@ def add_laplace(rng, scale, step, values):
     """Replace each value by the multiple next to it + Laplace noise of this scale."""
     for i in range(len(values)):
         high, low = exact_exponential(rng)
-        if word(rng) & np.uint64(1) == np.uint64(1):  # a fair sign
+        if random_word(rng) & np.uint64(1) == np.uint64(1):  # a fair sign
             high, low = -high, -low
         values[i] = nearest_multiple(values[i], scale / step, step, high, low)
 
@@ -196,10 +196,12 @@ def checked_size(size: object, num_axes: int = 0) -> tuple[int, ...]:
     if _is_side(size):
         size = (size,)
     if not (isinstance(size, tuple | list) and all(map(_is_side, size))):
-        check.fail("size", "an integer >= 0 or a tuple of them", check.shown(size))
+        check.fail("size", "an integer >= 0 or a tuple of them", check.describe(size))
     shape = tuple(int(side) for side in size)
-    if math.prod(shape) > check.LONGEST:
-        check.fail("size", f"of at most {check.LONGEST} numbers", check.shown(size))
+    if math.prod(shape) > check.MAX_LENGTH:
+        check.fail(
+            "size", f"of at most {check.MAX_LENGTH} numbers", check.describe(size)
+        )
     if len(shape) < num_axes or 0 in shape[len(shape) - num_axes :]:
         remedy = "The last axes hold the coordinates of one draw."
         check.fail("size", f"of at least {num_axes} axes >= 1 at the end", size, remedy)

@@ -330,7 +330,7 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
     if m > MAX_SIDE:
         return math.nan
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
-    if float(a[0]) < check.SMALLEST_NORMAL:
+    if float(a[0]) < check.MIN_NORMAL:
         return math.nan
     ratios = special.betainc(a[:, None], a[None, :], 0.5)
     entries = np.asarray(2.0 * ratios - 1.0, dtype=np.float64)

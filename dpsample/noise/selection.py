@@ -38,7 +38,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.noise.noise import REACH
-from dpsample.numerics.exact import exact_exponential, word
+from dpsample.numerics.exact import exact_exponential, random_word
 
 TOTAL_VARIATION = 2.0**-80
 # This factor lowers a by more than the rounding errors of the few products in it.
@@ -109,8 +109,8 @@ def _is_accepted(rng, x):
     """Return whether a proposed candidate that is x below the best one is accepted."""
     r = _level(x)
     if r > 0:  # the coin of the level, by its first 64 bits and the others if need be
-        first = word(rng)
-        if first > _HIGH[r] or (first == _HIGH[r] and word(rng) >= _LOW[r]):
+        first = random_word(rng)
+        if first > _HIGH[r] or (first == _HIGH[r] and random_word(rng) >= _LOW[r]):
             return False
     if x == r:
         return True
@@ -139,7 +139,7 @@ def signed_choice(rng, values, per_unit, cell):
     while True:
         # A uniform number below `total`, by rejection of masked random bits. Candidates
         # take turns, j with sign 1 and then -1, until their weights exceed it.
-        remainder = int(word(rng) >> np.uint64(1)) & mask
+        remainder = int(random_word(rng) >> np.uint64(1)) & mask
         if remainder >= total:
             continue
         j, sign = -1, -1.0

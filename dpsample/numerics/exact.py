@@ -103,7 +103,7 @@ _LIMITS, _LOW_LIMITS, _ALIASES = _alias_table()
 
 
 @kernel(counts_references=False)
-def word(rng):
+def random_word(rng):
     """Draw 64 bits."""
     return np.uint64(next_uint64(rng.bit_generator))
 
@@ -150,11 +150,11 @@ def _run_is_odd(rng, first, second):
     """Whether a falling run of uniforms that begins with these 128 bits is odd."""
     length, last = 1, first
     while True:
-        other = word(rng)
+        other = random_word(rng)
         is_below = other < last
         if other == last:  # their next digits decide
-            low = second if length == 1 else word(rng)
-            is_below = word(rng) < low
+            low = second if length == 1 else random_word(rng)
+            is_below = random_word(rng) < low
         if not is_below:
             return length & 1 == 1
         length, last = length + 1, other
@@ -168,7 +168,7 @@ def exact_exponential(rng):
     """
     whole = 0.0
     while True:
-        first, second = word(rng), word(rng)
+        first, second = random_word(rng), random_word(rng)
         if _run_is_odd(rng, first, second):
             return whole + _high(first), _low(first, second)
         whole += 1.0
@@ -181,7 +181,7 @@ def _is_accepted(rng, j, first, second):
     words = (second << np.uint64(33)) & _BEGINNING
     if words >= np.uint64(2 * j + 1) << np.uint64(53):  # no less than the largest t
         return True
-    words |= word(rng) >> np.uint64(30)
+    words |= random_word(rng) >> np.uint64(30)
     high, low = _high(first), _low(first, second)
     edge = 2.0 * j + high  # exact: 9 + 44 bits
     t, rest = two_product(high, edge)
@@ -190,9 +190,9 @@ def _is_accepted(rng, j, first, second):
     while True:
         # n times a multiple of 2^-44 is exact, and so is its distance to a close t.
         gap = n * _high(words) - t
-        if gap + (n * _low(words, word(rng)) - rest) >= 0.0:
+        if gap + (n * _low(words, random_word(rng)) - rest) >= 0.0:
             return n % 2.0 == 1.0
-        n, words = n + 1.0, word(rng)
+        n, words = n + 1.0, random_word(rng)
 
 
 @kernel(counts_references=False)
@@ -212,11 +212,13 @@ def exact_normal(rng):
     They have one sign; ``high`` is a multiple of 2^-49, |low| < 2^-47 one of 2^-102.
     """
     while True:
-        words = word(rng)
+        words = random_word(rng)
         j = np.int64(words >> np.uint64(_FRACTION_BITS))
-        if words > _LIMITS[j] or (words == _LIMITS[j] and word(rng) >= _LOW_LIMITS[j]):
+        if words > _LIMITS[j] or (
+            words == _LIMITS[j] and random_word(rng) >= _LOW_LIMITS[j]
+        ):
             j = _ALIASES[j]
-        first, second = word(rng), word(rng)
+        first, second = random_word(rng), random_word(rng)
         sign = 1.0 - 2.0 * np.float64(second & np.uint64(1))
         if j == NUM_STEPS:
             high, low = _tail(rng)

@@ -37,7 +37,7 @@ HUGE_SQUARE = 1e290
 MAX_SWEEPS, ORTHOGONAL = 60, 2.0**-50  # of Jacobi's method
 
 
-@check.plain
+@check.unwrap_numpy
 def dual(p: float) -> float:
     """Exponent of the dual norm, in [1, inf] as ``p``: ``1/p + 1/dual(p) = 1``.
 
@@ -52,7 +52,7 @@ def dual(p: float) -> float:
     return 1.0 if math.isinf(p) else float(p / (p - 1.0))
 
 
-@check.plain
+@check.unwrap_numpy
 def conversion(dim: int, from_p: float, to_p: float) -> float:
     """Smallest c with ``||a||_to <= c ||a||_from`` for vectors a of length ``dim``.
 
@@ -232,7 +232,7 @@ def orthogonalize(rows: Array, turns: Array) -> None:
 
 
 @kernel(counts_references=False)
-def forget_turns(short: int, room: Array) -> None:
+def reset_rotations(short: int, room: Array) -> None:
     """Prepare the room of `schatten_normal` for a first matrix."""
     for k in range(short * short):
         room[k] = 1.0 if k % (short + 1) == 0 else 0.0

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 from dpsample.core import check
 from dpsample.core.public import dir_of
-from dpsample.papers import bassily, gopi, su, xie, xu
+from dpsample.papers import bassily, clipping_instance, gopi, su, xie, xu
 from dpsample.papers.claim import PAPERS, Case, Claim
 
-__all__ = ["PAPERS", "Claim", "claims"]
+__all__ = ["PAPERS", "Claim", "claims", "clipping_instance"]
 __dir__ = dir_of(__all__)
 
 _SOURCES: dict[str, Callable[[], Iterator[Case]]] = {

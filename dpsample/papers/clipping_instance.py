@@ -187,7 +187,7 @@ def clipped_mean_gradient(w: Array, neighbor: bool = False) -> Array:
     [ 0. -1.]
     """
     w = check.array("w", w, shape=(2,))
-    check.scale(w=max(check.SMALL, float(np.abs(w).max())))
+    check.scale(w=max(check.MIN_SCALE, float(np.abs(w).max())))
     check.instance(bool, neighbor=neighbor)
     return _clipped_mean(w, neighbor)
 

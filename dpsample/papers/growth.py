@@ -24,7 +24,7 @@ from dpsample.tables.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 MAX_GROWTH = 250.0
 
 
-@check.plain
+@check.unwrap_numpy
 def growth_constant(exponent: float) -> float:
     r"""Growth of :math:`\|w\|^\theta/\theta - \langle w, \mu\rangle`: its lambda.
 
@@ -86,7 +86,7 @@ class GrowthRegression:
             return float(self.constant * distance**self.exponent)
 
 
-@check.plain
+@check.unwrap_numpy
 def growth_regression(
     num_records: int,
     dim: int,
@@ -128,7 +128,7 @@ def growth_regression(
     >>> print(f"{growth_regression(10, 5, seed=1).constant:.6f}")
     2.142857
     """
-    check.sides(num_records=num_records, dim=dim)
+    check.array_sides(num_records=num_records, dim=dim)
     check.open_interval(0.0, MAX_GROWTH, exponent=exponent)
     check.positive(signal=signal)
     check.one_of(("sphere", "gaussian"), law=law)
@@ -218,7 +218,7 @@ class HardInstance:
             return np.asarray(pull * w - self.records)
 
 
-@check.plain
+@check.unwrap_numpy
 def rare_records(
     num_records: int,
     dim: int,
@@ -280,7 +280,7 @@ def rare_records(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 def tilted_signs(
     num_records: int,
     dim: int,
@@ -348,7 +348,7 @@ def tilted_signs(
 def _check_hard(
     num_records: int, dim: int, exponent: float, order: float, moment: float
 ) -> None:
-    check.sides(num_records=num_records, dim=dim)
+    check.array_sides(num_records=num_records, dim=dim)
     check.half_open(2.0, LARGEST_EXPONENT, exponent=exponent)
     check.open_interval(1.0, math.inf, order=order)
     check.scale(moment=moment)

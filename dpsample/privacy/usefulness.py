@@ -156,4 +156,4 @@ def warn_if_useless(facts: PublicFacts, budget: Budget, risk_bound: float) -> No
     if (budget, risk_bound) not in stored:
         stored[budget, risk_bound] = reservations(facts, budget, risk_bound)
     for text in stored[budget, risk_bound]:
-        warnings.warn(text, UserWarning, stacklevel=check.user_level())
+        warnings.warn(text, UserWarning, stacklevel=check.user_stack_level())

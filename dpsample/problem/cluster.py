@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
-from dpsample.core.columns import without
+from dpsample.core.columns import split_features
 from dpsample.problem.records import Data
 from dpsample.problem.sources import ArrayTable, chunk_size
 from dpsample.problem.storage import (
@@ -52,7 +52,7 @@ def split_columns(
         features = features.rename(
             columns=dict(zip(features.columns, columns, strict=True))
         )
-        names, _ = without(columns, response, offset)
+        names, _ = split_features(columns, response, offset)
         response, offset = (
             features[column] if isinstance(column, str) else column
             for column in (response, offset)
@@ -184,7 +184,7 @@ def _store_partition(
     tables = []
     for name, value in named.items():
         if value is not None:
-            numbers = check.reals(name, value)
+            numbers = check.real_array(name, value)
             shape = (count, *(width if name == "features" else ()))
             if numbers.shape != shape:
                 check.fail(name, f"of shape {shape} in every pass", numbers.shape)

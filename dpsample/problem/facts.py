@@ -12,7 +12,7 @@ import numpy as np
 from dpsample import domains, losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.spec import Json, frozen
+from dpsample.core.spec import Json, freeze
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
@@ -43,10 +43,10 @@ class PublicFacts:
         """Check every fact on its own and against the others."""
         check.instance(Loss, loss=self.loss, remedy="Use one of dps.losses.")
         check.instance(Domain, domain=self.domain, remedy="Use one of dps.domains.")
-        check.integer(1, most=check.EXACT, num_records=self.num_records)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_records=self.num_records)
         check.integer(1, dim=self.dim)
         check.instance(bool, intercept=self.intercept)
-        check.plain_fields(self)
+        check.unwrap_numpy_fields(self)
         remedy = "Declare the public bound of a row's norm."
         check.scale(row_bound=self.row_bound, remedy=remedy)
         check.at_least(1.0, row_norm=self.row_norm)
@@ -54,7 +54,7 @@ class PublicFacts:
         if self.offset_bound > 0.0:
             check.scale(offset_bound=self.offset_bound)
         if self.response_bound is not None:
-            check.above(0.0, response_bound=self.response_bound)
+            check.greater_than(0.0, response_bound=self.response_bound)
             if self.response_bound != np.inf:
                 check.scale(response_bound=self.response_bound)
         elif self.loss.needs_response_bound:
@@ -94,7 +94,7 @@ class PublicFacts:
     @cached_property
     def center(self) -> Array:
         """Center of the domain, shape (dim,): where algorithms start."""
-        return frozen(self.domain.default_center(self.dim))
+        return freeze(self.domain.default_center(self.dim))
 
     @cached_property
     def radius(self) -> float:
@@ -213,7 +213,7 @@ class PublicFacts:
             "loss": losses.from_dict(facts.get("loss", {})),
             "domain": domains.from_dict(facts.get("domain", {})),
         }
-        return check.built("facts", cls, facts | pieces)
+        return check.build("facts", cls, facts | pieces)
 
 
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:

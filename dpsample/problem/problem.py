@@ -225,7 +225,7 @@ class Problem:
         if encoding.row_norm != norm:
             check.fail("row_norm", f"{encoding.row_norm:g}, as in the encoding", norm)
         if names is not None and tuple(names) != encoding.feature_names:
-            got = check.shown(list(names))
+            got = check.describe(list(names))
             check.fail("feature_names", "those of the encoding, in its order", got)
         is_within = encoding.row_bound is not None and encoding.row_bound <= bound
         if encoding.row_bound == bound or (encoding.clip and is_within):
@@ -341,10 +341,10 @@ class Problem:
                 check.fail("features", f"of {width} columns", f"{rows.shape[1]}")
             own_names, other_names = self.feature_names[:width], tuple(names or ())
             if not any(map(columns_module.are_positions, (own_names, other_names))):
-                columns_module.order("features", other_names, own_names)
+                columns_module.find_positions("features", other_names, own_names)
                 if other_names != own_names:
-                    order = f"in the order {columns_module.listed(own_names)}"
-                    got = columns_module.listed(other_names)
+                    order = f"in the order {columns_module.list_names(own_names)}"
+                    got = columns_module.list_names(other_names)
                     check.fail("columns of features", order, got)
         if rows.shape[0] != self.num_records:
             check.fail("features", f"of {self.num_records} rows", f"{rows.shape[0]}")
@@ -378,7 +378,7 @@ def store_records(
         y, shift = (
             c.compute() if cluster.is_dask(c) else c for c in (response, offset)
         )
-        rows = check.reals("features", features.compute(), storage.ENCODE)
+        rows = check.real_array("features", features.compute(), storage.ENCODE)
         return storage.store_here(rows, y, shift, rules)
     if isinstance(rules.facts.loss, RecordGradient):
         check.fail("features", "in memory for a record gradient", "a cluster")
@@ -410,9 +410,9 @@ def unique(names: Iterable[object]) -> list[str]:
     """Names of columns as text, each of which stands for one column only."""
     is_list = isinstance(names, Sequence) or getattr(names, "ndim", 0) == 1
     if isinstance(names, str | bytes) or not is_list:
-        check.fail("feature_names", "a sequence of names", check.shown(names))
+        check.fail("feature_names", "a sequence of names", check.describe(names))
     text = [str(name) for name in names]
-    columns_module.distinct("feature_names", text)
+    columns_module.require_distinct("feature_names", text)
     return text
 
 
@@ -430,7 +430,7 @@ def as_records(
     names = None if labels is None else unique([str(label) for label in labels])
     if isinstance(features, np.memmap) and FileTable.can_read(features):
         return FileTable.from_memmap(features), None, response, offset
-    rows = check.reals("features", features, storage.ENCODE)
+    rows = check.real_array("features", features, storage.ENCODE)
     if rows.ndim != 2:
         condition, got = "of shape (any, any)", f"shape {rows.shape}"
         check.fail("features", condition, got, storage.ENCODE)

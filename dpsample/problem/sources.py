@@ -281,7 +281,7 @@ def open_parquet(
     named = {each for each in (response, offset) if isinstance(each, str)}
     index = _index_columns(schema) - named
     usable = [name for name in schema.names if name not in index]
-    names, others = columns_module.without(usable, response, offset)
+    names, others = columns_module.split_features(usable, response, offset)
     if not (count and names):
         got = f"shape ({count}, {len(names)})"
         check.fail("features", "non-empty", got)

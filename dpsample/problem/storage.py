@@ -39,7 +39,7 @@ from dpsample.problem.sources import (
     chunk_size,
     write_to_files,
 )
-from dpsample.tables.encoding import ROUNDING
+from dpsample.tables.encoding import NORM_TOLERANCE
 
 HUGE = 1e100  # entries above every declared bound, whose norms might overflow
 GROUP = 8  # chunks of a task on a cluster, a power of 2: its sums are whole subtrees
@@ -117,10 +117,10 @@ class RecordRules:
             return first + int(above[0]), float(sizes[above[0]]), above.size
         facts.loss.check_response(response, self.response_limit, first=first)
         for i in np.flatnonzero(np.abs(offset) > facts.offset_bound)[:1]:
-            bound = f"within offset_bound = {check.shown(facts.offset_bound)}"
+            bound = f"within offset_bound = {check.describe(facts.offset_bound)}"
             bound += " in absolute value"
             remedy = "Declare the public bound of the offsets."
-            got = f"{check.shown(offset[i])} in record {first + i}"
+            got = f"{check.describe(offset[i])} in record {first + i}"
             check.fail("offset", bound, got, remedy)
         return NONE_ABOVE
 
@@ -140,7 +140,7 @@ class RecordRules:
             scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
         is_refused = is_huge and not self.clip_rows
         sizes = largest if is_refused else row_norms(rows, facts)
-        above = np.flatnonzero(sizes > facts.row_bound * (1.0 + ROUNDING))
+        above = np.flatnonzero(sizes > facts.row_bound * (1.0 + NORM_TOLERANCE))
         if self.clip_rows:
             if above.size:  # no row within the slack: what is next to it shows in none
                 factors = np.ones(len(sizes))
@@ -160,7 +160,7 @@ class RecordRules:
         if isinstance(facts.domain, SchattenBall):
             width = min(facts.domain.shape)
         factor = width ** max(1.0 / facts.row_norm - 0.5, 0.0)
-        limit = (facts.row_bound / factor * (1.0 + 0.5 * ROUNDING)) ** 2
+        limit = (facts.row_bound / factor * (1.0 + 0.5 * NORM_TOLERANCE)) ** 2
         with np.errstate(over="ignore"):
             squares = np.einsum("ij,ij->i", rows, rows)
         return bool((squares <= limit).all())
@@ -175,10 +175,10 @@ class RecordRules:
         position, size, count = fold_in_tree(checked, worst)
         if count:
             norm, bound = self.facts.row_norm, self.facts.row_bound
-            limit = f"row_bound = {check.shown(bound)}"
+            limit = f"row_bound = {check.describe(bound)}"
             condition = f"rows of {norm:g}-norm at most {limit}"
             record = f"record {position} ({count} records are above)"
-            got = f"{check.shown(size)} in {record}"
+            got = f"{check.describe(size)} in {record}"
             remedy = "Declare the public bound that holds, or pass clip_rows=True."
             check.fail("features", condition, got, remedy)
 
@@ -293,7 +293,7 @@ class MemoryStorage(_Local):
         for start in range(0, self.num_records, self.chunk):
             stop = min(start + self.chunk, self.num_records)
             yield function(part_of(self.data, start, stop), *args)
-            pauses.heard()
+            pauses.notify_listeners()
 
 
 class TableStorage(_Local):
@@ -396,15 +396,15 @@ class TableStorage(_Local):
                 raise
 
         with ThreadPoolExecutor(1) as reader:
-            with pauses.uninterrupted():
+            with pauses.delay_interrupts():
                 ahead = reader.submit(read, 0)
             for i, start in enumerate(starts):
-                with pauses.uninterrupted():
+                with pauses.delay_interrupts():
                     part = ahead.result()
                     if i + 1 < len(starts):
                         ahead = reader.submit(read, i + 1)
                 yield start, part
-                pauses.heard()
+                pauses.notify_listeners()
         self.require_same()
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
@@ -474,7 +474,7 @@ def _written(
     size = chunk_size(len(features), rules.facts.dim)
     for start in range(0, len(features), size):
         part = slice(start, start + size)
-        check.write("features", features[part], out[part])
+        check.write_floats("features", features[part], out[part])
         yield rules.check(out[part], y[part], shift[part], start)
 
 

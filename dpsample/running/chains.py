@@ -72,7 +72,7 @@ def _hold_interrupts(
     interrupts: Interrupts | None,
 ) -> AbstractContextManager[Interrupts]:
     if interrupts is None:
-        return pauses.held_interrupts()
+        return pauses.hold_interrupts()
     return nullcontext(interrupts)
 
 
@@ -99,7 +99,7 @@ def advance(
         done += size
         if on_done is not None:
             on_done(done)
-        pauses.heard()
+        pauses.notify_listeners()
 
 
 def run(
@@ -136,8 +136,8 @@ def run(
     finished. Later draws are lost, so states are ahead of the draws unless there is a
     file.
     """
-    check.integer(1, most=check.EXACT, num_draws=num_draws)
-    check.integer(0, most=check.EXACT, num_warmup=num_warmup)
+    check.integer(1, maximum=check.MAX_EXACT_INT, num_draws=num_draws)
+    check.integer(0, maximum=check.MAX_EXACT_INT, num_warmup=num_warmup)
     if threads is not None:
         check.integer(1, threads=threads)
     if chunk is not None:
@@ -216,7 +216,7 @@ class _Loop:
             return self.has_to_end(interrupted, GRACE_SECONDS)
 
         while run.done < goal and not self.has_to_end(interrupted):
-            pauses.heard()
+            pauses.notify_listeners()
             stop = min(run.done + self.size.size, goal)
             # Draws of the warm-up are in an array of their own, which must stay small.
             if run.done < run.num_warmup:
@@ -300,4 +300,4 @@ def _await_error(task: Future[None], show: Callable[[], None]) -> BaseException 
             return task.exception(0.2)
         except TimeoutError:
             show()
-            pauses.heard()
+            pauses.notify_listeners()

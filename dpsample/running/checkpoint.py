@@ -19,7 +19,7 @@ from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.files import replacing
-from dpsample.core.streams import restore, save_state
+from dpsample.core.streams import restore_state, save_state
 from dpsample.samplers.chain import NUM_STATS, ChainState
 
 Saved = NDArray[np.generic]
@@ -112,7 +112,7 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
     except OSError as error:
         message = f"The checkpoint {path} could not be written ({error})."
         message += " The run goes on."
-        warnings.warn(message, RuntimeWarning, stacklevel=check.user_level())
+        warnings.warn(message, RuntimeWarning, stacklevel=check.user_stack_level())
 
 
 def _stack(run: CheckpointRun, name: str) -> Saved:
@@ -128,7 +128,7 @@ def snapshot(run: CheckpointRun) -> Callable[[], None]:
         for state, copies in zip(run.states, states, strict=True):
             for name in STATE:
                 getattr(state, name)[:] = copies[name]
-        run.streams = [restore(saved) for saved in streams]
+        run.streams = [restore_state(saved) for saved in streams]
 
     return undo
 
@@ -157,7 +157,7 @@ def load(
             f"{path.name} was written with {file['arithmetic']}, not {arithmetic()}."
         )
         message += " The run goes on, though not bit for bit."
-        warnings.warn(message, RuntimeWarning, stacklevel=check.user_level())
+        warnings.warn(message, RuntimeWarning, stacklevel=check.user_stack_level())
     run.reserve(num_kept)
     run.draws[:, :num_kept], run.stats[:, :num_kept] = file["draws"], file["stats"]
     run.done = int(file["done"])
@@ -203,7 +203,7 @@ def _restore_streams(
 ) -> list[np.random.Generator]:
     try:
         states = json.loads(str(text))
-        restored = [restore(state) for state in states]
+        restored = [restore_state(state) for state in states]
     # NumPy raises various errors for states that it did not write.
     except Exception as error:
         _reject(path, f"streams that cannot be restored ({error!r})")

@@ -163,7 +163,7 @@ class RunFacts:
             'have too small a variance. Use sampler="auto" or BilliardHMC(); '
             "check=False turns this warning off.",
             RuntimeWarning,
-            stacklevel=check.user_level(),
+            stacklevel=check.user_stack_level(),
         )
 
     def more_draws(self, growth: int) -> str:
@@ -286,7 +286,7 @@ class Convergence:
             f"sample size {self.ess:.0f} (at least {SMALLEST_ESS:.0f}), worst for "
             f"{self.worst}. {remedy}",
             RuntimeWarning,
-            stacklevel=check.user_level(),
+            stacklevel=check.user_stack_level(),
         )
 
 
@@ -388,7 +388,7 @@ class TrialRun:
                 f"per chain, not {self.target_size:g}: "
                 f"{self._cause(draws.shape[1], facts)}",
                 RuntimeWarning,
-                stacklevel=check.user_level(),
+                stacklevel=check.user_stack_level(),
             )
         return {"ess_reached": size, "is_target_ess_reached": size >= self.target_size}
 

@@ -85,16 +85,18 @@ def to_datatree(
         "creation_library_language": "Python",
     }
     chain, draw = (np.arange(size) for size in draws.shape[:2])
-    each = xr.Coordinates({"chain": chain, "draw": draw})
-    place = {"chain": chain, "draw": draw, "coefficient": list(coefficients)}
+    chain_and_draw = xr.Coordinates({"chain": chain, "draw": draw})
+    coordinates = {"chain": chain, "draw": draw, "coefficient": list(coefficients)}
     groups = {
-        "posterior": xr.Dataset({"theta": (tuple(place), draws)}, place, origin),
+        "posterior": xr.Dataset(
+            {"theta": (tuple(coordinates), draws)}, coordinates, origin
+        ),
         "sample_stats": xr.Dataset(
             {
                 name: (("chain", "draw"), values)
                 for name, values in sample_stats.items()
             },
-            each,
+            chain_and_draw,
             origin,
         ),
         "constant_data": xr.Dataset(

@@ -84,7 +84,7 @@ def line(is_wanted: bool = True) -> Iterator[Paint]:
     try:
         yield paint
     finally:
-        with pauses.uninterrupted(), suppress(Exception):
+        with pauses.delay_interrupts(), suppress(Exception):
             if display is not None:
                 display.clear()
 
@@ -298,7 +298,7 @@ def compiling(verb: str, seconds: float, *, is_wanted: bool = True) -> Iterator[
         cache.on_miss.append(show_message)
         yield
     finally:
-        with pauses.uninterrupted(), suppress(Exception):
+        with pauses.delay_interrupts(), suppress(Exception):
             cache.on_miss.remove(show_message)
             if notebook is not None:
                 notebook.clear()

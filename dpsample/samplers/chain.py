@@ -22,7 +22,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, call, entry, kernel
-from dpsample.core.pauses import PAUSED, forget, is_due
+from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
 from dpsample.targets import gibbs
@@ -191,7 +191,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
                 if code == PAUSED:
                     return PAUSED, t
                 if code != OK:
-                    forget(control)
+                    abandon_step(control)
                     return code, t
                 control.steps_done += 1
                 is_over = is_due(control)

@@ -293,7 +293,7 @@ def _run_trial(
     """Return draws (chain, draw, dim) from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
     for _ in range(NUM_CHAINS):
-        pauses.heard()
+        pauses.notify_listeners()
         state = prepared.init(prepared.draw_start(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))
         path_stats = np.empty((len(path), NUM_STATS))

@@ -90,7 +90,7 @@ def minimize(
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
     for _ in range(1000):
-        pauses.heard()
+        pauses.notify_listeners()
         value_ahead = energy.slope(ahead, gradient)
         smoothness *= 0.7  # the step may grow again
         for _ in range(100):
@@ -238,7 +238,7 @@ def _run_newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array
     last_precision: Array | None = None
     damping = Damping(basis.shape[1])
     for _ in range(25):
-        pauses.heard()
+        pauses.notify_listeners()
         gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         # Windows depend on the covariance, and may alternate with it. The mean of the
         # last two precisions ends that.

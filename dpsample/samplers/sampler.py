@@ -154,7 +154,9 @@ class TunedSampler(Sampler):
             check.positive(step_size=self.step_size)
             if self.step_size > self.longest_step:
                 check.fail(
-                    "step_size", f"<= {check.shown(self.longest_step)}", self.step_size
+                    "step_size",
+                    f"<= {check.describe(self.longest_step)}",
+                    self.step_size,
                 )
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
@@ -208,7 +210,7 @@ def search_step(
     log_step, log_steps = np.log(step), []
     position = gaussian.center
     for i in range(16):
-        pauses.heard()
+        pauses.notify_listeners()
         prepared = recipe.build(target, gaussian, float(np.exp(log_step)))
         state = prepared.init(position)
         num_draws = -(-25 // prepared.num_steps)

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array, Bools
-from dpsample.core.columns import listed
+from dpsample.core.columns import list_names
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
@@ -52,7 +52,7 @@ from dpsample.tables.schema import (
 
 FORMAT = "dpsample encoding 1"
 SMALLER = 2.0**-200  # factor of rows whose norms overflow
-ROUNDING = 1e-12  # relative slack for norms computed in floating point
+NORM_TOLERANCE = 1e-12  # relative slack for norms computed in floating point
 LABEL_BITS = 1000  # longer integers are no labels, and no doubles
 Columns = Mapping[str, Column]
 
@@ -122,10 +122,10 @@ class Encoding:
         """Check every field."""
         check.instance((Schema, type(None)), schema=self.schema)
         check.members(str, columns=self.columns)
-        object.__setattr__(self, "target", target_name(self.target))
+        object.__setattr__(self, "target", response_name(self.target))
         label: Any = self.positive_label
         if not isinstance(label, str | None):  # it is kept as text
-            label = check_label(self._facts, self.target, label)
+            label = check_positive_label(self._facts, self.target, label)
             object.__setattr__(self, "positive_label", label)
         check.instance(bool, clip=self.clip, symmetric=self.symmetric)
         check.at_least(1.0, row_norm=self.row_norm)
@@ -133,7 +133,7 @@ class Encoding:
         for name in ("row_norm", "scale"):
             object.__setattr__(self, name, float(getattr(self, name)))
         columns, schema = tuple(self.columns), self.schema
-        if schema is not None and scales(schema, self.target):
+        if schema is not None and declares_features(schema, self.target):
             own = tuple(name for name in schema.declared if name != self.target)
             columns = columns or own
             for name in columns:
@@ -141,14 +141,14 @@ class Encoding:
                     refuse_undeclared(name)
         if not columns:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
-        columns_module.distinct("the encoding", columns)
+        columns_module.require_distinct("the encoding", columns)
         object.__setattr__(self, "columns", columns)
         if self.row_bound is not None:
             check.scale(row_bound=self.row_bound)
             object.__setattr__(self, "row_bound", float(self.row_bound))
         elif self.is_scaled:
             object.__setattr__(self, "row_bound", self.scale)
-        columns_module.distinct("the encoded table", self.feature_names)
+        columns_module.require_distinct("the encoded table", self.feature_names)
         self._check_response()
 
     def _check_response(self) -> None:
@@ -156,11 +156,11 @@ class Encoding:
         if levels is not None and self.positive_label is None and len(levels) != 2:
             remedy = "Give two levels, the positive one last, or a positive_label."
             name = f"categorical.{self.target}"
-            check.fail(name, "of two levels", check.shown(levels), remedy)
+            check.fail(name, "of two levels", check.describe(levels), remedy)
         schema, name = self._facts, self.target or ""
         if name in (*schema.date, *schema.missing, *schema.missing_indicator):
             got = "a date, or a rule for missing entries"
-            check.fail(f"response {check.shown(name)}", "numeric or of labels", got)
+            check.fail(f"response {check.describe(name)}", "numeric or of labels", got)
 
     @cached_property
     def _blocks(self) -> dict[str, tuple[str, ...]]:
@@ -207,7 +207,7 @@ class Encoding:
     @property
     def is_scaled(self) -> bool:
         """Whether features are scaled by public facts, and not taken as they are."""
-        return self.schema is not None and scales(self.schema, self.target)
+        return self.schema is not None and declares_features(self.schema, self.target)
 
     @property
     def labels(self) -> tuple[Any, Any] | None:
@@ -215,7 +215,7 @@ class Encoding:
         levels = self.levels
         if levels is None or len(levels) != 2:
             return None
-        index = place_of(self.positive_label, levels, self._facts.file)
+        index = find_level(self.positive_label, levels, self._facts.file)
         return None if index < 0 else (levels[1 - index], levels[index])
 
     @property
@@ -304,19 +304,19 @@ class Encoding:
         table, name = entries.columns_of(frame), self.target or ""
         if name not in table:
             remedy = "Pass the response column (target=..., --target ...)."
-            condition = f"one of the columns {listed(table)}"
+            condition = f"one of the columns {list_names(table)}"
             check.fail("target", condition, self.target, remedy)
         return self._response(table[name], Counter())
 
     def _response(self, column: Column, clipped: Counter[str]) -> Array:
         """Encode the target's entries, and count those that are moved to a bound."""
         name, schema, levels = self.target or "", self._facts, self.levels
-        check_label(schema, name, self.positive_label)
+        check_positive_label(schema, name, self.positive_label)
         if levels is not None:
             codes = entries.codes(column, levels, schema.file)
             self._refuse_missing(column, codes == ABSENT)
             column.refuse(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
-            positive = place_of(self.positive_label, levels, schema.file)
+            positive = find_level(self.positive_label, levels, schema.file)
             return np.where(codes == positive, 1.0, -1.0)
         if self.response_bound is not None:
             return 2.0 * self._unit(column, clipped, clip=self.clip)[0] - 1.0
@@ -410,7 +410,7 @@ class Encoding:
             fields["schema"] = Schema.from_dict(fields["schema"])
         if fields.get("row_norm") == "inf":
             fields["row_norm"] = math.inf
-        encoding = check.built("encoding", cls, fields)
+        encoding = check.build("encoding", cls, fields)
         if encoding.to_dict() != content:
             got = "another form of the same"
             check.fail("encoding", "written as Encoding.to_dict writes it", got)
@@ -419,7 +419,7 @@ class Encoding:
     def _rows(self, table: Columns, *, clip: bool) -> tuple[Array, Counter[str]]:
         """Return rows, and how many values and rows were moved to their bounds."""
         used = used_columns([*table], self.schema, self.target)
-        columns_module.order("the table", used, self.columns)
+        columns_module.find_positions("the table", used, self.columns)
         num_rows = max((len(column) for column in table.values()), default=0)
         rows = np.zeros((num_rows, len(self.feature_names)))
         clipped: Counter[str] = Counter()
@@ -438,7 +438,7 @@ class Encoding:
             rows *= self.scale
         if clip:
             norm = partial(norms.norm, p=self.row_norm)
-            rows = np.asarray(shortened(rows, self.row_bound, norm, clipped))
+            rows = np.asarray(clip_rows(rows, self.row_bound, norm, clipped))
         return rows, clipped
 
     def _unit(
@@ -460,13 +460,16 @@ class Encoding:
         lower, upper = self._range(name)
         outside = (values < lower) | (values > upper)
         if outside.any():
-            shown = schema.date.get(name) or (check.shown(lower), check.shown(upper))
+            shown = schema.date.get(name) or (
+                check.describe(lower),
+                check.describe(upper),
+            )
             bounds = f"[{', '.join(shown)}]"
             if not clip:
                 condition = f"within its public bounds {bounds}"
                 one = column if is_date else Column(name, values)
                 one.refuse(outside, condition, CLIP_REMEDY)
-            clipped[f"of {check.shown(name)} outside {bounds}"] += int(outside.sum())
+            clipped[f"of {check.describe(name)} outside {bounds}"] += int(outside.sum())
         values = np.clip(values, lower, upper)
         if name in schema.log:
             values, lower, upper = map(log_scale, (values, lower, upper))
@@ -508,7 +511,9 @@ class Encoding:
         if unknown.any():
             if not clip:
                 column.refuse(unknown, "one of its public levels", CLIP_REMEDY)
-            clipped[f"of {check.shown(name)} at no public level"] += int(unknown.sum())
+            clipped[f"of {check.describe(name)} at no public level"] += int(
+                unknown.sum()
+            )
         known = np.flatnonzero(codes >= 0)
         part[known, codes[known]] = 1.0
 
@@ -524,7 +529,7 @@ class Encoding:
         column.refuse(is_missing, "complete", remedy)
 
 
-def shortened(
+def clip_rows(
     rows: Rows,
     bound: float | None,
     norm: Callable[[Rows], ArrayLike],
@@ -538,7 +543,7 @@ def shortened(
         return rows
     with np.errstate(over="ignore"):
         sizes = np.asarray(norm(rows))
-    above = sizes > bound * (1.0 + ROUNDING)
+    above = sizes > bound * (1.0 + NORM_TOLERANCE)
     if not above.any():
         return rows
     counts: Counter[str] = Counter() if clipped is None else clipped
@@ -565,7 +570,7 @@ def _warn_of(clipped: Counter[str]) -> None:
     told = ", ".join(f"{count} {what}" for what, count in clipped.items())
     if told:
         warnings.warn(
-            f"Clipped: {told}.", RuntimeWarning, stacklevel=check.user_level()
+            f"Clipped: {told}.", RuntimeWarning, stacklevel=check.user_stack_level()
         )
 
 
@@ -575,27 +580,29 @@ def used_columns(
     """Columns of a table that become features; a ValueError if one is undeclared."""
     kind = (schema or Schema()).kind
     used = [name for name in names if name != target and kind(name) != "ignore"]
-    for name in used if schema is not None and scales(schema, target) else ():
+    for name in (
+        used if schema is not None and declares_features(schema, target) else ()
+    ):
         if kind(name) is None:
             refuse_undeclared(name)
     return used
 
 
-def scales(schema: Schema, target: str | None) -> bool:
+def declares_features(schema: Schema, target: str | None) -> bool:
     """Return whether a schema declares more than the target: every feature."""
     return any(name != target for name in schema.declared)
 
 
-def target_name(target: object) -> str | None:
+def response_name(target: object) -> str | None:
     """Name of the response, which is a number in a frame of numbered columns."""
     name = column_name(target)
     if name is None or isinstance(name, str):
         return name
     remedy = "Columns have names of text, or whole numbers where they are numbered."
-    check.fail("target", "a str or NoneType", check.shown(name), remedy)
+    check.fail("target", "a str or NoneType", check.describe(name), remedy)
 
 
-def place_of(label: object, levels: Levels, file: TextFormat) -> int:
+def find_level(label: object, levels: Levels, file: TextFormat) -> int:
     """Place of the positive label among public levels, negative if it is none.
 
     Without a label the last level is the positive one.
@@ -605,7 +612,9 @@ def place_of(label: object, levels: Levels, file: TextFormat) -> int:
     return int(entries.codes(Column("", [label]), levels, file)[0])
 
 
-def check_label(schema: Schema, target: str | None, label: object) -> str | None:
+def check_positive_label(
+    schema: Schema, target: str | None, label: object
+) -> str | None:
     """Return a positive label as text; refuse one that is not declared.
 
     No record is looked at.
@@ -614,32 +623,32 @@ def check_label(schema: Schema, target: str | None, label: object) -> str | None
     kinds = (str, bool, int, float, bytes, np.generic, type(None))
     is_long = isinstance(label, int) and label.bit_length() > LABEL_BITS
     if is_long or not isinstance(label, kinds):
-        check.fail("positive_label", "a label", check.shown(label), remedy)
+        check.fail("positive_label", "a label", check.describe(label), remedy)
     if isinstance(label, np.generic):
         label = label.item()
     if label is None or (target is None and isinstance(label, str)):
         return label
     levels = schema.categorical.get(target or "")
     if levels is None:
-        wanted = f"a declared level of the response {check.shown(target)}"
+        wanted = f"a declared level of the response {check.describe(target)}"
         text = label_text(label)
         remedy = (
             "Declare all its labels in the bounds, below [categorical]: "
             f'{toml_key(target or "response")} = ["another label", {json.dumps(text)}].'
         )
-        check.fail("positive_label", wanted, check.shown(label), remedy)
-    place = place_of(label, levels, schema.file)
+        check.fail("positive_label", wanted, check.describe(label), remedy)
+    place = find_level(label, levels, schema.file)
     if place < 0:
-        wanted = f"{check.shown(label)} among its public levels"
-        got = ", ".join(check.shown(level) for level in levels[:4])
+        wanted = f"{check.describe(label)} among its public levels"
+        got = ", ".join(check.describe(level) for level in levels[:4])
         remedy = "Check the spelling of the positive label and of the levels."
-        check.fail(f"response {check.shown(target)}", wanted, got, remedy)
+        check.fail(f"response {check.describe(target)}", wanted, got, remedy)
     return label if isinstance(label, str) else level_text(levels[place])
 
 
 def label_text(label: object) -> str:
     """Return the text by which bounds may declare a label."""
-    return next(iter(entries.texts(entries.decode(label))), str(label))
+    return next(iter(entries.spellings(entries.normalize(label))), str(label))
 
 
 def refuse_undeclared(name: str) -> NoReturn:
@@ -650,4 +659,4 @@ def refuse_undeclared(name: str) -> NoReturn:
         "drop it from records to predict."
     )
     wanted = "declared in the bounds"
-    check.fail(f"column {check.shown(name)}", wanted, "nothing", remedy)
+    check.fail(f"column {check.describe(name)}", wanted, "nothing", remedy)

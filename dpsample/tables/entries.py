@@ -78,7 +78,7 @@ UTC = "+00:00"
 UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
 
 
-def content(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     """Whole uncompressed content of a file, a pipe, or of stdin if the path is "-".
 
     Raises
@@ -93,7 +93,7 @@ def content(path: Path) -> bytes:
         if sys.stdin is None or sys.stdin.closed:  # as by <&- in a shell
             check.fail("stdin", "open", "none")
         return sys.stdin.buffer.read()
-    require(path)
+    require_file(path)
     if path.suffix.lower() not in COMPRESSED:
         return path.read_bytes()
     found, size = [], 0
@@ -112,7 +112,7 @@ def content(path: Path) -> bytes:
     return b"".join(found)
 
 
-def require(path: Path) -> None:
+def require_file(path: Path) -> None:
     """Refuse what is no file, nor a pipe or "-"."""
     if str(path) != STDIN and (not os.path.exists(path) or path.is_dir()):
         check.fail("path", "an existing file", str(path))
@@ -163,7 +163,7 @@ def _zstd(path: Path) -> IO[bytes]:
     return stream
 
 
-def format_of(path: Path) -> str:
+def infer_format(path: Path) -> str:
     """Format by the suffix that remains without that of a compression.
 
     LIBSVM's own files, such as ``a9a`` and ``a9a.t``, have no suffix or ``.t``. A pipe
@@ -186,7 +186,7 @@ def format_of(path: Path) -> str:
     return FORMATS[suffix]
 
 
-def parse(
+def parse_libsvm(
     lines: Iterable[str], num_features: int, *, source: str = ""
 ) -> tuple[CSR, Array]:
     """Features and labels of lines ``label index:value ...``, indices from 1.
@@ -198,7 +198,7 @@ def parse(
 
     Examples
     --------
-    >>> features, labels = parse(["+1 1:0.5 3:2", "-1 2:1"], num_features=4)
+    >>> features, labels = parse_libsvm(["+1 1:0.5 3:2", "-1 2:1"], num_features=4)
     >>> features.toarray().tolist(), labels.tolist()
     ([[0.5, 0.0, 2.0, 0.0], [0.0, 1.0, 0.0, 0.0]], [1.0, -1.0])
     """
@@ -289,10 +289,10 @@ class Column:
             if condition != "complete":
                 entry: Any = self.entries[first]
                 is_time = isinstance(entry, np.datetime64)
-                got = str(entry) if is_time else check.shown(entry)
+                got = str(entry) if is_time else check.describe(entry)
             others = f" ({int(bad.sum())} records in all)" if bad.sum() > 1 else ""
             got = f"{got} in record {first}{others}"
-            check.fail(f"column {check.shown(self.name)}", condition, got, remedy)
+            check.fail(f"column {check.describe(self.name)}", condition, got, remedy)
 
 
 def columns_of(frame: Any) -> dict[str, Column]:
@@ -302,14 +302,14 @@ def columns_of(frame: Any) -> dict[str, Column]:
     labels = columns_module.labels_of(frame)
     if labels is None:
         remedy = "Pass one of pandas or polars."
-        check.fail("frame", "a DataFrame", check.shown(type(frame)), remedy)
+        check.fail("frame", "a DataFrame", check.describe(type(frame)), remedy)
     try:
         names = [str(label) for label in labels]
-        columns_module.distinct("the table", names)
+        columns_module.require_distinct("the table", names)
         table = nw.from_native(frame, eager_only=True)
     except (AttributeError, TypeError) as error:
         remedy = f"Pass one of pandas or polars ({error})."
-        check.fail("frame", "a DataFrame", check.shown(type(frame)), remedy)
+        check.fail("frame", "a DataFrame", check.describe(type(frame)), remedy)
     series = table.iter_columns()
     return {name: Column(name, s) for name, s in zip(names, series, strict=True)}
 
@@ -374,7 +374,7 @@ def is_missing(entry: object) -> bool:
     return entry is None or entry is pd.NA or entry is pd.NaT
 
 
-def decode(entry: object) -> object:
+def normalize(entry: object) -> object:
     """Return bytes as their UTF-8 text if they are one, and complex reals as reals.
 
     One complex number makes a whole column of pandas complex.
@@ -419,9 +419,9 @@ def _float(entry: Any) -> float:
     return float(entry)
 
 
-def number(entry: Any, file: TextFormat) -> float | None:
+def parse_number(entry: Any, file: TextFormat) -> float | None:
     """Return an entry as a number: NaN if it is missing, None if it is not one."""
-    entry = decode(entry)
+    entry = normalize(entry)
     if isinstance(entry, str):
         text = entry.strip()
         return math.nan if text in MISSING else _parsed(text, file)
@@ -435,9 +435,9 @@ def number(entry: Any, file: TextFormat) -> float | None:
         return None
 
 
-def day(entry: object, file: TextFormat) -> float | None:
+def parse_day(entry: object, file: TextFormat) -> float | None:
     """Return an entry as a day counted from year 1: NaN if missing, None if no date."""
-    entry = decode(entry)
+    entry = normalize(entry)
     if isinstance(entry, str):
         text = entry.strip()
         if text in MISSING:
@@ -466,7 +466,7 @@ def day(entry: object, file: TextFormat) -> float | None:
 
 def is_value(name: str, file: TextFormat) -> bool:
     """Whether a name is a number or a date, as an entry of a record would be."""
-    found = (number(name, file), day(name, file))
+    found = (parse_number(name, file), parse_day(name, file))
     return any(value is not None and math.isfinite(value) for value in found)
 
 
@@ -528,7 +528,7 @@ def numbers(column: Column, file: TextFormat) -> Array:
         else:
             values = None if np.isnan(values).any() else values
     if values is None:
-        return _converted(column, number, file, "numeric", NUMERIC)
+        return _converted(column, parse_number, file, "numeric", NUMERIC)
     column.refuse(np.isinf(values), "numeric", "Correct such records.")
     return values
 
@@ -540,7 +540,7 @@ def days(column: Column, file: TextFormat) -> Array:
         values = _days_of(entries)
         column.refuse(np.isinf(values), "of dates", DATES)
         return values
-    return _converted(column, day, file, "of dates", DATES)
+    return _converted(column, parse_day, file, "of dates", DATES)
 
 
 def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
@@ -561,13 +561,13 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
     def code_place(entry: object) -> int:
         if has_words and isinstance(entry, str):
             entry = WORDS.get(entry.strip().lower(), entry)
-        value = number(entry, file)
+        value = parse_number(entry, file)
         if value is not None and math.isnan(value):
             return ABSENT
         return UNKNOWN if value is None else places.get(value, UNKNOWN)
 
     def text_place(entry: object) -> int:
-        for text in texts(entry):
+        for text in spellings(entry):
             if text in places:
                 return places[text]
         if isinstance(entry, str):
@@ -575,7 +575,7 @@ def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
         return ABSENT if is_missing(entry) else UNKNOWN
 
     find_place = text_place if isinstance(levels[0], str) else code_place
-    result = _each(column, lambda entry: find_place(decode(entry)))
+    result = _each(column, lambda entry: find_place(normalize(entry)))
     return np.array(result, dtype=np.int64)
 
 
@@ -588,7 +588,7 @@ def _refuse_short_type(column: Column, levels: Levels) -> None:
     if any(_is_long(str(level_key(level)), bits) for level in levels):
         condition = f"of integers or text, as it has levels from 2**{bits}"
         remedy = "Read it so, for example as Int64: missing entries make it float."
-        name = f"column {check.shown(column.name)}"
+        name = f"column {check.describe(column.name)}"
         check.fail(name, condition, str(entries.dtype), remedy)
 
 
@@ -600,7 +600,7 @@ def _is_long(text: str, bits: int) -> bool:
         return False
 
 
-def texts(entry: Any) -> tuple[str, ...]:
+def spellings(entry: Any) -> tuple[str, ...]:
     """Texts that an entry is written as: a level is one of them."""
     if isinstance(entry, str):
         return (str(level_key(entry)),)

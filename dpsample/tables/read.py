@@ -23,10 +23,10 @@ from dpsample.numerics import norms
 from dpsample.tables import entries
 from dpsample.tables.encoding import (
     Encoding,
-    check_label,
-    scales,
-    shortened,
-    target_name,
+    check_positive_label,
+    clip_rows,
+    declares_features,
+    response_name,
     used_columns,
 )
 from dpsample.tables.rules import of_libsvm
@@ -151,13 +151,13 @@ def read_table(
     if num_features is not None:
         check.integer(1, num_features=num_features)
     file, schema = check.path("path", path), schema_of(bounds)
-    entries.require(file)  # its name tells the format of a file only
+    entries.require_file(file)  # its name tells the format of a file only
     kind = kind_of(file, format)
-    target = target_name(target)
+    target = response_name(target)
     name = LABEL if kind == "libsvm" else target
     # Before records are read.
-    positive_label = check_label(schema or Schema(), name, positive_label)
-    content = entries.content(file)
+    positive_label = check_positive_label(schema or Schema(), name, positive_label)
+    content = entries.read_content(file)
     if kind == "libsvm":
         if target is not None:
             check.fail("target", "absent for LIBSVM", target, "Labels begin its lines.")
@@ -175,7 +175,7 @@ def read_table(
             source=file.name,
         )
         if columns is not None:
-            columns_module.order("the table", data.columns, columns)
+            columns_module.find_positions("the table", data.columns, columns)
         return data
     if num_features is not None:
         check.fail("num_features", "absent except for LIBSVM", num_features)
@@ -185,7 +185,7 @@ def read_table(
     for label in columns_module.labels_of(frame) or () if schema is None else ():
         if str(label).startswith(UNNAMED):
             remedy = "Is it an index? Name it, or ignore it in bounds."
-            check.fail("columns", "named", check.shown(label), remedy)
+            check.fail("columns", "named", check.describe(label), remedy)
     data = from_frame(
         frame,
         target=target,
@@ -203,15 +203,15 @@ def read_table(
 
 def contents(file: Path, format: str | None) -> tuple[bytes, str]:
     """Uncompressed content, and its format, told from the name if None."""
-    entries.require(file)
+    entries.require_file(file)
     kind = kind_of(file, format)
-    return entries.content(file), kind
+    return entries.read_content(file), kind
 
 
 def kind_of(file: Path, format: str | None) -> str:
     """Format as given, or told from the name of a file."""
     if format is None:
-        return entries.format_of(file)
+        return entries.infer_format(file)
     check.one_of(FORMATS, format=format)
     return format
 
@@ -259,7 +259,7 @@ def from_libsvm(
     clipped: Counter[str] = Counter()
     if clip:
         norm = partial(norms.norm, p=row_norm)
-        rows = cast(CSR, shortened(rows, row_bound, norm, clipped))
+        rows = cast(CSR, clip_rows(rows, row_bound, norm, clipped))
     y = encoding._response(entries.Column(LABEL, labels), clipped)
     made = _dataset(encoding, rows, y, clipped)
     return replace(made, source=source, rules=of_libsvm(encoding))
@@ -268,7 +268,7 @@ def from_libsvm(
 def _refuse_libsvm_bounds(bounds: Schema) -> NoReturn:
     condition = f"about the response {LABEL!r} only for a LIBSVM file"
     remedy = "Its features are taken as they are: declare row_bound."
-    check.fail("bounds", condition, check.shown(bounds.to_dict()), remedy)
+    check.fail("bounds", condition, check.describe(bounds.to_dict()), remedy)
 
 
 def parse_libsvm(
@@ -276,7 +276,7 @@ def parse_libsvm(
 ) -> tuple[CSR, Array]:
     """Parse rows times the public factor, and labels."""
     lines = content.decode("ascii", "replace").splitlines()
-    rows, y = entries.parse(lines, len(encoding.columns), source=source)
+    rows, y = entries.parse_libsvm(lines, len(encoding.columns), source=source)
     return (rows if encoding.scale == 1.0 else rows * encoding.scale), y
 
 
@@ -345,7 +345,7 @@ def _text_frame(
             columns = [name or _unnamed(j, row) for j, name in enumerate(row)]
             if len(set(columns)) < len(columns):
                 refuse_record(columns, schema.file)
-            columns_module.distinct("the table", columns)
+            columns_module.require_distinct("the table", columns)
             _check_separator(columns, schema)
             continue
         if schema.columns and not records and len(row) == len(columns) - 1:
@@ -368,14 +368,14 @@ def _check_separator(columns: list[str], schema: Schema) -> None:
     """Refuse a header of one name that another separator cuts into several."""
     others = [x for x in SEPARATORS if x in columns[0]]
     if len(columns) == 1 and others and not schema.file.separator:
-        got = f"a single one, with {check.shown(others[0])} in it"
+        got = f"a single one, with {check.describe(others[0])} in it"
         check.fail("header", "of several names", got, _declare(others[0]))
 
 
 def _check_names(names: Sequence[str], schema: Schema, target: str | None) -> None:
     """Refuse a record in place of names: errors about names would publish it."""
     others = [n for n in names if n != target and schema.kind(n) is None]
-    if target not in names or (others and scales(schema, target)):
+    if target not in names or (others and declares_features(schema, target)):
         refuse_record(others, schema.file)
 
 
@@ -469,8 +469,10 @@ def _diagnostics(
             levels = encoding.schema.categorical[name]
             unused = [v for v, j in zip(levels, places, strict=True) if not is_used[j]]
             if unused:
-                words = columns_module.listed(map(level_text, unused))
-                lines.append(f"no record has the levels {words} of {check.shown(name)}")
+                words = columns_module.list_names(map(level_text, unused))
+                lines.append(
+                    f"no record has the levels {words} of {check.describe(name)}"
+                )
     if encoding.levels is not None and (y == y[0]).all():
         lines.append(f"the response is {y[0]:g} in every record")
     return tuple(lines)
@@ -534,13 +536,13 @@ def from_frame(
     [1.0, 3.0]
     """
     schema, table = schema_of(bounds), entries.columns_of(frame)
-    target = target_name(target)
-    positive_label = check_label(schema or Schema(), target, positive_label)
+    target = response_name(target)
+    positive_label = check_positive_label(schema or Schema(), target, positive_label)
     if columns is not None:
         check.members(str, columns=columns)
     if target is None or target not in table:
         remedy = "Pass the response column (target=..., --target ...)."
-        condition = f"one of the columns {columns_module.listed(table)}"
+        condition = f"one of the columns {columns_module.list_names(table)}"
         check.fail("target", condition, target, remedy)
     used = used_columns([*table], schema, target)
     if schema is not None:
@@ -568,7 +570,7 @@ def check_declared(used: Sequence[str], schema: Schema, target: str) -> None:
             wanted = "in the table, as the bounds declare it"
             remedy = "Correct its name, or remove it from the bounds."
             got = "a table without it"
-            check.fail(f"column {check.shown(name)}", wanted, got, remedy)
+            check.fail(f"column {check.describe(name)}", wanted, got, remedy)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
-from dpsample.core.columns import listed
+from dpsample.core.columns import list_names
 from dpsample.tables.schema import Schema
-
-if TYPE_CHECKING:
-    from dpsample.tables.encoding import Encoding
 
 MISSING = "a missing value is an error"
 
 
-def in_words(encoding: Encoding) -> tuple[str, ...]:
+class ColumnFacts(Protocol):
+    """Public facts of the columns, which rules are written from (see `Encoding`)."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """Declared columns."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the columns that are features."""
+
+    @property
+    def target(self) -> str | None:
+        """Name of the response."""
+
+    @property
+    def positive_label(self) -> str | None:
+        """Label that becomes 1."""
+
+    @property
+    def levels(self) -> Sequence[str] | None:
+        """Public labels of the response."""
+
+    @property
+    def labels(self) -> Sequence[float] | None:
+        """Numbers that become -1 and 1."""
+
+    @property
+    def response_bound(self) -> float | None:
+        """Bound of an encoded response."""
+
+    @property
+    def clip(self) -> bool:
+        """Whether numbers outside their range are moved to its nearer end."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether numbers are scaled to [-1, 1]."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the schema declares features."""
+
+    @property
+    def row_norm(self) -> float:
+        """Exponent of the norm of rows."""
+
+    @property
+    def scale(self) -> float:
+        """Factor of all features."""
+
+
+def in_words(encoding: ColumnFacts) -> tuple[str, ...]:
     """Rules for the features of a table and for its response, one a line."""
     schema = encoding.schema
     if schema is None or not encoding.is_scaled:
@@ -33,9 +83,9 @@ def in_words(encoding: Encoding) -> tuple[str, ...]:
     for kind, text in texts.items():
         names = [name for name in encoding.columns if schema.kind(name) == kind]
         if names:
-            lines.append(f"{kind} {listed(names)}: {text}")
+            lines.append(f"{kind} {list_names(names)}: {text}")
     if schema.ignore:
-        lines.append(f"ignored: {listed(schema.ignore)}")
+        lines.append(f"ignored: {list_names(schema.ignore)}")
     norm = f"{encoding.row_norm:g}"
     return (
         *lines,
@@ -54,13 +104,13 @@ def of_missing(schema: Schema) -> tuple[str, ...]:
         for name, value in schema.missing.items()
     ]
     if schema.missing_indicator:
-        names = listed(schema.missing_indicator)
+        names = list_names(schema.missing_indicator)
         lines.append(f"missing entries of {names}: an indicator of their own")
     every = f"{MISSING}, unless a public level means it"
     return (*lines, every if schema.categorical else MISSING)
 
 
-def of_libsvm(encoding: Encoding) -> tuple[str, ...]:
+def of_libsvm(encoding: ColumnFacts) -> tuple[str, ...]:
     """Rules for a LIBSVM file."""
     features = "features are taken as they are; one that is not listed is 0"
     return (features, *of_scale(encoding.scale), of_response(encoding))
@@ -71,7 +121,7 @@ def of_scale(scale: float) -> tuple[str, ...]:
     return () if scale == 1.0 else (f"features are multiplied by {scale:g}",)
 
 
-def of_response(encoding: Encoding) -> str:
+def of_response(encoding: ColumnFacts) -> str:
     """Rule for the response."""
     name, schema = f"response {encoding.target!r}", encoding.schema or Schema()
     if encoding.target is None:

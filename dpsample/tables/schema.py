@@ -54,7 +54,7 @@ from dpsample.core import check
 from dpsample.core.spec import Json
 
 Bounds = tuple[float, float]
-LARGEST = 1.0 / check.SMALL  # of a bound: no formula leaves floating point
+LARGEST = 1.0 / check.MIN_SCALE  # of a bound: no formula leaves floating point
 Levels = tuple[str, ...] | tuple[int, ...]  # or of booleans, which are integers
 LEVELS = "strings, or of integers, or of true and false"
 KINDS = ("numeric", "log", "date", "categorical", "ignore")
@@ -98,7 +98,7 @@ def days(name: str, value: object) -> int:
         return datetime.date.fromisoformat(str(value)).toordinal()
     except ValueError:
         condition = 'an ISO 8601 date such as "2024-12-31"'
-        check.fail(name, condition, check.shown(value), REMEDY)
+        check.fail(name, condition, check.describe(value), REMEDY)
 
 
 def log_scale(values: Any) -> Any:
@@ -115,7 +115,7 @@ def _label(section: str, name: object) -> str:
 def _ends(label: str, value: object, wanted: str) -> tuple[Any, Any]:
     if not (isinstance(value, list | tuple) and len(value) == 2):
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
-        check.fail(label, f"{wanted} [lower, upper]", check.shown(value), remedy)
+        check.fail(label, f"{wanted} [lower, upper]", check.describe(value), remedy)
     return value[0], value[1]
 
 
@@ -127,12 +127,12 @@ def _bounds(section: str, name: str, value: object) -> Bounds:
         for v in ends
     ):
         wanted = "two finite numbers [lower, upper]"
-        check.fail(label, wanted, check.shown(value), f"Up to {LARGEST:g}. {REMEDY}")
+        check.fail(label, wanted, check.describe(value), f"Up to {LARGEST:g}. {REMEDY}")
     lower, upper = float(ends[0]), float(ends[1])
     is_log = section == "log"
     if not (log_scale(lower) < log_scale(upper) if is_log else lower < upper):
         remedy = "A column that cannot vary belongs into ignore."
-        check.fail(label, "of lower < upper", check.shown(value), remedy)
+        check.fail(label, "of lower < upper", check.describe(value), remedy)
     return lower, upper
 
 
@@ -141,7 +141,7 @@ def _dates(name: str, value: object) -> tuple[str, str]:
     first, last = (days(label, end) for end in _ends(label, value, "two dates"))
     if not first < last:
         remedy = "A column that cannot vary belongs into ignore."
-        check.fail(label, "of lower < upper", check.shown(value), remedy)
+        check.fail(label, "of lower < upper", check.describe(value), remedy)
     low, high = (datetime.date.fromordinal(day).isoformat() for day in (first, last))
     return low, high
 
@@ -150,7 +150,7 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
     """Tuple of distinct strings, or of booleans or integers if the first one is."""
     if not isinstance(value, list | tuple) or not value:
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
-        check.fail(label, f"a non-empty list of {kind}", check.shown(value), remedy)
+        check.fail(label, f"a non-empty list of {kind}", check.describe(value), remedy)
     level_type: Any = str
     if kind != "strings" and isinstance(value[0], int | np.integer | np.bool_):
         level_type = bool if isinstance(value[0], bool | np.bool_) else int
@@ -160,15 +160,15 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
         for v in value
     ):
         remedy = "Quote every entry."
-        check.fail(label, f"a list of {kind}", check.shown(value), remedy)
+        check.fail(label, f"a list of {kind}", check.describe(value), remedy)
     given = [level_type(v) for v in value]
     if any(isinstance(v, int) and abs(v) >= 2**53 for v in given):
         remedy = "Quote every entry: doubles do not tell larger ones apart."
-        check.fail(label, "of integers below 2**53", check.shown(value), remedy)
+        check.fail(label, "of integers below 2**53", check.describe(value), remedy)
     keys = [level_key(v) for v in given] if kind != "strings" else given
     for index, key in enumerate(keys):
         if key in keys[:index]:
-            got, remedy = check.shown(given[index]), "Remove one."
+            got, remedy = check.describe(given[index]), "Remove one."
             if given[index] not in given[:index]:
                 remedy = "Levels are compared without blanks around them, in form NFC."
             check.fail(label, "free of repeated entries", got, remedy)
@@ -178,7 +178,7 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
 def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     section = content.get(name, {})
     if not isinstance(section, Mapping):
-        check.fail(name, "a table of columns", check.shown(section), REMEDY)
+        check.fail(name, "a table of columns", check.describe(section), REMEDY)
     named = {column_name(key): value for key, value in section.items()}
     check.members(str, **{name: [*named]})
     return {str(key): value for key, value in named.items()}
@@ -229,7 +229,7 @@ class TextFormat:
         check.instance(str, **{f"file.{k}": v for k, v in vars(self).items()})
         separator = self.separator
         if len(separator) > 1 or separator.isalnum() or separator in ('"', "\n", "\r"):
-            check.fail("file.separator", "one character", check.shown(separator))
+            check.fail("file.separator", "one character", check.describe(separator))
         check.one_of((".", ","), **{"file.decimal": self.decimal})
         check.one_of(THOUSANDS, **{"file.thousands": self.thousands})
         if self.decimal == self.thousands:
@@ -240,12 +240,12 @@ class TextFormat:
         except (LookupError, ValueError):
             is_known = False
         if not is_known:
-            got, remedy = check.shown(self.encoding), "For example latin-1."
+            got, remedy = check.describe(self.encoding), "For example latin-1."
             check.fail("file.encoding", "an encoding of text", got, remedy)
         try:
             datetime.datetime.strptime("", self.date_format)
         except re.error:  # of a part that stands twice
-            got = check.shown(self.date_format)
+            got = check.describe(self.date_format)
             check.fail("file.date_format", "a format of dates", got)
         except ValueError:  # the empty text has another one
             pass
@@ -324,7 +324,7 @@ class Schema:
             is_empty = isinstance(value, list) and not value
             checked[name] = () if is_empty else _entries(name, value)
         if isinstance(self.file, Mapping):
-            checked["file"] = check.built("file", TextFormat, dict(self.file))
+            checked["file"] = check.build("file", TextFormat, dict(self.file))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check.instance(TextFormat, file=self.file)
@@ -332,7 +332,7 @@ class Schema:
         if len(set(everything)) < len(everything):
             name = next(n for n in everything if everything.count(n) > 1)
             wanted, got = "declared once", "two declarations"
-            check.fail(f"column {check.shown(name)}", wanted, got)
+            check.fail(f"column {check.describe(name)}", wanted, got)
         rules = {k: self._constant(k, v) for k, v in _section(given, "missing").items()}
         object.__setattr__(self, "missing", rules)
         for name in self.missing_indicator:
@@ -347,7 +347,7 @@ class Schema:
             levels = self.categorical[name]
             key = level_key(value)
             if not any(key == level_key(v) and type(value) is type(v) for v in levels):
-                check.fail(label, "one of the column's levels", check.shown(value))
+                check.fail(label, "one of the column's levels", check.describe(value))
             return value
         if kind in (None, "ignore"):
             check.fail(label, "about a declared column", "no declaration", REMEDY)
@@ -355,12 +355,12 @@ class Schema:
             day = days(label, value)
             first, last = (days(label, end) for end in self.date[name])
             if not first <= day <= last:
-                check.fail(label, "within the column's range", check.shown(value))
+                check.fail(label, "within the column's range", check.describe(value))
             return datetime.date.fromordinal(day).isoformat()
         lower, upper = self.numeric.get(name) or self.log[name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (is_number and lower <= value <= upper):
-            check.fail(label, "a number in the column's range", check.shown(value))
+            check.fail(label, "a number in the column's range", check.describe(value))
         return float(value)
 
     @property
@@ -389,11 +389,11 @@ class Schema:
         """Build a schema from the parsed content of a bounds file."""
         if not isinstance(content, Mapping):
             wanted = "a table with named sections"
-            check.fail("bounds", wanted, check.shown(content), REMEDY)
+            check.fail("bounds", wanted, check.describe(content), REMEDY)
         sections = [entry.name for entry in dataclasses.fields(cls)]
         for name in content:
             if name not in sections:
-                listed, got = ", ".join(sections), check.shown(name)
+                listed, got = ", ".join(sections), check.describe(name)
                 check.fail("section of the bounds", f"one of {listed}", got, REMEDY)
         return cls(**content)
 

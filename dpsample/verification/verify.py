@@ -108,33 +108,33 @@ def verify(
     check.instance(kinds, certificate=certificate, remedy=remedy)
     check.one_of(("standard", "ball"), checker=checker)
     if checker == "ball":
-        return _proved_by_balls(certificate)
-    report = _recomputed(certificate)
+        return _prove_by_balls(certificate)
+    report = _recompute_all(certificate)
     object.__setattr__(certificate, "is_unverified", False)
     return report
 
 
-def _recomputed(certificate: Certificate | EventCertificate) -> VerificationReport:
+def _recompute_all(certificate: Certificate | EventCertificate) -> VerificationReport:
     """Make the certificate again, and the mechanism or the sampler that it names."""
     report = verification.recompute(certificate)
     if isinstance(certificate, Certificate):
         lines = _sampler_checks(certificate)
         return dataclasses.replace(report, checks=(*report.checks, *lines))
     if certificate.kind == "declared":
-        word = "that the mechanism has the event, which is its author's word"
-        return dataclasses.replace(report, unchecked=(word,))
+        unchecked = "that the mechanism has the event, which is its author's word"
+        return dataclasses.replace(report, unchecked=(unchecked,))
     try:
         with np.errstate(all="ignore"):  # inputs may be anything
-            again = _again(certificate)
+            rebuilt = _rebuild(certificate)
     except (ArithmeticError, TypeError) as error:
         check.fail("certificate", "one that can be made again", repr(error))
-    found = _event_checks(certificate, again)
+    lines = _event_checks(certificate, rebuilt)
     if _base(certificate) in NOISES:
-        found.append(_noise_check(certificate))
-    return dataclasses.replace(report, checks=(*report.checks, *found))
+        lines.append(_noise_check(certificate))
+    return dataclasses.replace(report, checks=(*report.checks, *lines))
 
 
-def _proved_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
+def _prove_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
     """Hand the JSON, and nothing else, to the independent checker."""
     from dpsample.verification.ball_checker import list_unchecked, prove
 
@@ -153,18 +153,20 @@ def _sampler_checks(c: Certificate) -> list[Check]:
     if c.sampler is None:
         return []
     is_plan = c.sampler.startswith("ConstantTime(")
-    room = constant_time if is_plan else samplers
-    made = _called(ast.parse(c.sampler, mode="eval").body, room)
-    reason = _reason_against(made, c)
+    namespace = constant_time if is_plan else samplers
+    sampler = _build_value(ast.parse(c.sampler, mode="eval").body, namespace)
+    reason = _reason_against(sampler, c)
     if reason:
         check.fail("sampler", "one that draws this target", c.sampler, reason)
     if not c.registered.timed:
         return []
-    if not (isinstance(made, constant_time.ConstantTime) and repr(made) == c.sampler):
+    if not (
+        isinstance(sampler, constant_time.ConstantTime) and repr(sampler) == c.sampler
+    ):
         check.fail("sampler", "a whole plan, as its repr", c.sampler)
     if c.max_work is not None or "DRAW.DEADLINE" in c.assumptions:
         check.fail("max_work", "None, and no deadline, in constant time", c.max_work)
-    return [verification.check_at_most(*line) for line in made.check(c)]
+    return [verification.check_at_most(*line) for line in sampler.check(c)]
 
 
 def _reason_against(sampler: object, c: Certificate) -> str:
@@ -181,52 +183,54 @@ def _reason_against(sampler: object, c: Certificate) -> str:
     return ""
 
 
-def _again(c: EventCertificate) -> EventCertificate:
+def _rebuild(c: EventCertificate) -> EventCertificate:
     """Certificate of the mechanism that is built from the stated inputs."""
     if _base(c) in NOISES:
         return _noise(c).certificate
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
     if c.kind.startswith(TUNED):
-        return _tuned(c, c.facts)
+        return _certify_tuning(c, c.facts)
     call = _call(c)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     if c.kind.startswith(INTERVALS):
-        asked = _called(call, sandwich)
-        return sandwich.planned(asked, c.facts, c.budget, clip_rows=clipped).certificate
-    optimizer = _called(call, optimizers)
+        sandwich_spec = _build_value(call, sandwich)
+        return sandwich.plan_intervals(
+            sandwich_spec, c.facts, c.budget, clip_rows=clipped
+        ).certificate
+    optimizer = _build_value(call, optimizers)
     recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
     return certify(
         optimizer, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
     )
 
 
-def _tuned(c: EventCertificate, facts: PublicFacts) -> EventCertificate:
+def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate:
     """Certificate of a tuning with the stated candidates and gdp of a try."""
     call = _call(c)
-    given: dict[str, Any] = dict(c.inputs)
-    wanted = {"stop": str, "scored_records": int} | dict.fromkeys(
+    inputs: dict[str, Any] = dict(c.inputs)
+    input_types = {"stop": str, "scored_records": int} | dict.fromkeys(
         ("mean_tries", "cap", "score_share", "base_gdp"), float
     )
-    for name, kind in wanted.items():
-        checked: dict[str, Any] = {f"inputs.{name}": given.get(name)}
+    for name, kind in input_types.items():
+        checked: dict[str, Any] = {f"inputs.{name}": inputs.get(name)}
         check.instance(kind, **checked)
-    found = [_called(entry.value, optimizers) for entry in call.keywords]
+    values = [_build_value(entry.value, optimizers) for entry in call.keywords]
     if [entry.arg for entry in call.keywords] != ["candidates"]:
         check.fail("certificate.mechanism", "with candidates only", c.mechanism)
     plan = TuningPlan(
-        candidates=name_candidates(found[0])[1],
+        candidates=name_candidates(values[0])[1],
         facts=facts,
         clip_rows="RECORDS.CLIPPED" in c.assumptions,
         budget=c.budget,
-        stop=given["stop"],
-        mean_tries=given["mean_tries"],
-        num_scored=given["scored_records"],
-        cap=given["cap"],
-        score_share=given["score_share"],
+        stop=inputs["stop"],
+        mean_tries=inputs["mean_tries"],
+        num_scored=inputs["scored_records"],
+        cap=inputs["cap"],
+        score_share=inputs["score_share"],
     )
     plan.check()
-    gdp = given["base_gdp"]
+    gdp = inputs["base_gdp"]
     return plan.certificate(gdp, plan.recipes(gdp))
 
 
@@ -236,26 +240,26 @@ def _base(c: EventCertificate) -> str:
 
 def _noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
     make, names = NOISES[_base(c)]
-    given: dict[str, Any] = {"calibration": c.calibration, **dict(c.inputs)}
+    inputs: dict[str, Any] = {"calibration": c.calibration, **dict(c.inputs)}
     if "shape" in names:
-        given["shape"] = (given.get("rows"), given.get("columns"))
+        inputs["shape"] = (inputs.get("rows"), inputs.get("columns"))
     if "domain" in names:
-        given["domain"] = domains.from_dict(strict_json(given.get("K")) or {})
-    missing = [name for name in names if name not in given]
+        inputs["domain"] = domains.from_dict(strict_json(inputs.get("K")) or {})
+    missing = [name for name in names if name not in inputs]
     if missing:
         check.fail("certificate.inputs", f"with {', '.join(missing)}", dict(c.inputs))
-    return make(c.budget, **{name: given[name] for name in names})
+    return make(c.budget, **{name: inputs[name] for name in names})
 
 
 def _noise_check(c: EventCertificate) -> Check:
     """Check that the stated scale, to its last digit, suffices for the event."""
-    given: dict[str, Any] = {"r": None, **dict(c.inputs)}
-    size, scale = given["sensitivity"], given.get("stddev", given.get("scale"))
-    if given["r"] is not None:
-        dim, scale = given.get("dim"), given["sigma"]
+    inputs: dict[str, Any] = {"r": None, **dict(c.inputs)}
+    size, scale = inputs["sensitivity"], inputs.get("stddev", inputs.get("scale"))
+    if inputs["r"] is not None:
+        dim, scale = inputs.get("dim"), inputs["sigma"]
         if dim is None:
-            dim = min(given["rows"], given["columns"])
-        case = {"sensitivity": size, "dim": dim, "p": given["p"], "r": given["r"]}
+            dim = min(inputs["rows"], inputs["columns"])
+        case = {"sensitivity": size, "dim": dim, "p": inputs["p"], "r": inputs["r"]}
         size = smooth_sensitivity(**case)
     spent = c.event.gdp if isinstance(c.event, GaussianEvent) else math.nan
     if isinstance(c.event, PureEvent):
@@ -271,53 +275,57 @@ def _call(c: EventCertificate) -> ast.Call:
     return call
 
 
-def _called(tree: ast.expr, room: ModuleType) -> Any:
+def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
     """Value of a repr, whose grammar the registry has checked."""
     if isinstance(tree, ast.Name):
         return math.inf
     if isinstance(tree, ast.Tuple):
-        return tuple(_called(each, room) for each in tree.elts)
+        return tuple(_build_value(element, namespace) for element in tree.elts)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
         return ast.literal_eval(tree)
-    kind, given = getattr(room, tree.func.id, None), {}
+    kind, arguments = getattr(namespace, tree.func.id, None), {}
     if not isinstance(kind, type):
-        known = f"of names of {room.__name__}"
-        check.fail("certificate.mechanism", known, tree.func.id)
+        condition = f"of names of {namespace.__name__}"
+        check.fail("certificate.mechanism", condition, tree.func.id)
     for entry in tree.keywords:
-        own = losses if entry.arg == "wall_loss" else room
-        given[entry.arg] = _called(entry.value, own)
-    return check.built("certificate.mechanism", kind, given)
+        source = losses if entry.arg == "wall_loss" else namespace
+        arguments[entry.arg] = _build_value(entry.value, source)
+    return check.build("certificate.mechanism", kind, arguments)
 
 
-def _event_checks(stated: EventCertificate, again: EventCertificate) -> list[Check]:
+def _event_checks(stated: EventCertificate, rebuilt: EventCertificate) -> list[Check]:
     """Compare the mechanism, its inputs and its event with what was built again."""
     for name in ("kind", "mechanism", "calibration", "facts"):
-        if getattr(stated, name) != getattr(again, name):
+        if getattr(stated, name) != getattr(rebuilt, name):
             verification.fail_disagreement(
-                name, getattr(again, name), getattr(stated, name)
+                name, getattr(rebuilt, name), getattr(stated, name)
             )
-    names, expected = ([n for n, _ in c.inputs] for c in (stated, again))
+    names, expected = ([n for n, _ in c.inputs] for c in (stated, rebuilt))
     if names != expected:
         verification.fail_disagreement("inputs", expected, names)
     checks, tolerance = [], verification.TOLERANCE
-    made: dict[str, Any] = dict(again.inputs)
+    rebuilt_inputs: dict[str, Any] = dict(rebuilt.inputs)
     for name, value in stated.inputs:
-        if name in EXACT and value != made[name]:
-            verification.fail_disagreement(f"inputs.{name}", made[name], value)
+        if name in EXACT and value != rebuilt_inputs[name]:
+            verification.fail_disagreement(
+                f"inputs.{name}", rebuilt_inputs[name], value
+            )
         is_accuracy = name == "gap" and "tilt_stddev" in names  # a part of a risk
         digits = INPUT_TOLERANCE if is_accuracy or name in RISKS else tolerance
-        checks.append(_alike(f"inputs.{name}", value, made[name], digits))
+        checks.append(
+            _check_alike(f"inputs.{name}", value, rebuilt_inputs[name], digits)
+        )
         if is_accuracy and isinstance(value, float):
             # The noise that hides it has to be that of the stated one.
-            made["output_stddev"] *= math.sqrt(value / made["gap"])
+            rebuilt_inputs["output_stddev"] *= math.sqrt(value / rebuilt_inputs["gap"])
     return [
         *(line for line in checks if line is not None),
-        *_events_alike(stated.event, again.event, tolerance),
+        *_check_events_alike(stated.event, rebuilt.event, tolerance),
     ]
 
 
-def _events_alike(
-    stated: Event | None, again: Event | None, tolerance: float
+def _check_events_alike(
+    stated: Event | None, rebuilt: Event | None, tolerance: float
 ) -> list[Check]:
     """Compare events, number by number."""
 
@@ -331,21 +339,23 @@ def _events_alike(
             for index, pair in enumerate(zip(one, other, strict=True)):
                 compare(f"{name}[{index}]", *pair)
         else:
-            line = _alike(name, one, other, tolerance)
+            line = _check_alike(name, one, other, tolerance)
             checks.extend([] if line is None else [line])
 
     checks: list[Check] = []
-    pair = (None if event is None else event.to_dict() for event in (stated, again))
+    pair = (None if event is None else event.to_dict() for event in (stated, rebuilt))
     compare("event", *pair)
     return checks
 
 
-def _alike(name: str, stated: object, again: object, tolerance: float) -> Check | None:
+def _check_alike(
+    name: str, stated: object, rebuilt: object, tolerance: float
+) -> Check | None:
     """Line of a float that agrees; other values must be equal and of one type."""
-    if isinstance(stated, float) and isinstance(again, float) and stated != again:
-        return verification.check_agreement(name, stated, again, tolerance=tolerance)
-    if type(stated) is not type(again) or stated != again:
-        verification.fail_disagreement(name, again, stated)
+    if isinstance(stated, float) and isinstance(rebuilt, float) and stated != rebuilt:
+        return verification.check_agreement(name, stated, rebuilt, tolerance=tolerance)
+    if type(stated) is not type(rebuilt) or stated != rebuilt:
+        verification.fail_disagreement(name, rebuilt, stated)
     if not isinstance(stated, float):
         return None
-    return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{again:.6g}")
+    return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{rebuilt:.6g}")

@@ -14,7 +14,7 @@ import dpsample as dps
 from dpsample.api import intervals as verb
 from dpsample.core.streams import streams
 from dpsample.inference import sandwich as module
-from dpsample.inference.sandwich import Sandwich, Spread, planned, tail_spread
+from dpsample.inference.sandwich import Sandwich, Spread, plan_intervals, tail_spread
 from dpsample.noise.elementary import denoise
 from dpsample.privacy import EventCertificate, Ledger
 from studies.intervals_coverage import classical
@@ -197,7 +197,7 @@ def test_without_noise_it_is_the_classical_sandwich(base):
     theta = dps.minimize(
         data, dps.optimizers.ObjectivePerturbation(ridge=1e-7), None
     ).theta
-    plan = planned(
+    plan = plan_intervals(
         Sandwich(**LOGISTIC | {"base": base, "robust": True}),
         data.facts,
         BUDGET,
@@ -290,7 +290,7 @@ def test_noise_of_both_normal_equations_is_counted():
         robust=False,
         bandwidth=None,
     )
-    plan = planned(kind, data.facts, budget, clip_rows=False)
+    plan = plan_intervals(kind, data.facts, budget, clip_rows=False)
     queries = []
     for rng in streams(0, 1500):
         matrix, vector = plan.normal.noisy(data, rng)
@@ -438,7 +438,9 @@ def test_no_records_raise_and_doubtful_intervals_say_so(change, base):
 
 
 def test_what_an_eigenvalue_below_zero_gives_covers_everything():
-    plan = planned(Sandwich(**LOGISTIC), problem().facts, BUDGET, clip_rows=False)
+    plan = plan_intervals(
+        Sandwich(**LOGISTIC), problem().facts, BUDGET, clip_rows=False
+    )
     theta, bad = np.zeros(3), np.diag([1.0, 1.0, -1.0])
     found = module.estimate(plan, problem().facts, theta, bad, None)
     assert np.isinf(found.covariance).all() and found.flags == ("curvature",)
@@ -459,7 +461,7 @@ def test_an_edited_certificate_does_not_verify():
 
 
 def test_grids_are_powers_of_two_to_the_last_digit():
-    made = planned(
+    made = plan_intervals(
         Sandwich(**LOGISTIC | {"robust": True}), problem().facts, BUDGET, clip_rows=True
     ).certificate
     for name in ("curvature_grid", "scores_grid"):
@@ -481,7 +483,7 @@ def test_grids_are_powers_of_two_to_the_last_digit():
 )
 def test_less_noise_in_the_seventh_digit_does_not_verify(options, edited):
     asked = Sandwich(**options)
-    made = planned(asked, problem().facts, BUDGET, clip_rows=True).certificate
+    made = plan_intervals(asked, problem().facts, BUDGET, clip_rows=True).certificate
     assert dps.verify(made).checks
     inputs = dict(made.inputs)
     inputs[edited] *= 1.0 - 5e-7

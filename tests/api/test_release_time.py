@@ -87,7 +87,7 @@ def test_an_answer_comes_soon_after_the_deadline():
 def lasting(self, pilot, stream, say):
     while True:
         releases.time.sleep(0.001)
-        pauses.heard()
+        pauses.notify_listeners()
 
 
 def failing(self, pilot, stream, say):

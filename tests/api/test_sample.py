@@ -303,7 +303,7 @@ def test_a_time_limit_while_the_sampler_is_chosen_is_an_error(monkeypatch, chunk
 
     def slow(*args):
         chunks[0] += 10
-        pauses.heard()
+        pauses.notify_listeners()
         return prepare(*args)
 
     monkeypatch.setattr(dps.Proximal, "prepare", slow)

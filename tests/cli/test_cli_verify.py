@@ -175,7 +175,7 @@ def test_ctrl_c_in_the_import_of_a_compiled_module_is_no_verdict(
             raise ImportError("initialization failed") from error
 
     monkeypatch.setattr("dpsample.cli.release.load_answer", interrupted)
-    monkeypatch.setattr("dpsample.cli.verify.answer_of", interrupted)
+    monkeypatch.setattr("dpsample.cli.verify.parse_answer", interrupted)
     records = [str(file)] if command == "predict" else []
     assert cli.main([command, str(file), *records]) == 130
     assert capsys.readouterr() == ("", "")

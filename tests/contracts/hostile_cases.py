@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
-from dpsample.api.minimize import planned
+from dpsample.api.minimize import plan_minimization
 from dpsample.domains import (
     Ball,
     Box,
@@ -219,7 +219,9 @@ class World:
         budget = budget_of(setting, relation)
         try:
             with warnings.catch_warnings(action="error"):
-                plan = planned(self.benign(), setting, budget, "exact", seeded=True)
+                plan = plan_minimization(
+                    self.benign(), setting, budget, "exact", seeded=True
+                )
         except (ValueError, ArithmeticError, Warning):
             return None
         return plan.program.recipe

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dpsample.core.check import shown
+from dpsample.core.check import describe
 from tests.contracts import door_objects as O
 from tests.contracts.door_calls import OUTCOMES, REFUSING, attempt, valid
 from tests.contracts.door_parameters import kind
@@ -114,7 +114,7 @@ def random_faults(number, *, costly):
         assume(is_tried(door, name, value, costly=costly))
         words = attempt(door, name, value, kind(door, name))
         if words:
-            found.append(f"{door.name}({name}={shown(value)}): {words}")
+            found.append(f"{door.name}({name}={describe(value)}): {words}")
 
     OUTCOMES.clear()
     run()

@@ -26,7 +26,7 @@ from dpsample.optimizers.loop.perturbations import (
 )
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.running import descent
-from tests.contracts.hostile_cases import SETTINGS, World, all_losses, planned
+from tests.contracts.hostile_cases import SETTINGS, World, all_losses, plan_minimization
 from tests.contracts.hostile_records import MAX
 from tests.contracts.optimizer_cases import LIMITED
 from tests.support.mutants import vertices_without_nan_scores
@@ -200,7 +200,7 @@ def frank_wolfe(name: str) -> tuple[World, Recipe, np.ndarray, np.ndarray]:
     """One private choice of a vertex, and its laws on hostile and benign records."""
     world = replace(QUARTIC, domain=Ball(2.0, p=1.0))
     method = HeavyTailedFrankWolfe(num_steps=1, scale=1.5)
-    plan = planned(world.benign(), method, BUDGET, "exact", seeded=True)
+    plan = plan_minimization(world.benign(), method, BUDGET, "exact", seeded=True)
     step = plan.program.recipe.phases[0].step
     # Of a coordinate that is cut off: E psi(a + a Z) for a to infinity, Z normal.
     slope = 1.5 * PSI_BOUND * math.erf(math.sqrt(0.5)) * SATURATED[name]
@@ -250,7 +250,7 @@ def assert_chance_at_least(hits: int, floor: float) -> None:
 def test_hostile_records_of_the_lasso_leave_every_vertex_its_chance(name) -> None:
     world = World(dps.losses.Squared(), Ball(2.0, p=1.0))
     method = HeavyTailedLasso(num_steps=1, entry_bound=0.75)
-    plan = planned(world.benign(), method, BUDGET, "exact", seeded=True)
+    plan = plan_minimization(world.benign(), method, BUDGET, "exact", seeded=True)
     step = plan.program.recipe.phases[0].step
     rows, response = HOSTILE[name]
     slope = -(rows[:, 0] * np.clip(response, -0.75, 0.75)).mean()
@@ -268,7 +268,7 @@ def test_slopes_that_are_nan_leave_every_vertex_a_chance(share: float) -> None: 
     loss = next(loss for loss in all_losses() if loss.name == "custom")
     world = World(loss, Ball(2.0, p=1.0))
     method = HeavyTailedFrankWolfe(num_steps=1, scale=1.5)
-    plan = planned(world.benign(), method, BUDGET, "exact", seeded=True)
+    plan = plan_minimization(world.benign(), method, BUDGET, "exact", seeded=True)
     rows, response = HOSTILE["one"]
     rows = rows + share * np.array([0.0, 0.25])
     counts = choices_of(world.problem(rows, -response), plan.program.recipe)

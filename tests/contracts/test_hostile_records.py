@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample.api.minimize import planned
+from dpsample.api.minimize import plan_minimization
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop import estimators
 from dpsample.optimizers.loop.optimizer import Optimizer
@@ -231,7 +231,7 @@ def test_a_failing_record_changes_no_other_part() -> None:
             world = World(loss, WholeSpace(), num_records=64)
             response = np.full(64, kink)
             problem = world.problem(rows, response)
-            plan = planned(
+            plan = plan_minimization(
                 problem, replace(method, step_size=1.0), BUDGET, "exact", seeded=True
             )
             recipe = plan.program.recipe

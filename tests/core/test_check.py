@@ -40,7 +40,7 @@ def test_errors_name_the_argument_the_condition_and_the_value(name):
     call, arguments, condition = CHECKS[name]
     text = message(call, **arguments)
     assert GRAMMAR.match(text)
-    assert text == f"x must be {condition}, got {check.shown(arguments['x'])}."
+    assert text == f"x must be {condition}, got {check.describe(arguments['x'])}."
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -84,15 +84,17 @@ def test_a_choice_of_another_type_is_not_a_choice():
 
 def test_shown_values_are_short_and_on_one_line():
     long = {"key": "word " * 100}
-    assert len(check.shown(long)) == 80 and check.shown(long).endswith("...")
-    assert "\n" not in check.shown("two\nlines")
-    assert check.shown(np.ones((2, 3))) == "an array of shape (2, 3) and dtype float64"
-    assert check.shown(np.float64(0.1)) == "0.1"
+    assert len(check.describe(long)) == 80 and check.describe(long).endswith("...")
+    assert "\n" not in check.describe("two\nlines")
+    assert (
+        check.describe(np.ones((2, 3))) == "an array of shape (2, 3) and dtype float64"
+    )
+    assert check.describe(np.float64(0.1)) == "0.1"
 
 
 @pytest.mark.parametrize("value", [0.1 + 0.2, np.nextafter(1.0, 2.0), 1e300 / 3.0])
 def test_a_shown_number_is_told_from_every_other(value):  # F8
-    assert float(check.shown(value)) == value
+    assert float(check.describe(value)) == value
     with pytest.raises(ValueError, match=r"^x must be > 0 and < 0\.3, got") as caught:
         check.open_interval(0.0, 0.3, x=value)
     assert "got 0.3." not in str(caught.value)

@@ -145,12 +145,12 @@ def test_listeners_are_those_of_the_thread_and_of_the_block():
     heard = []
     with pauses_module.listening(lambda: heard.append("outer")):
         with pauses_module.listening(lambda: heard.append("inner")):
-            pauses_module.heard()
-            other = threading.Thread(target=pauses_module.heard)
+            pauses_module.notify_listeners()
+            other = threading.Thread(target=pauses_module.notify_listeners)
             other.start()
             other.join()
-        pauses_module.heard()
-    pauses_module.heard()
+        pauses_module.notify_listeners()
+    pauses_module.notify_listeners()
     assert heard == ["outer", "inner", "outer"]
 
 
@@ -161,7 +161,7 @@ def test_ctrl_c_and_failures_end_all_threads_at_their_next_pause(error):
     def task(number):
         try:
             while True:
-                pauses_module.heard()
+                pauses_module.notify_listeners()
                 if number == 0:
                     if error is KeyboardInterrupt:
                         signal.raise_signal(signal.SIGINT)
@@ -171,12 +171,12 @@ def test_ctrl_c_and_failures_end_all_threads_at_their_next_pause(error):
             ended.append(number)
 
     with pytest.raises(error):
-        pauses_module.in_threads(task, [(i,) for i in range(8)], 2)
+        pauses_module.run_in_threads(task, [(i,) for i in range(8)], 2)
     assert set(ended) <= {0, 1, 2} and 0 in ended
 
 
 def test_threads_keep_the_order_of_their_tasks():
-    found = pauses_module.in_threads(lambda x: 2 * x, [(i,) for i in range(9)], 3)
+    found = pauses_module.run_in_threads(lambda x: 2 * x, [(i,) for i in range(9)], 3)
     assert found == [2 * i for i in range(9)]
 
 
@@ -188,7 +188,7 @@ def stuck(turn, press):
         if state.counts[0] >= turn:
             press()
             while True:
-                pauses_module.heard()
+                pauses_module.notify_listeners()
 
     return runner
 
@@ -217,7 +217,7 @@ def test_a_chain_that_fails_ends_the_others():
         if rng.integers(0, 2**62) == first:
             raise ArithmeticError("one of them")
         while True:
-            pauses_module.heard()
+            pauses_module.notify_listeners()
 
     first = streams(11, 3)[0].integers(0, 2**62)
     with pytest.raises(ArithmeticError, match="one of them"):
@@ -265,7 +265,7 @@ def test_ctrl_c_at_any_moment_ends_threads():
     before, number = threading.active_count(), 0
 
     def work():
-        pauses_module.in_threads(lambda i: i, [(i,) for i in range(3)], 2)
+        pauses_module.run_in_threads(lambda i: i, [(i,) for i in range(3)], 2)
 
     pauses_module.call(pauses_module.new_control(), lambda: None)  # starts the timer
     for number in moments(work, *THREADS):  # noqa: B007
@@ -302,7 +302,7 @@ def test_ctrl_c_at_any_moment_gives_blas_its_threads_back(two_blas_threads):
 
 
 def test_a_second_ctrl_c_raises_later_and_the_first_one_waits():
-    with pauses_module.held_interrupts() as interrupts:
+    with pauses_module.hold_interrupts() as interrupts:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # a key that is held down
         assert len(interrupts) == 2
@@ -310,7 +310,7 @@ def test_a_second_ctrl_c_raises_later_and_the_first_one_waits():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     is_reached = False
-    with pytest.raises(KeyboardInterrupt), pauses_module.uninterrupted():
+    with pytest.raises(KeyboardInterrupt), pauses_module.delay_interrupts():
         signal.raise_signal(signal.SIGINT)
         is_reached = True
     assert is_reached
@@ -334,7 +334,7 @@ def test_a_program_that_embeds_python_has_another_main_thread(monkeypatch):
 
 
 def in_a_block():
-    with pauses_module.held_interrupts() as interrupts:
+    with pauses_module.hold_interrupts() as interrupts:
         return interrupts
 
 
@@ -345,7 +345,7 @@ def test_asyncio_counts_a_ctrl_c_that_waited_once():
 
     async def wait():
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, seen.append, 1)
-        with pauses_module.uninterrupted():
+        with pauses_module.delay_interrupts():
             signal.raise_signal(signal.SIGINT)
         await asyncio.sleep(0.05)
 

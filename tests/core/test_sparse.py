@@ -154,4 +154,4 @@ def test_empty_matrices_keep_their_shape():
 def test_a_libsvm_file_cannot_be_wider_than_an_index():
     for width in (2**32, 10**30):
         with pytest.raises(ValueError, match="num_features must be an integer <="):
-            entries.parse([f"1 {width}:1"], width)
+            entries.parse_libsvm([f"1 {width}:1"], width)

@@ -251,7 +251,7 @@ def test_slopes_at_records_are_compared_where_responses_have_no_bound():  # P4
 def test_certificates_say_where_privacy_rests_on_declarations(optimizer, is_trusted):
     known = problem(pseudo_huber(upper_curvature=1.0), bound=1.0)
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    plan = minimize.planned(known, optimizer, budget, "exact", seeded=False)
+    plan = minimize.plan_minimization(known, optimizer, budget, "exact", seeded=False)
     assert ("LOSS.DECLARED" in plan.certificate.assumptions) == is_trusted
 
 

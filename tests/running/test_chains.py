@@ -251,7 +251,7 @@ def test_a_chunk_that_outlasts_the_limit_is_given_up_at_a_pause(tmp_path, clock)
         walk(state, rng, draws, stats)
         if state.counts[0] > 30:
             clock[0] = 3600.0
-            pauses.heard()
+            pauses.notify_listeners()
 
     limit = chains.TimeLimit(60.0)
     options = {"chunk": 10, "checkpoint": tmp_path / "run.npz"}

@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make
-from dpsample.core.streams import restore, save_state
+from dpsample.core.streams import restore_state, save_state
 from dpsample.noise import noise
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.pieces import BLOCK
@@ -175,4 +175,4 @@ def test_a_saved_stream_is_restored_after_a_chunk_that_was_given_up():
     rng = np.random.Generator(np.random.PCG64DXSM(3))
     saved = save_state(rng)
     first = rng.random(4)
-    np.testing.assert_array_equal(restore(saved).random(4), first)
+    np.testing.assert_array_equal(restore_state(saved).random(4), first)

@@ -117,11 +117,11 @@ def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(
         patch.setattr(entries, "LARGEST_FILE", 2**20)
         tracemalloc.start()
         with pytest.raises(ValueError, match="at most 1048576 bytes"):
-            entries.content(path)
+            entries.read_content(path)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert most < 32 * 2**20
-    assert len(entries.content(path)) == 64 * 2**20
+    assert len(entries.read_content(path)) == 64 * 2**20
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
@@ -131,13 +131,13 @@ def test_no_stream_of_a_packed_file_is_lost(tmp_path, suffix):
     packed = [PACK[suffix](part) for part in parts]
     for padding in (b"", bytes(8), bytes(2**20 + 4)):
         path.write_bytes(packed[0] + packed[1] + padding)
-        assert entries.content(path) == b"".join(parts)
+        assert entries.read_content(path) == b"".join(parts)
     for whole in (packed[0] + b"X" + packed[1], packed[0] + packed[1][:-3], b"")[
         : 2 if suffix == ".gz" else 3
     ]:
         path.write_bytes(whole)
         with pytest.raises(ValueError, match="path must be an intact file"):
-            entries.content(path)
+            entries.read_content(path)
 
 
 RAGGED = {

@@ -26,7 +26,7 @@ from dpsample.tables import (
     read,
     read_table,
 )
-from dpsample.tables.encoding import shortened
+from dpsample.tables.encoding import clip_rows
 
 SCHEMA = Schema(
     numeric={"a": (0, 100), "b": (0, 1), "y": (-50, 150)},
@@ -346,7 +346,7 @@ def test_shortening_a_row_scales_no_other(make):
     encoding = dataclasses.replace(data.encoding, row_bound=1.0)
     rows = np.array([[1.0 + 5e-13, 0.0], [0.0, 5.0]])
     norm = partial(norms.norm, p=2.0)
-    short = shortened(make(rows), encoding.row_bound, norm, Counter())
+    short = clip_rows(make(rows), encoding.row_bound, norm, Counter())
     short = short if isinstance(short, np.ndarray) else short.toarray()
     np.testing.assert_array_equal(short, [rows[0], [0.0, 1.0]])
 
@@ -357,7 +357,7 @@ def test_shortening_a_row_scales_no_other(make):
 def test_rows_whose_norm_overflows_keep_their_direction(make, p, bound):
     """They became rows of zeros, which predict the intercept."""
     rows = np.array([[1.5e308, 1.5e308, -1.5e308], [3.0, 0.0, 4.0]])
-    short = shortened(make(rows), bound, partial(norms.norm, p=p), Counter())
+    short = clip_rows(make(rows), bound, partial(norms.norm, p=p), Counter())
     short = short if isinstance(short, np.ndarray) else short.toarray()
     norm = norms.norm(np.array([1.0, 1.0, -1.0]), p)
     np.testing.assert_allclose(short[0], bound / norm * np.sign(rows[0]), rtol=1e-14)

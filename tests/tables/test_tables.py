@@ -317,9 +317,9 @@ BAD_LINES = {
 @pytest.mark.parametrize("line", BAD_LINES)
 def test_malformed_libsvm_lines_are_refused(line):
     with pytest.raises(ValueError, match=BAD_LINES[line]):
-        entries.parse(["1 1:1", line], num_features=3)
+        entries.parse_libsvm(["1 1:1", line], num_features=3)
     with pytest.raises(ValueError, match="num_features must be an integer >= 1"):
-        entries.parse([], num_features=0)
+        entries.parse_libsvm([], num_features=0)
 
 
 def test_records_do_not_decide_whether_a_label_with_public_levels_is_known():

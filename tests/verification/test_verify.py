@@ -115,7 +115,9 @@ def of_fit(kind):
     budget = BUDGET
     if kind == "clipped/allocated":
         budget = dataclasses.replace(BUDGET, relation="zero_out")
-    plan = minimize.planned(known, FITS[kind], budget, calibration, seeded=False)
+    plan = minimize.plan_minimization(
+        known, FITS[kind], budget, calibration, seeded=False
+    )
     return plan.certificate
 
 
@@ -195,7 +197,9 @@ def test_a_mechanism_names_the_loss_at_the_wall():
     method = opt.NoisyGD(output="scaled", wall_loss=capped)
     for candidate in (method, dps.advise(problem().facts, BUDGET).choice):
         known = problem(loss=dps.losses.CalibratedLogistic())
-        plan = minimize.planned(known, candidate, BUDGET, "exact", seeded=False)
+        plan = minimize.plan_minimization(
+            known, candidate, BUDGET, "exact", seeded=False
+        )
         text = plan.certificate.to_json()
         made = EventCertificate.from_json(text)
         assert dps.verify(made).statement == plan.certificate.statement

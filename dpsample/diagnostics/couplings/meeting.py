@@ -59,7 +59,7 @@ def prepare_pair(
         prepared = sampler.prepare(target, rng)
     if not isinstance(prepared, PreparedChain | PreparedProximal):
         condition = "a sampler or what its prepare returned"
-        check.fail("sampler", condition, check.shown(sampler), _REMEDY)
+        check.fail("sampler", condition, check.describe(sampler), _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
     coupling = coupled_chain(prepared)
@@ -117,7 +117,7 @@ class Coupled:
         while not has_met and time < self.max_steps:
             num_rows, count = min(len(draws), self.max_steps - time), 0
             while count < num_rows and not has_met:
-                pauses.heard()
+                pauses.notify_listeners()
                 part = slice(count, min(count + size.size, num_rows))
                 begin = perf_counter()
                 num_filled, has_met = self.pair.advance(
@@ -177,7 +177,7 @@ def run_all(
     if threads is not None:
         check.integer(1, threads=threads)
     with pauses.single_threaded_blas():
-        return pauses.in_threads(task, ((rng,) for rng in streams), threads)
+        return pauses.run_in_threads(task, ((rng,) for rng in streams), threads)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -343,10 +343,10 @@ class MeetingTimes:
         check.open_interval(0.0, 1.0, confidence=confidence)
         entries = np.atleast_1d(check.entries("steps", steps))
         numbers = check.array("steps", entries, shape=(None,))
-        is_valid = (numbers >= 0.0) & (numbers <= check.EXACT)
+        is_valid = (numbers >= 0.0) & (numbers <= check.MAX_EXACT_INT)
         is_valid &= numbers == np.round(numbers)
         if not is_valid.all():
-            condition = f"whole numbers from 0 to {check.EXACT}"
+            condition = f"whole numbers from 0 to {check.MAX_EXACT_INT}"
             check.fail("steps", condition, float(numbers[~is_valid][0]))
         t, count = numbers.astype(np.int64), self.times.size
         counts = self._counts(t)

@@ -177,7 +177,9 @@ def unbiased_moments(
     check.integer(0, burn_in=burn_in)
     check.integer(1, num_draws=num_draws)
     if isinstance(moments, str) or not isinstance(moments, Sequence) or not moments:
-        check.fail("moments", "a sequence of words and functions", check.shown(moments))
+        check.fail(
+            "moments", "a sequence of words and functions", check.describe(moments)
+        )
     for moment in moments:
         if not callable(moment):
             check.one_of(tuple(NAMED), moments=moment, remedy="Or give a function.")

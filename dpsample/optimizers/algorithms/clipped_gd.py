@@ -101,7 +101,7 @@ class ClippedGD(Optimizer):
     def __post_init__(self) -> None:
         """Check the numbers."""
         check.integer(1, num_steps=self.num_steps)
-        check.above(0.0, clip=self.clip)
+        check.greater_than(0.0, clip=self.clip)
         check.non_negative(ridge=self.ridge)
         self._check_given("step_size")
         check.one_of(("output", "steps"), noise=self.noise)

@@ -111,7 +111,7 @@ class DPSGD(Optimizer):
             if abs(self._num_batches * self.sampling_rate - 1.0) > EXACT:
                 condition = "1/t for the t steps of an epoch"
                 check.fail("sampling_rate", condition, self.sampling_rate)
-            check.integer(1, most=MOST_STEPS, num_steps=self.num_steps)
+            check.integer(1, maximum=MOST_STEPS, num_steps=self.num_steps)
             if self.num_steps % self._num_batches != 0:
                 condition = f"a multiple of {self._num_batches}: whole epochs"
                 check.fail("num_steps", condition, self.num_steps)

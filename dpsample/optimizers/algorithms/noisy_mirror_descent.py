@@ -198,7 +198,7 @@ class NoisyMirrorDescent(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        check.above(1.0, p=self.p)
+        check.greater_than(1.0, p=self.p)
         if self.p > 2.0:
             check.fail("p", "<= 2", self.p, "For p > 2 use PhasedSGD.")
         check.positive(distance=self.distance)

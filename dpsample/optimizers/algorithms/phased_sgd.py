@@ -181,7 +181,7 @@ class PhasedSGD(Optimizer):
         elif first * beta > 2.0:
             remedy = "Longer steps may move two points apart."
             check.fail(
-                "step_size", f"<= 2/beta = {check.shown(2.0 / beta)}", first, remedy
+                "step_size", f"<= 2/beta = {check.describe(2.0 / beta)}", first, remedy
             )
         steps = tuple(first * 0.25**i for i in range(len(sizes)))
         stddevs = tuple(round_up(shift * step) if shift else 0.0 for step in steps)

@@ -123,7 +123,7 @@ class PrivateProximalSGD(ProximalSGD):
         super().__post_init__()
         check.one_of(ESTIMATORS, estimator=self.estimator)
         if self.threshold is not None:
-            check.above(0.0, threshold=self.threshold)
+            check.greater_than(0.0, threshold=self.threshold)
         check.positive(moment_bound=self.moment_bound)
         check.open_interval(1.0, math.inf, moment_order=self.moment_order)
         check.non_negative(mean_bound=self.mean_bound)

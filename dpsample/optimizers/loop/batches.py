@@ -24,7 +24,7 @@ from dpsample.core.arrays import Ints
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.spec import Spec
-from dpsample.numerics.exact import two_product, two_sum, word
+from dpsample.numerics.exact import random_word, two_product, two_sum
 from dpsample.optimizers.loop.pieces import (
     BATCH,
     START,
@@ -127,7 +127,7 @@ def _gap(rng, numbers):
     """Failures before the first success of a coin."""
     if numbers.gap_scale == 0.0:
         return 0
-    first = word(rng)
+    first = random_word(rng)
     guided = numbers.guide[np.int64(first >> np.uint64(64 - _GUIDE_BITS))]
     if guided >= 0:
         return guided
@@ -136,7 +136,7 @@ def _gap(rng, numbers):
     allowance = _ALLOWANCE * (place + numbers.gap_scale)
     gap = int(place)
     if first < _FEW_BITS or abs(place - gap - 0.5) > 0.5 - allowance:
-        return _exact_gap(numbers, first, word(rng))
+        return _exact_gap(numbers, first, random_word(rng))
     return gap
 
 

@@ -135,7 +135,7 @@ class HeavyTailed(Optimizer):
         """Check the numbers."""
         self._check_given("moment", "distance")
         if self.clip is not None:
-            check.above(0.0, clip=self.clip)
+            check.greater_than(0.0, clip=self.clip)
         check.open_interval(1.0, 1e6, order=self.order)
 
     def scales(self, facts: PublicFacts, budget: Budget | None) -> HeavyTailedScales:

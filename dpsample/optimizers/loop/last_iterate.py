@@ -103,11 +103,11 @@ def last_iterate_recipe(
     ridge: float,
 ) -> Recipe:
     """Noisy steps, and a last one with noise on its end."""
-    check.integer(1, num_steps=num_steps, most=MOST_STEPS)
+    check.integer(1, num_steps=num_steps, maximum=MOST_STEPS)
     if not step_size * (scales.smoothness + ridge) <= 2.0:
         longest = 2.0 / (scales.smoothness + ridge)
         check.fail(
-            "step_size", f"<= 2/(beta + ridge) = {check.shown(longest)}", step_size
+            "step_size", f"<= 2/(beta + ridge) = {check.describe(longest)}", step_size
         )
     step = GradientStep(step_size, ridge=ridge)
     last = Loop(num_steps=1, step=step, estimator=estimator, keeps_anchor=num_steps > 1)

@@ -277,4 +277,4 @@ class Windows:
                 self.parts = self._parts()
                 return outcome
             saved[CURSOR] = 0.0
-            pauses.heard()
+            pauses.notify_listeners()

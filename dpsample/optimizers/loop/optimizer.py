@@ -26,7 +26,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.spec import Spec, frozen
+from dpsample.core.spec import Spec, freeze
 from dpsample.losses import Loss
 from dpsample.optimizers.loop.batches import Batches, Full
 from dpsample.optimizers.loop.contributions import FAR, LEAST_BOUND
@@ -47,7 +47,7 @@ from dpsample.problem.problem import Problem
 # Smaller noise has no grid of normal numbers.
 LEAST_NOISE = 1e-279
 
-EQUAL_WEIGHTS = frozen(np.ones(1))  # of all iterates
+EQUAL_WEIGHTS = freeze(np.ones(1))  # of all iterates
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -318,7 +318,7 @@ class Recipe:
         check.instance((Event, type(None)), event=self.event)
         check.instance(dict, inputs=self.inputs)
         bound = self.entry_bound
-        check.above(0.0, entry_bound=bound, remedy="Infinity clips none.")
+        check.greater_than(0.0, entry_bound=bound, remedy="Infinity clips none.")
 
     def check(self, facts: PublicFacts) -> None:
         """Fail unless kernels can run the phases on so many records and parameters."""
@@ -389,7 +389,7 @@ class Optimizer(Spec):
 
     def _check_sizes(self) -> None:
         """Fail where a field is so large or small that formulas overflow."""
-        check.plain_fields(self)
+        check.unwrap_numpy_fields(self)
         for entry in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, entry.name)
             if isinstance(value, float) and value != 0.0 and math.isfinite(value):

@@ -264,7 +264,7 @@ class CalibratedNoise(NamedTuple):
     event: Event
 
 
-@check.plain
+@check.unwrap_numpy
 @lru_cache(maxsize=1024)
 def full_batch(
     budget: Budget, *, record_bound: float, num_records: int, num_steps: int = 1
@@ -280,7 +280,7 @@ def full_batch(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 @lru_cache(maxsize=1024)  # accounting takes longer than many fits; inputs are public
 def poisson(
     budget: Budget,
@@ -304,7 +304,7 @@ def poisson(
     )
 
 
-@check.plain
+@check.unwrap_numpy
 @lru_cache(maxsize=1024)
 def allocated(
     budget: Budget,

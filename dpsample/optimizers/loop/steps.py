@@ -19,7 +19,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece
-from dpsample.core.spec import Spec, frozen
+from dpsample.core.spec import Spec, freeze
 from dpsample.noise.selection import selection_grid
 from dpsample.numerics.norms import conversion, dual, regularity
 from dpsample.optimizers.loop.advance import (
@@ -151,7 +151,7 @@ class Step(Spec):
         values = check.array("sizes", np.atleast_1d(sizes), shape=(None,))
         if not (values > 0.0).all():
             check.fail("sizes", "> 0", float(values.min()))
-        object.__setattr__(self, "sizes", frozen(values))
+        object.__setattr__(self, "sizes", freeze(values))
 
     @property
     def is_noisy(self) -> bool:
@@ -217,7 +217,7 @@ class ScaledStep(Step):
         self._freeze_sizes(self.sizes)
         check.integer(1, stage=self.stage)
         check.non_negative(stddev=self.stddev)
-        check.above(0.0, longest=self.longest)
+        check.greater_than(0.0, longest=self.longest)
 
     def numbers(self, dim: int) -> ScaledNumbers:
         """Return what the piece reads."""
@@ -363,7 +363,7 @@ class FrankWolfeStep(Step):
         """Check the numbers."""
         self._freeze_sizes(self.sizes)
         check.positive(radius=self.radius, sensitivity=self.sensitivity)
-        check.above(0.0, epsilon=self.epsilon)
+        check.greater_than(0.0, epsilon=self.epsilon)
 
     @property
     def selection(self) -> float:

@@ -85,7 +85,7 @@ ROUND_UP = 1.0 + 1e-14
 SAMPLED_THEOREM = "RENYI.POISSON"  # in the registry of certificates
 
 
-@check.plain
+@check.unwrap_numpy
 def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     """Return delta at ``epsilon`` of everything that an event describes.
 
@@ -129,7 +129,7 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     return _delta(parts, min(float(epsilon), LARGEST_EPSILON), relation)
 
 
-@check.plain
+@check.unwrap_numpy
 def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     """Return epsilon at ``delta`` of everything that an event describes.
 

@@ -171,7 +171,7 @@ def _add_ratios(
     for start in range(low, high + 1, gaps_per_call):
         part = start, min(start + gaps_per_call, high + 1)
         _add_sums(left.masses, right.masses, firsts, table, part, masses)
-        pauses.heard()
+        pauses.notify_listeners()
     num_values = len(left.masses) + len(right.masses)
     short = left.short + right.short + (6.0 * num_values + 16.0) * UNIT
     # Where one value is 0 the other one is split between 0 and the grid's end. That is

@@ -19,7 +19,7 @@ from dpsample.privacy.accounting.renyi import (
 )
 
 
-@check.plain
+@check.unwrap_numpy
 def zcdp_delta(epsilon: float, rho: float) -> float:
     """Return delta at ``epsilon`` of a rho-zCDP mechanism.
 
@@ -55,7 +55,7 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
     return 0.0 if rho == 0.0 else rdp_delta(epsilon, lambda order: rho * order)
 
 
-@check.plain
+@check.unwrap_numpy
 def zcdp_epsilon(delta: float, rho: float) -> float:
     """Return epsilon at ``delta`` of a rho-zCDP mechanism.
 
@@ -90,7 +90,7 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     return 0.0 if rho == 0.0 else rdp_epsilon(delta, lambda order: rho * order)
 
 
-@check.plain
+@check.unwrap_numpy
 def rho_from_budget(epsilon: float, delta: float) -> float:
     """Return the largest ``rho`` that `zcdp_delta` allows at (epsilon, delta).
 
@@ -168,14 +168,14 @@ def compose_gdp(values: Iterable[float]) -> float:
     try:
         listed = list(values)
     except (TypeError, ValueError):
-        check.fail("values", "an iterable of numbers", check.shown(values))
+        check.fail("values", "an iterable of numbers", check.describe(values))
     for index, gdp in enumerate(listed):
         named: dict[str, Any] = {f"values[{index}]": gdp}
         check.non_negative(**named)
     return math.hypot(*listed)
 
 
-@check.plain
+@check.unwrap_numpy
 def rho_from_gdp(gdp: float) -> float:
     """Return the zero-concentrated privacy of a ``gdp``-GDP mechanism, gdp^2/2.
 
@@ -212,10 +212,10 @@ def rho_from_gdp(gdp: float) -> float:
 
 def _avoid_zero(rho: float, parameter: float) -> float:
     """Return a positive rho where it underflows although its parameter is positive."""
-    return max(rho, check.SMALLEST_NORMAL) if parameter > 0.0 else 0.0
+    return max(rho, check.MIN_NORMAL) if parameter > 0.0 else 0.0
 
 
-@check.plain
+@check.unwrap_numpy
 def rho_from_pure(epsilon: float) -> float:
     """Return the zero-concentrated privacy of epsilon-DP, epsilon tanh(epsilon/2).
 
@@ -255,7 +255,7 @@ def rho_from_pure(epsilon: float) -> float:
     return _avoid_zero(epsilon * math.tanh(0.5 * epsilon), epsilon)
 
 
-@check.plain
+@check.unwrap_numpy
 def rho_from_bounded_range(epsilon: float) -> float:
     """Return the zero-concentrated privacy of an exponential mechanism, epsilon^2/8.
 

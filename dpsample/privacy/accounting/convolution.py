@@ -167,7 +167,7 @@ class Composition:
         end = np.minimum(begin + 1, len(nodes) - 1)
         # Differences of neighboring grid points are exact.
         widths, distances = nodes[end] - nodes[begin], losses - nodes[begin]
-        ranges = np.maximum(np.expm1(widths), check.SMALLEST_NORMAL)
+        ranges = np.maximum(np.expm1(widths), check.MIN_NORMAL)
         shares = np.expm1(distances) / ranges
         chords: Array = (1.0 - shares) * deltas[begin] + shares * deltas[end]
         return chords

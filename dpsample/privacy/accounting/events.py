@@ -285,7 +285,7 @@ class EventGroup(Event):
         """Check that there are events, and keep them as a tuple."""
         events: object = self.events
         if not isinstance(events, tuple | list) or not events:
-            check.fail("events", "a nonempty tuple of events", check.shown(events))
+            check.fail("events", "a nonempty tuple of events", check.describe(events))
         for index, item in enumerate(events):
             check.instance(Event, **{f"events[{index}]": item})
         object.__setattr__(self, "events", tuple(events))
@@ -429,7 +429,7 @@ class BestOfEvent(EventGroup):
         object.__setattr__(self, "mean_tries", float(self.mean_tries))
         # Accounting reads the ideal parts of a candidate and would miss its distance.
         if any(map(has_near, self.events)):
-            check.fail("events", "without a NearEvent", check.shown(self.events))
+            check.fail("events", "without a NearEvent", check.describe(self.events))
 
 
 def has_near(event: Event) -> bool:

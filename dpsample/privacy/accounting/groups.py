@@ -36,7 +36,7 @@ from dpsample.problem.facts import RELATIONS
 LOG_STEP = 0.4
 
 
-@check.plain
+@check.unwrap_numpy
 def group_event(event: Event, size: int) -> Event:
     """Return the event under which ``size`` records may change at once.
 
@@ -82,7 +82,7 @@ def group_event(event: Event, size: int) -> Event:
     return scaled
 
 
-@check.plain
+@check.unwrap_numpy
 def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> float:
     """Return delta at ``epsilon`` of a group of ``size`` records.
 
@@ -138,7 +138,7 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     return best
 
 
-@check.plain
+@check.unwrap_numpy
 def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> float:
     """Return epsilon at ``delta`` of a group of ``size`` records.
 

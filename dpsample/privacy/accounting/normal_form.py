@@ -174,7 +174,7 @@ def reveal_samples(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]
 def _unsampled_gaussian(noise: float, times: int, relation: str) -> GaussianEvent:
     """Return the event of steps that all read the record."""
     gdp = math.sqrt(times) * (step_shift(relation) / noise)
-    return GaussianEvent(min(max(gdp, check.SMALLEST_NORMAL), MAX_GDP))
+    return GaussianEvent(min(max(gdp, check.MIN_NORMAL), MAX_GDP))
 
 
 def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
@@ -222,8 +222,8 @@ def _merge(parts: list[Event]) -> tuple[Event, ...]:
 
 def _split_steps(total: int) -> list[int]:
     """Split a number of steps into numbers that an event may hold."""
-    num_full, remainder = divmod(total, check.LONGEST)
-    return [check.LONGEST] * num_full + [remainder] * (remainder > 0)
+    num_full, remainder = divmod(total, check.MAX_LENGTH)
+    return [check.MAX_LENGTH] * num_full + [remainder] * (remainder > 0)
 
 
 def _worst_blocks(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:

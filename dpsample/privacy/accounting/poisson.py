@@ -49,7 +49,7 @@ TOLERANCE = 1e-5
 MIN_NOISE = 0.1
 
 
-@check.plain
+@check.unwrap_numpy
 def poisson_noise_multiplier(
     budget: Budget, *, sampling_rate: float, num_steps: int
 ) -> float:
@@ -111,7 +111,7 @@ def poisson_noise_multiplier(
     return _smallest_noise(steps, budget, guess=event.sampling_rate * unsampled_noise)
 
 
-@check.plain
+@check.unwrap_numpy
 def allocated_noise_multiplier(
     budget: Budget, *, num_steps: int, num_epochs: int = 1
 ) -> float:
@@ -165,7 +165,7 @@ def allocated_noise_multiplier(
     return _smallest_noise(steps, budget, guess=guess)
 
 
-@check.plain
+@check.unwrap_numpy
 def fixed_size_epsilon(
     *,
     delta: float,
@@ -218,11 +218,13 @@ def fixed_size_epsilon(
     1.993
     """
     check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(1, most=check.EXACT, num_records=num_records, batch_size=batch_size)
+    check.integer(
+        1, maximum=check.MAX_EXACT_INT, num_records=num_records, batch_size=batch_size
+    )
     check.integer(1, num_steps=num_steps)
     check.positive(noise_multiplier=noise_multiplier)
     if batch_size > num_records:
-        check.fail("batch_size", "<= num_records", check.shown(batch_size))
+        check.fail("batch_size", "<= num_records", check.describe(batch_size))
     # Without amplification by sampling: neighbors move a sum by 2 C in each step.
     unsampled = gaussian_epsilon(delta, 2.0 * math.sqrt(num_steps) / noise_multiplier)
     # Outside this range dp-accounting's Renyi accountant leaves floating point.
@@ -255,7 +257,7 @@ def _smallest_noise(
     def excess(noise: float) -> float:
         event, relation = steps(noise), budget.relation
         delta = delta_of(event, epsilon=budget.epsilon, relation=relation)
-        ratio = math.log(max(delta, check.SMALLEST_NORMAL) / budget.delta)
+        ratio = math.log(max(delta, check.MIN_NORMAL) / budget.delta)
         # Its sign must say exactly whether delta is above the target.
         return max(ratio, 1e-16) if delta > budget.delta else ratio
 

@@ -54,7 +54,7 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 MARGIN = 1e-12
 
 
-@check.plain
+@check.unwrap_numpy
 def rdp_delta(epsilon: float, curve: Curve) -> float:
     """Return delta at ``epsilon`` of a mechanism with bounded Renyi divergences.
 
@@ -101,7 +101,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     return delta_up(search_minimum(log_delta) + MARGIN)
 
 
-@check.plain
+@check.unwrap_numpy
 def rdp_epsilon(delta: float, curve: Curve) -> float:
     """Return epsilon at ``delta`` of a mechanism with bounded Renyi divergences.
 
@@ -156,7 +156,7 @@ def _check_curve(curve: object) -> None:
     """Raise unless ``curve`` is a function from an order to a number."""
     remedy = "It takes an order > 1 and returns a bound of the divergence."
     if not callable(curve):
-        check.fail("curve", "a function", check.shown(curve), remedy)
+        check.fail("curve", "a function", check.describe(curve), remedy)
     try:
         _evaluate(curve, 1.0)
     except (TypeError, ValueError) as error:
@@ -168,7 +168,7 @@ def delta_up(log_delta: float) -> float:
 
     A smaller one would be rounded, finally to 0, and would claim pure privacy.
     """
-    return max(math.exp(min(log_delta, 0.0)), check.SMALLEST_NORMAL)
+    return max(math.exp(min(log_delta, 0.0)), check.MIN_NORMAL)
 
 
 def log_factor(t: float) -> float:

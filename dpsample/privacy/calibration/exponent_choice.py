@@ -50,7 +50,7 @@ class ExponentChoice(NamedTuple):
         return self.r == 2.0
 
 
-@check.plain
+@check.unwrap_numpy
 def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -> float:
     """Return the mean squared norm of the noise at sensitivity 1 and gdp 1.
 
@@ -97,7 +97,7 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
     return float(dim * variance * radius * moment)
 
 
-@check.plain
+@check.unwrap_numpy
 def best_exponent(
     dim: int, p: float, *, criterion: Criterion = "dual"
 ) -> ExponentChoice:

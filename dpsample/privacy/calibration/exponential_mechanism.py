@@ -128,7 +128,7 @@ class ExponentialMechanism(MechanismTerms):
         )
 
 
-@check.plain
+@check.unwrap_numpy
 def calibrate(
     problem: Problem | PublicFacts,
     budget: Budget,
@@ -334,8 +334,8 @@ def _gamma(delta_share: float, epsilon: float) -> float:
     # The factor keeps the computed sum below delta in spite of rounding errors.
     share = max(delta_share, 0.0) * (1.0 - 1e-12)
     gamma = share * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
-    if gamma < check.SMALLEST_NORMAL and share > 4.0 * check.SMALLEST_NORMAL:
-        limit = math.floor(math.log(share / check.SMALLEST_NORMAL - 1.0))
+    if gamma < check.MIN_NORMAL and share > 4.0 * check.MIN_NORMAL:
+        limit = math.floor(math.log(share / check.MIN_NORMAL - 1.0))
         condition = f"below {limit}, where the sampler's part of delta is {share:.4g}"
         check.fail("epsilon", condition, epsilon, SPEND_MORE)
     return gamma

@@ -123,7 +123,7 @@ def composed_stddev(objective: PerturbedObjective, budget: Budget, gdp: float) -
     return objective.shift / t * (1.0 + 4.0 * ROUNDING)
 
 
-@check.plain
+@check.unwrap_numpy
 def objective_event(
     objective: PerturbedObjective, *, stddev: float, delta: float
 ) -> ApproximateEvent:
@@ -181,7 +181,7 @@ class ApproximateNoise(NamedTuple):
     output_stddev: float
 
 
-@check.plain
+@check.unwrap_numpy
 def approximate_noise(
     objective: PerturbedObjective, budget: Budget, *, gap: float, share: float = 0.9
 ) -> ApproximateNoise:

@@ -285,12 +285,12 @@ def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
     pairs = []
     for index, pair in enumerate(inputs):
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            check.fail(f"inputs[{index}]", "a name and a value", check.shown(pair))
+            check.fail(f"inputs[{index}]", "a name and a value", check.describe(pair))
         if not (isinstance(pair[0], str) and NAME.fullmatch(pair[0])):
-            check.fail(f"inputs[{index}][0]", "a name", check.shown(pair[0]))
+            check.fail(f"inputs[{index}][0]", "a name", check.describe(pair[0]))
         pairs.append((pair[0], _plain_value(*pair)))
     if len({name for name, _ in pairs}) < len(pairs):
-        check.fail("inputs", "a list of different names", check.shown(inputs))
+        check.fail("inputs", "a list of different names", check.describe(inputs))
     return tuple(pairs)
 
 
@@ -318,7 +318,7 @@ def _plain_value(name: str, value: object) -> Input:
     if isinstance(value, str) and value != "inf":
         if WORD.fullmatch(value) or (name == "K" and _is_domain_json(value)):
             return value
-    check.fail(f"inputs.{name}", "a number or a word", check.shown(value))
+    check.fail(f"inputs.{name}", "a number or a word", check.describe(value))
 
 
 def _is_domain_json(text: str) -> bool:

@@ -93,25 +93,25 @@ def _with_infinity(content: object) -> Any:
 
 def load_json(text: object, kind: str) -> Json:
     """Return the content of JSON whose ``format`` is ``kind``."""
-    given = strict_json(text)
-    found = given.get("format") if isinstance(given, dict) else None
-    if found != kind:
+    content: Any = strict_json(text)
+    stated_format = content.get("format") if isinstance(content, dict) else None
+    if stated_format != kind:
         remedy = ""
-        if isinstance(found, str) and found.rstrip("0123456789") == kind.rstrip(
+        if isinstance(stated_format, str) and stated_format.rstrip(
             "0123456789"
-        ):
+        ) == kind.rstrip("0123456789"):
             remedy = (
                 "Formats with other numbers bind their words in other ways and are not "
                 "read: make the certificate again."
             )
         got = "one of another kind"  # and not its text: it may be of records
-        if isinstance(found, str):
-            got = f"one of {check.shown(found)}"
+        if isinstance(stated_format, str):
+            got = f"one of {check.describe(stated_format)}"
         elif not isinstance(text, str):
-            got = check.shown(text)
+            got = check.describe(text)
         check.fail("text", f'the JSON of a "{kind}"', got, remedy)
-    content: Json = given
-    return content
+    sealed: Json = content
+    return sealed
 
 
 def strict_json(text: object) -> Any:
@@ -144,7 +144,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Json:
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        check.fail("text", "without repeated keys", check.shown(twice))
+        check.fail("text", "without repeated keys", check.describe(twice))
     return content
 
 

@@ -82,7 +82,7 @@ class Entry(NamedTuple):
     @property
     def title(self) -> str:
         """Label or description, on one short line without control characters."""
-        text = check.printable(self.label or self.what)
+        text = check.escape_controls(self.label or self.what)
         return text if len(text) <= 60 else text[:57] + "..."
 
     @property
@@ -274,7 +274,7 @@ class Ledger:
                 "releases that are entered here. Use a LedgerFile for a budget that "
                 "workers share."
             )
-            warnings.warn(message, UserWarning, stacklevel=check.user_level())
+            warnings.warn(message, UserWarning, stacklevel=check.user_stack_level())
         after, total = Ledger(self.relation, self.budget), self.budget
         while True:
             before = after._entries = self._entries
@@ -605,7 +605,7 @@ def _entry_from_dict(fields: Json) -> Entry:
     kinds = set(fields) - {"label"}
     if "label" not in fields or kinds not in ({"event"}, {"certificate"}):
         condition = "a label with an event or a certificate"
-        check.fail("entry", condition, check.shown(fields))
+        check.fail("entry", condition, check.describe(fields))
     if kinds == {"event"}:
         return Entry(fields["label"], events.from_dict(fields["event"]))
     content = fields["certificate"]

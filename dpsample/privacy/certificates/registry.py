@@ -87,7 +87,7 @@ class Registry:
             is_known = isinstance(identifier, str) and identifier in sentences
             if not is_known or identifier in identifiers[:index]:
                 condition = "one of the registry's, listed once"
-                check.fail(f"{field}[{index}]", condition, check.shown(identifier))
+                check.fail(f"{field}[{index}]", condition, check.describe(identifier))
         return tuple(sentences[identifier] for identifier in identifiers)
 
     def seal(self, identifiers: tuple[str, ...], version: int | None = None) -> str:
@@ -117,14 +117,16 @@ class Registry:
         if isinstance(name, str) and name.startswith(INTERVALS):
             return self._intervals_kind(name.removeprefix(INTERVALS))
         if not (isinstance(name, str) and name in self.kinds):
-            check.fail("kind", "one of the registry's", check.shown(name))
+            check.fail("kind", "one of the registry's", check.describe(name))
         return self.kinds[name]
 
     def _tuned_kind(self, names: list[str]) -> Kind:
         """Return the kind of tuning, which rests on all that its candidates rest on."""
         is_plain = not any(name.startswith((TUNED, INTERVALS)) for name in names)
         if names != sorted(set(names)) or not is_plain:
-            check.fail("kind", "of different candidates in order", check.shown(names))
+            check.fail(
+                "kind", "of different candidates in order", check.describe(names)
+            )
         inner = [self.kind(name) for name in names]
         if not all(kind.by and kind.events and kind.releasable for kind in inner):
             check.fail("kind", "of candidates that may be released", names)
@@ -142,7 +144,7 @@ class Registry:
     def _intervals_kind(self, base: str) -> Kind:
         """Return the kind of intervals about the fit of another kind."""
         if base.startswith((TUNED, INTERVALS)):
-            check.fail("kind", "of intervals about a fit", check.shown(base))
+            check.fail("kind", "of intervals about a fit", check.describe(base))
         inner = self.kind(base)
         bases = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
         if not (set(inner.by) & set(bases) and inner.events and inner.releasable):
@@ -199,11 +201,11 @@ def check_name(kind: str, name: object, *, field: str) -> None:
     if not allowed:
         if not (LABEL.fullmatch(text) or is_call(text)):
             condition = "a name of at most 60 letters, digits, spaces and _.-"
-            check.fail(field, condition, check.shown(name))
+            check.fail(field, condition, check.describe(name))
     elif text not in allowed or kind.startswith("draw/"):  # samplers have options
         if not (text.split("(")[0] in allowed and is_call(text)):
             condition = f"made by {' or '.join(allowed)}, as {kind!r} is"
-            check.fail(field, condition, check.shown(name))
+            check.fail(field, condition, check.describe(name))
 
 
 def is_call(text: str) -> bool:

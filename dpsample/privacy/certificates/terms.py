@@ -107,7 +107,7 @@ def energy_quantile(dim: int, beta: float) -> float:
 
 def _energy_bound(dim: int, log_inverse: float) -> float:
     """Return the quantile at a given log(1/beta) >= 0."""
-    needed = max(log_inverse / dim, check.SMALLEST_NORMAL)
+    needed = max(log_inverse / dim, check.MIN_NORMAL)
     excess = math.sqrt(2.0 * needed) + needed
 
     # Newton's method for x - log(1 + x) = needed, x = q/dim - 1. The root is at most

@@ -25,7 +25,7 @@ NoiseCalibration = Literal["exact", "paper"]
 ROUNDING = 16.0 * 2.0**-53
 
 
-@check.plain
+@check.unwrap_numpy
 def gaussian_stddev(
     budget: Budget, sensitivity: float, *, calibration: NoiseCalibration = "exact"
 ) -> float:
@@ -117,7 +117,7 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     return round_up(math.sqrt(r - 1.0) * sensitivity * ratio)
 
 
-@check.plain
+@check.unwrap_numpy
 def generalized_gaussian_gdp(
     *, sensitivity: float, sigma: float, dim: int, p: float, r: float
 ) -> float:
@@ -157,7 +157,7 @@ def generalized_gaussian_gdp(
     return round_up(size / sigma)
 
 
-@check.plain
+@check.unwrap_numpy
 def generalized_gaussian_sigma(
     budget: Budget,
     *,
@@ -216,7 +216,7 @@ def generalized_gaussian_sigma(
     return round_up(size / gdp_from_budget(budget.epsilon, budget.delta))
 
 
-@check.plain
+@check.unwrap_numpy
 def pure_scale(budget: Budget, sensitivity: float) -> float:
     r"""Return the scale of Laplace or K-norm noise, :math:`s/\epsilon`, rounded up.
 

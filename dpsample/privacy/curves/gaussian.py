@@ -35,7 +35,7 @@ ROUND_UP = 1.0 + 0.8 * LOG_MARGIN
 SMALLEST_GDP = 1e-300
 
 
-@check.plain
+@check.unwrap_numpy
 def gaussian_delta(epsilon: float, gdp: float) -> float:
     """Return the smallest delta for which ``gdp``-GDP implies (epsilon, delta)-DP.
 
@@ -69,10 +69,10 @@ def gaussian_delta(epsilon: float, gdp: float) -> float:
     if gdp == 0.0:
         return 0.0
     delta = math.exp(_log_delta(float(epsilon), float(gdp))) * ROUND_UP
-    return min(max(delta, check.SMALLEST_NORMAL), 1.0)
+    return min(max(delta, check.MIN_NORMAL), 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def gaussian_epsilon(delta: float, gdp: float) -> float:
     """Return the smallest epsilon for which ``gdp``-GDP implies (epsilon, delta)-DP.
 
@@ -118,7 +118,7 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
     return bisect(is_safe, safe=safe, unsafe=0.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def gdp_from_budget(epsilon: float, delta: float) -> float:
     """Return the largest ``gdp`` whose curve passes below (epsilon, delta).
 
@@ -245,7 +245,7 @@ def bisect(
     return safe
 
 
-@check.plain
+@check.unwrap_numpy
 def closed_form_gdp(epsilon: float, delta: float) -> float:
     """Return a closed-form gdp that is always valid, sqrt(2L + 2 epsilon) - sqrt(2L).
 
@@ -287,7 +287,7 @@ def closed_form_gdp(epsilon: float, delta: float) -> float:
     return math.sqrt(2.0) * epsilon / sum_of_roots
 
 
-@check.plain
+@check.unwrap_numpy
 def paper_gdp(epsilon: float, delta: float) -> float:
     """Return the published gdp, epsilon / sqrt(2L) with L = log(1/(2 delta)).
 

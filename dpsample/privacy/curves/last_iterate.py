@@ -135,7 +135,7 @@ def _string_length(c: Array, s: Array, stddev: Array, start: float) -> float:
         noisy = np.flatnonzero(widths > 1e-200)
         rises = np.add.reduceat(rises, np.append(0, noisy[:-1] + 1))
         slopes = rises / widths[noisy]
-        slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.SMALLEST_NORMAL)
+        slopes[rises > 0.0] = np.maximum(slopes[rises > 0.0], check.MIN_NORMAL)
         sums = widths.sum(), rises.sum(), slopes.sum()  # the regression forms them
     if not np.isfinite(sums).all():
         remedy = "Use other units, or fewer steps."
@@ -143,7 +143,7 @@ def _string_length(c: Array, s: Array, stddev: Array, start: float) -> float:
     slopes = isotonic_regression(slopes, weights=widths[noisy]).x
     lengths = np.sqrt(widths[noisy]) * slopes
     if max(s.max(), start) > 0.0:  # no positive length underflows to 0
-        lengths = np.maximum(lengths, check.SMALLEST_NORMAL)
+        lengths = np.maximum(lengths, check.MIN_NORMAL)
     longest = float(lengths.max())
     if longest == 0.0:
         return 0.0
@@ -176,4 +176,4 @@ def _in_units(
     (mantissas, exponents), (mantissa, exponent) = np.frexp(values), np.frexp(unit)
     quotients = products * (mantissas / mantissa)
     scaled = np.ldexp(quotients, powers + exponents - exponent)
-    return np.where(mantissas > 0.0, np.maximum(scaled, check.SMALLEST_NORMAL), 0.0)
+    return np.where(mantissas > 0.0, np.maximum(scaled, check.MIN_NORMAL), 0.0)

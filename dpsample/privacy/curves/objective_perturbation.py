@@ -68,7 +68,7 @@ MIN_Z = {"replace_one": 1.0, "zero_out": 0.0}
 ROUNDING = 1e-14
 
 
-@check.plain
+@check.unwrap_numpy
 def minimizer_error(
     *, strong_convexity: float, gap: float = 0.0, gradient_norm: float = 0.0
 ) -> float:
@@ -114,7 +114,7 @@ def minimizer_error(
     return (by_gap + gradient_norm / strong_convexity) * (1.0 + 1e-15)
 
 
-@check.plain
+@check.unwrap_numpy
 def minimizer_sensitivity(
     facts: PublicFacts,
     *,
@@ -244,7 +244,7 @@ class PerturbedObjective:
         check.positive(lipschitz=self.lipschitz, ridge=self.ridge)
         remedy = "Objective perturbation needs a loss with a bounded curvature."
         check.non_negative(smoothness=self.smoothness, remedy=remedy)
-        check.integer(1, most=check.EXACT, num_records=self.num_records)
+        check.integer(1, maximum=check.MAX_EXACT_INT, num_records=self.num_records)
         check.one_of(RELATIONS, relation=self.relation)
 
     @classmethod
@@ -303,7 +303,7 @@ class PerturbedObjective:
             remedy = "The noise is too small for its losses to be numbers."
             check.fail("stddev", f">= shift / 1e60 = {min_stddev:.3g}", stddev, remedy)
         t = self.shift / float(stddev) * (1.0 + ROUNDING)
-        return max(t, check.SMALLEST_NORMAL) if self.shift > 0.0 else 0.0
+        return max(t, check.MIN_NORMAL) if self.shift > 0.0 else 0.0
 
     def delta(self, epsilon: float, *, stddev: float) -> float:
         """Return the delta that is proved at ``epsilon``.

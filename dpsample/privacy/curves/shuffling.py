@@ -73,7 +73,7 @@ LARGEST_EPSILON = 600.0  # its exponential is far from overflow
 NOISE_ROUND_UP = 1.0 + 1e-14
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_closed_form(
     *, local_epsilon: float, delta: float, num_records: int
 ) -> float:
@@ -113,7 +113,7 @@ def shuffle_closed_form(
     """
     check.non_negative(local_epsilon=local_epsilon)
     check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(1, most=check.EXACT, num_records=num_records)
+    check.integer(1, maximum=check.MAX_EXACT_INT, num_records=num_records)
     limit = closed_form_limit(delta, num_records)
     if local_epsilon > limit:
         check.fail(
@@ -133,7 +133,7 @@ def closed_form_limit(delta: float, num_records: int) -> float:
     return math.log(num_records / (16.0 * (math.log(2.0) - math.log(delta))))
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> float:
     """Return delta after shuffling, summed over the number of records that hide one.
 
@@ -191,11 +191,11 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     masses = np.maximum(masses, 0.0) + tail_errors
     deltas = _deltas(starts, float(epsilon), float(local_epsilon))
     # A sum that underflows is not reported as 0, which only epsilon >= epsilon_0 has.
-    delta = max(float(masses @ deltas) * ROUND_UP, check.SMALLEST_NORMAL)
+    delta = max(float(masses @ deltas) * ROUND_UP, check.MIN_NORMAL)
     return min(delta, 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> float:
     """Return epsilon after shuffling, by the numerical bound.
 
@@ -354,7 +354,7 @@ class LocalNoise(NamedTuple):
     local_delta: float
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_total_delta(
     delta: float,
     *,
@@ -410,11 +410,11 @@ def shuffle_total_delta(
         check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
     extra = delta_factor(epsilon, local_epsilon, num_records) * local_delta
     if local_delta > 0.0:  # it may underflow
-        extra = max(extra, check.SMALLEST_NORMAL)
+        extra = max(extra, check.MIN_NORMAL)
     return min((delta + extra) * NOISE_ROUND_UP, 1.0)
 
 
-@check.plain
+@check.unwrap_numpy
 def shuffle_local_noise(
     budget: Budget, *, num_records: int, method: ShuffleMethod = "numerical"
 ) -> LocalNoise:
@@ -467,7 +467,7 @@ def shuffle_local_noise(
         if upper <= 0.0:
             remedy = "Use method='numerical'."
             condition = "> 16 log(4/delta) for the closed form"
-            check.fail("num_records", condition, check.shown(num_records), remedy)
+            check.fail("num_records", condition, check.describe(num_records), remedy)
 
     def is_safe(local: float) -> bool:
         shared: dict[str, Any] = {"local_epsilon": local, "num_records": num_records}

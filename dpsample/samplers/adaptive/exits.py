@@ -35,7 +35,7 @@ from numba import types
 
 from dpsample.core.jit import Piece, f8, kernel, vector
 from dpsample.domains import BODY, Domain
-from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
+from dpsample.numerics.norms import lp_normal, reset_rotations, schatten_normal
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.univariate.log_concave import sift_down
 
@@ -538,7 +538,7 @@ def find_certified_exit(
     # counts as on the boundary.
     limit = body.radius + 2.0**-47 * size
     other_normal, rest = scratch[:dim], scratch[dim:]
-    forget_turns(min(body.num_rows, body.num_columns), rest[dim:])
+    reset_rotations(min(body.num_rows, body.num_columns), rest[dim:])
     out[TIME], out[FACET] = np.nan, HAS_NORMAL
     # The path is inside up to a time. Its end `stop` is the horizon, or an exit.
     inside_until, width, stop, is_exit = 0.0, horizon, horizon, False

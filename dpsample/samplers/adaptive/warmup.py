@@ -156,7 +156,7 @@ class _Pilots:
         for begin in range(0, width, size):
             part = slice(begin, min(begin + size, width))
             for state, path, heights in zip(self.states, draws, energies, strict=True):
-                pauses.heard()
+                pauses.notify_listeners()
                 # The totals count the transitions after the first quarter.
                 if begin in (0, num_skipped):
                     state.workspace.totals[:] = state.workspace.gradient_sum[:] = 0.0

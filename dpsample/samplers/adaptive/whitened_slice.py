@@ -382,7 +382,7 @@ def compute_columns(target: Gibbs, factor: Array) -> Array:
     for start in range(0, num_records, count):
         part = slice(start, start + count)
         columns[:, part] = factor.T @ rows[part].T
-        pauses.heard()
+        pauses.notify_listeners()
     return columns
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import PAUSED, forget, is_due
+from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers import chain
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
@@ -163,7 +163,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
             memory[AGE] += 1.0
             if kind == slacks.PAIRS:
                 if not move_pairs(theta, slopes, center, slope, ridge, hessian, rng):
-                    forget(control)
+                    abandon_step(control)
                     return DRAW_FAILED, row
                 continue
             # With dense facets, one pass over the slacks makes the last move and finds
@@ -194,7 +194,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                     rate, curvature = slopes[j], hessian[j, j]
                 t = draw_quadratic(rng, rate, curvature, low, high)
                 if t != t:
-                    forget(control)
+                    abandon_step(control)
                     return DRAW_FAILED, row
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:

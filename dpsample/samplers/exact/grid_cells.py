@@ -408,7 +408,7 @@ def build_in_axes(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, floa
         code, count, loss = pauses.call(
             control, split_cells, numbers, pieces, frame, pile, count, TOLERANCE[rank]
         )
-        pauses.heard()
+        pauses.notify_listeners()
     if code == errors.UNCOVERED:
         return None, math.inf
     raise_unless_ok(code)

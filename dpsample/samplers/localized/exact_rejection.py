@@ -299,7 +299,7 @@ class ExactRejection:
                         return point, counts
             if on_passes is not None:
                 on_passes(counts["records"] / num_records)
-            pauses.heard()
+            pauses.notify_listeners()
         return None, counts
 
     def tries(self, rng: np.random.Generator, size: int) -> Tries:
@@ -466,7 +466,7 @@ def _exact_rise(
             total += loss._exact_value(margin + step, response)
             total -= loss._exact_value(margin, response)
             if record % RECORDS_AT_ONCE == 0:
-                pauses.heard()
+                pauses.notify_listeners()
     return (total,)
 
 
@@ -488,7 +488,7 @@ def variates(
     count = max(1, 100_000 // dim)
     for start in range(0, size, count):
         fill(rng, *(each[start : start + count] for each in made))
-        pauses.heard()
+        pauses.notify_listeners()
     noise, noise_low, budget, budget_low = made
     return noise, noise_low, budget, budget_low
 
@@ -533,7 +533,7 @@ def summed(data: Data, scales: Array) -> tuple[Array, Array]:
     for start in range(0, data.num_records, count):
         stop = min(start + count, data.num_records)
         add_scaled(data, scales, start, stop, total, rest)
-        pauses.heard()
+        pauses.notify_listeners()
     return total, rest
 
 

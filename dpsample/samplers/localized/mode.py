@@ -222,7 +222,7 @@ def step_in_ball(
     state, control = np.zeros(2), pauses.new_control()  # nu, turns
     given = center, radius, gradient, hessian, shifted, y, move, state, control
     while pauses.call(control, jit.call, turns_in_ball, *given) == pauses.PAUSED:
-        pauses.heard()
+        pauses.notify_listeners()
     return move
 
 

@@ -23,7 +23,7 @@ from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import pointer
 from dpsample.core.spec import lazy_property
-from dpsample.core.streams import Reseeded, Words
+from dpsample.core.streams import ReusableGenerator, Words
 from dpsample.domains import PROJECT
 from dpsample.samplers.chain import (
     ChainState,
@@ -380,7 +380,7 @@ class PreparedLocalized:
             if on_passes is not None:
                 num_read = workspace.progress[kernels.RECORDS]
                 on_passes(num_read / self.target.storage.num_records)
-            pauses.heard()
+            pauses.notify_listeners()
 
     def draw_candidates(
         self, rng: np.random.Generator, num_proposals: int
@@ -395,7 +395,7 @@ class PreparedLocalized:
             num_candidates = int(workspace.progress[kernels.KEPT])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])
             blocks_of_thresholds.append(workspace.budgets[:num_candidates])
-            pauses.heard()
+            pauses.notify_listeners()
         return np.concatenate(blocks_of_vectors), np.concatenate(blocks_of_thresholds)
 
     def is_inside(self, points: Array) -> NDArray[np.bool_]:
@@ -408,7 +408,7 @@ class PreparedLocalized:
             part = slice(start, start + num_rows)
             arguments = *self.frame_and_pieces, rows[part], is_inside[part]
             jit.call(kernels.fill_inside, *arguments)
-            pauses.heard()
+            pauses.notify_listeners()
         return is_inside
 
     def to_points(self, vectors: Array) -> Array:
@@ -512,7 +512,7 @@ class PreparedLocalized:
 
     def draw_many(
         self,
-        generator: Reseeded,
+        generator: ReusableGenerator,
         words: Words,
         thetas: Array,
         limits: tuple[GridNumbers, float],
@@ -536,7 +536,7 @@ class PreparedLocalized:
         # Streams count modulo 2^64, which raises a warning in interpreted kernels.
         with np.errstate(over="ignore"):
             while call(kernels.draw_each, *arguments) == pauses.PAUSED:
-                pauses.heard()
+                pauses.notify_listeners()
 
     def _draw_limits(self, max_passes: float, patience: float) -> DrawLimits:
         """Return sizes and limits of a draw."""

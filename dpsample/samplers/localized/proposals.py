@@ -197,7 +197,7 @@ def _on_sphere(
         count = int(np.count_nonzero(costs <= rng.standard_exponential(len(costs))))
         if count > most:
             best, most = tried, count
-        pauses.heard()
+        pauses.notify_listeners()
     return best
 
 

@@ -14,7 +14,7 @@ from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array, Ints, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Kernel, kernel, pointer
-from dpsample.core.streams import start
+from dpsample.core.streams import set_state
 from dpsample.domains import CONTAINS, Body
 from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
@@ -389,7 +389,7 @@ def _asked(
         own,
     )
     while (code := call(ask, *given)) == pauses.PAUSED:
-        pauses.heard()
+        pauses.notify_listeners()
     raise_unless_ok(code)
     return own.excess, own.progress[[SIZE, RECORDS]]
 
@@ -485,7 +485,7 @@ def draw_each(law, grid, project, memory, words, rng, thetas, tries):
     while progress[DRAWN] < thetas.shape[0]:
         i = int(progress[DRAWN])
         if progress[PROPOSALS] == 0.0:
-            start(memory, words[i])
+            set_state(memory, words[i])
         code = draw(frame, pieces, chunk, proposal, limits, rng, tries.point, tries)
         if code == pauses.PAUSED:
             return code

@@ -493,7 +493,7 @@ def tv_bound(num_steps: int, *, step: float, start_bound: float) -> float:
     >>> tv_bound(50, step=1.0, start_bound=4.0) < 1e-14
     True
     """
-    check.integer(1, most=None, num_steps=num_steps)
+    check.integer(1, maximum=None, num_steps=num_steps)
     check.positive(step=step, start_bound=start_bound)
     log_bound = (
         math.log(start_bound)

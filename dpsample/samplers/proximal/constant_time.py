@@ -205,7 +205,7 @@ class ConstantTime:
         """Check the numbers."""
         check.scale(step_size=self.step_size)
         check.integer(1, num_steps=self.num_steps, num_gradients=self.num_gradients)
-        check.integer(1, most=MAX_WORK, work=self.work)
+        check.integer(1, maximum=MAX_WORK, work=self.work)
 
     @property
     def num_proposals(self) -> int:

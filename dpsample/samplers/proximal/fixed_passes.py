@@ -314,7 +314,7 @@ def draw(
             numbers, data.dense, response, data.offset, state, rng, min(chunk, left)
         )
         left -= chunk
-        pauses.heard()
+        pauses.notify_listeners()
     is_done = state.counts["num_accepted"][0] == plan.num_steps
     return (state.vectors[ANSWER].copy() if is_done else None), state
 

@@ -304,7 +304,7 @@ class RandomizedSeries(Sampler):
         check.open_interval(0.0, 1.0, error=self.error)
         check.instance(bool, anchored=self.anchored)
         check.integer(1, num_steps=self.num_steps)
-        check.integer(1, most=None, max_steps=self.max_steps)
+        check.integer(1, maximum=None, max_steps=self.max_steps)
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
