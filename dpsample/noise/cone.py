@@ -1,23 +1,28 @@
 # mypy: allow-untyped-defs
 """Cone measure: directions of l_r balls, of vectors and of singular values.
 
-Coordinates with density proportional to f(y) = exp(-|y|^r / r), divided by their l_r
-norm, are independent of that norm and follow the cone measure [1]_. They are drawn by a
-ziggurat [2]_, and their powers serve the norm as well.
+The *cone measure* of a ball is the distribution of the direction of a uniform point in
+it. This file draws vectors with such directions, and matrices by their singular values
+(the *spectrum*).
+
+**Vectors.** Coordinates with density proportional to f(y) = exp(-|y|^r / r), divided by
+their l_r norm, are independent of that norm and follow the cone measure [1]_. They are
+drawn by a ziggurat [2]_, and their powers |y|^r serve the norm as well.
 
 256 layers of equal area v cover the region under f, y >= 0. Layer 0 is the rectangle
-[0, x_1] x [0, f(x_1)] together with the tail beyond x_1; layer i >= 1 is the rectangle
-[0, x_i] x [f(x_i), f(x_{i+1})] with x_256 = 0. The one free number, the height of the
-tail, is chosen so that the layers end exactly at f = 1.
+[0, x_1] x [0, f(x_1)] together with the tail beyond x_1. Layer i >= 1 is the rectangle
+[0, x_i] x [f(x_i), f(x_{i+1})] with x_256 = 0. The one free number, x_1^r / r (the
+``tail``), is chosen so that the layers end exactly at f = 1. A draw picks a layer and a
+uniform point of it. It is surely under f left of the next edge x_{i+1}.
 
-On spectra t of m x k matrices the cone measure of the Schatten ball has the density
-prod t^(k - m) prod_{i<j} |t_i^2 - t_j^2| / ||t||_r^(m k) in the direction of t. Three
-proposals of the same shape make exact rejection possible:
+**Spectra.** On spectra t of m x k matrices, m <= k, the cone measure of the Schatten
+ball has the density prod t^(k - m) prod_{i<j} |t_i^2 - t_j^2| / ||t||_r^(m k) in the
+direction of t. Three proposals of the same form make exact rejection possible.
 
-- WISHART: the spectrum of a Gaussian matrix with a real number ``dof`` of columns; the
-  direction has k replaced by ``dof`` and the norm by the Euclidean one;
+- WISHART: the spectrum of a Gaussian matrix with a real number ``dof`` of columns. Its
+  direction has k replaced by ``dof`` and the norm by the Euclidean one.
 - OPERATOR: the spectrum of the leading m x k block of a random orthogonal matrix of
-  size k + m + 1, which is uniform in the ball of the operator norm;
+  size k + m + 1, which is uniform in the ball of the operator norm.
 - ORDERED: independent t_1 > ... > t_m with density t_i^(k + m - 2 i) exp(-t_i^r), since
   t_i^2 - t_j^2 <= t_i^2 for i < j.
 
@@ -42,32 +47,26 @@ from dpsample.numerics.norms import thin_svd, write_product
 from dpsample.numerics.vectors import copy_into
 
 NUM_LAYERS = 256
-# Beyond, no double tells the law from that of r = inf.
+# Larger exponents count as r = inf, from which no double distinguishes them.
 LARGEST_EXPONENT = 1e18
-# Half-integer exponents up to this are products of y and its root.
-MAX_PRODUCT = 32.0
-_MAX_BISECTIONS = 200
-# One uniform number picks one of 256 layers and a sign.
-_CODES = 512.0
-_HALF_STEP = 2.0**-53
-_TINY = 1e-290
-WISHART, OPERATOR, ORDERED = 0, 1, 2
+# Methods of a `SchattenPlan`.
+WISHART, OPERATOR, ORDERED = range(3)
 
 
 class ConeTable(NamedTuple):
-    """Layers of exp(-y^r / r); one compiled type for every r.
+    """Layers of exp(-y^r / r), with one compiled type for every r.
 
     Attributes
     ----------
     r : float
         Exponent in [1, inf].
     twice : int
-        2 r where powers are products, else 0.
+        2 r where powers are products, otherwise 0.
     tail : float
-        x_1^r / r.
+        x_1^r / r, where the tail begins.
     layers : ndarray, shape (257, 3)
-        In row i an edge, the next edge over it and a height. The edges are v / f(x_1),
-        x_1, ..., x_256 = 0, the heights 0, f(x_1), ..., f(x_256) = 1.
+        Row i has an edge, the quotient of the next edge and it, and a height. The edges
+        are v / f(x_1), x_1, ..., x_256 = 0, the heights 0, f(x_1), ..., f(x_256) = 1.
 
     Examples
     --------
@@ -83,7 +82,7 @@ class ConeTable(NamedTuple):
 
 
 def cone_table(r: float) -> ConeTable:
-    """Return what the kernels need to draw cone measures of l_r balls.
+    """Return the layers for drawing cone measures of l_r balls.
 
     Parameters
     ----------
@@ -93,7 +92,7 @@ def cone_table(r: float) -> ConeTable:
     Returns
     -------
     ConeTable
-        The layers, in a fresh array; they are computed once per exponent.
+        The layers, in a new array. They are computed once per exponent.
 
     Raises
     ------
@@ -115,7 +114,10 @@ def cone_table(r: float) -> ConeTable:
 
 @kernel
 def power(y, r, twice):
-    """Compute y**r for y >= 0, given ``twice_exponent(r)``."""
+    """Compute y**r for y >= 0, given ``twice_exponent(r)``.
+
+    Products are several times faster than the general power.
+    """
     if twice == 0:
         return y**r
     result = math.sqrt(y) if twice & 1 else 1.0
@@ -136,7 +138,10 @@ def chi(rng, dim):
 
 @kernel
 def _outside(rng, r, twice, tail, layer, y, low, high):
-    """Finish a draw that is not surely under f; -1 stands for a rejection."""
+    """Finish a draw that is not surely under f.
+
+    Return y and y^r. A negative y means a rejection.
+    """
     if layer > 0:
         powered = power(y, r, twice)
         if low + (high - low) * rng.random() < math.exp(-powered / r):
@@ -151,7 +156,7 @@ def _outside(rng, r, twice, tail, layer, y, low, high):
 
 @kernel
 def scaled_norm(out, r):
-    """l_r norm with the largest magnitude factored out."""
+    """Return the l_r norm, with the largest magnitude factored out."""
     largest = 0.0
     for i in range(len(out)):
         largest = max(largest, abs(out[i]))
@@ -165,7 +170,7 @@ def scaled_norm(out, r):
 
 @kernel
 def _plain_vector(rng, r, out):
-    """Uniform numbers for r = inf, normals for r = 2; returns the norm."""
+    """Write uniform numbers for r = inf or normals for r = 2, and return the norm."""
     if r == 2.0:
         total = 0.0
         for i in range(len(out)):
@@ -174,8 +179,8 @@ def _plain_vector(rng, r, out):
         return math.sqrt(total)
     largest = 0.0
     for i in range(len(out)):
-        # Odd multiples of 2^-53: symmetric and never 0.
-        x = 2.0 * rng.random() - 1.0 + _HALF_STEP
+        # Odd multiples of 2^-53 are symmetric and never 0.
+        x = 2.0 * rng.random() - 1.0 + 2.0**-53
         out[i] = x
         largest = max(largest, abs(x))
     return largest
@@ -183,21 +188,23 @@ def _plain_vector(rng, r, out):
 
 @kernel
 def cone_vector(rng, table, out):
-    """Write a vector with cone-measure direction; return its l_r norm, > 0."""
+    """Write a vector with cone-measure direction, and return its l_r norm > 0."""
     if len(out) == 1:
         out[0] = 1.0 if rng.random() < 0.5 else -1.0
         return 1.0
     r, twice, tail = table.r, table.twice, table.tail
     if r == 2.0 or r == np.inf:
         return _plain_vector(rng, r, out)
-    # A local: passing an array to a function per coordinate costs more than the draw.
+    # Passing the array to a function for each coordinate would take longer than the
+    # draw, so the first test is made here.
     layers = table.layers
     total = 0.0
     i = 0
     while i < len(out):
-        code = int(_CODES * rng.random())
+        # One uniform number gives one of 256 layers and a sign.
+        code = int(512.0 * rng.random())
         layer = code >> 1
-        u = 1.0 - rng.random()
+        u = 1.0 - rng.random()  # in (0, 1]
         y = u * layers[layer, 0]
         if u < layers[layer, 1]:
             powered = power(y, r, twice)
@@ -209,7 +216,8 @@ def cone_vector(rng, table, out):
         out[i] = y * (1.0 - 2.0 * (code & 1))
         total += powered
         i += 1
-    return total ** (1.0 / r) if total > _TINY else scaled_norm(out, r)
+    # A sum of tiny powers has lost digits.
+    return total ** (1.0 / r) if total > 1e-290 else scaled_norm(out, r)
 
 
 @kernel
@@ -222,9 +230,10 @@ def scale_to(norm, radius, out):
 
 @lru_cache(maxsize=64)
 def _table(r: float) -> ConeTable:
+    """Compute the layers of an exponent."""
     layers = np.zeros((NUM_LAYERS + 1, 3))
     if math.isinf(r):
-        # Directions of the cube need no layers, only the same types.
+        # Directions of the cube need no layers. The types must be the same.
         return ConeTable(r, 0, 0.0, layers)
     tail = _tail(r)
     area, edges, heights = _layers(r, tail)
@@ -235,9 +244,9 @@ def _table(r: float) -> ConeTable:
 
 
 def _tail(r: float) -> float:
-    """Height of the tail for which the layers end at 1, by bisection."""
+    """Return x_1^r / r for which the layers end at 1, by bisection."""
     low, high = 1e-3, 50.0
-    for _ in range(_MAX_BISECTIONS):
+    for _ in range(200):
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
@@ -249,14 +258,14 @@ def _tail(r: float) -> float:
 
 
 def _layers(r: float, tail: float) -> tuple[float, list[float], list[float]]:
-    """Return v, x_1 ... x_255 and their heights; fewer if the layers pass 1."""
+    """Return v, x_1 ... x_255 and their heights, or fewer if the layers pass 1."""
     from scipy import special
 
     # The integral of f beyond x_1 is r^(1/r - 1) Gamma(1/r, x_1^r / r).
-    beyond = special.gammaincc(1.0 / r, tail) * special.gamma(1.0 + 1.0 / r)
+    tail_area = special.gammaincc(1.0 / r, tail) * special.gamma(1.0 + 1.0 / r)
     edges = [_edge(r, tail)]
     heights = [math.exp(-tail)]
-    area = edges[0] * heights[0] + float(beyond) * r ** (1.0 / r)
+    area = edges[0] * heights[0] + float(tail_area) * r ** (1.0 / r)
     while len(edges) < NUM_LAYERS - 1:
         height = heights[-1] + area / edges[-1]
         if not height < 1.0:
@@ -272,12 +281,12 @@ def _edge(r: float, level: float) -> float:
 
 
 def twice_exponent(r: float) -> int:
-    """Return 2 r if `power` can multiply, that is for r = 1/2, 1, ... 32; else 0."""
-    return int(2.0 * r) if r <= MAX_PRODUCT and 2.0 * r == math.floor(2.0 * r) else 0
+    """Return 2 r for r = 1/2, 1, ..., 32, whose powers are products, otherwise 0."""
+    return int(2.0 * r) if r <= 32.0 and 2.0 * r == math.floor(2.0 * r) else 0
 
 
 class SchattenPlan(NamedTuple):
-    """How spectra of one shape and exponent are proposed; see `schatten_plan`.
+    """Proposal of spectra of one shape and exponent (see `schatten_plan`).
 
     Attributes
     ----------
@@ -288,7 +297,7 @@ class SchattenPlan(NamedTuple):
     method : int
         WISHART, OPERATOR or ORDERED.
     dof : float
-        Columns of the Gaussian matrix that proposes.
+        Number of columns of the Gaussian matrix whose spectrum is proposed.
     log_bound : float
         Logarithm of the largest ratio of target and proposal.
     acceptance : float
@@ -338,17 +347,18 @@ def _propose(rng, plan, t):
         _fill_triangle(rng, plan.dof, 0, root)
         copy_into(thin_svd(root.reshape(m * m), m, m)[1], t)
     else:
-        # A (A + B)^-1 with Wishart A and B of k and m + 1 degrees of freedom.
-        both = np.empty((2 * m, m))
-        _fill_triangle(rng, 1.0 * k, 0, both)
-        _fill_triangle(rng, m + 1.0, m, both)
-        top = np.ascontiguousarray(np.linalg.qr(both)[0][:m])
+        # The squares are eigenvalues of A (A + B)^-1 with Wishart A and B of k and m +
+        # 1 degrees of freedom, whose roots are stacked.
+        roots = np.empty((2 * m, m))
+        _fill_triangle(rng, 1.0 * k, 0, roots)
+        _fill_triangle(rng, m + 1.0, m, roots)
+        top = np.ascontiguousarray(np.linalg.qr(roots)[0][:m])
         copy_into(thin_svd(top.reshape(m * m), m, m)[1], t)
 
 
 @kernel
 def log_acceptance(plan, t):
-    """Logarithm of the ratio of target and proposal over its upper bound."""
+    """Return the logarithm of the ratio of target and proposal over its upper bound."""
     m = min(plan.num_rows, plan.num_columns)
     k = max(plan.num_rows, plan.num_columns)
     total = 0.0
@@ -371,9 +381,10 @@ def log_acceptance(plan, t):
 
 @kernel
 def draw_spectrum(rng, plan, t):
-    """Write a spectrum with cone-measure direction; return its l_r norm."""
+    """Write a spectrum with cone-measure direction, and return its l_r norm."""
     while True:
         _propose(rng, plan, t)
+        # An exponential variate is at least -log(a) with probability a.
         if rng.standard_exponential() >= -log_acceptance(plan, t):
             return scaled_norm(t, plan.r)
 
@@ -403,9 +414,9 @@ def fill_schatten_gaussian(rng, plan, sigma, out):
     plan : SchattenPlan
         Result of `schatten_plan` for the shape and the exponent.
     sigma : float
-        Scale: the norm of the matrix is sigma times a chi variable.
+        Scale. The norm of the matrix is sigma times a chi variable.
     out : ndarray, shape (num_rows * num_columns,)
-        Written row by row. LAPACK allocates its workspace.
+        Output, row by row. LAPACK allocates its workspace.
     """
     dim = len(out)
     if plan.r == 2.0 or plan.num_rows == 1 or plan.num_columns == 1:

@@ -1,7 +1,9 @@
 """Independent Gaussian and Laplace numbers and integers, and Gaussian matrices.
 
-Deviation s on the diagonal, s/sqrt(2) beside it: the upper triangle, its entries beside
-the diagonal times sqrt(2), is a vector of that length. Spectral norm: about s sqrt(2d).
+A symmetric d x d matrix gets noise of standard deviation s on the diagonal and
+s/sqrt(2) off it. The upper triangle, with its off-diagonal entries times sqrt(2), is a
+vector with the Frobenius norm of the matrix, so that its noise has standard deviation s
+in each coordinate. The spectral norm of the noise is about s sqrt(2d).
 """
 
 import math
@@ -28,7 +30,7 @@ from dpsample.noise.noise import (
 
 
 class IndependentNoise(Noise):
-    """Base of laws of independent coordinates, whose sums are rounded exactly."""
+    """Base of noise in independent coordinates, whose sums are rounded exactly."""
 
     _add: ClassVar[Callable[..., None]]
 
@@ -37,6 +39,7 @@ class IndependentNoise(Noise):
         return self
 
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        # Exact digits take about eight times as long as an ordinary Gaussian number.
         out = values.copy()
         for part in parts(out[:, None], cost=8):
             self._add(rng, self._min_scale(1), self._step(1), part[:, 0])
@@ -119,8 +122,8 @@ class Laplace(IndependentNoise):
 class DiscreteLaplace(Noise):
     r"""Independent integers z with probability proportional to exp(-|z| / scale).
 
-    Their sums with integers are integers, and no digit of them is rounded: see
-    `discrete_laplace_integer`.
+    Their sums with integers are integers. They are drawn without rounding (see
+    `discrete_laplace_integer`).
 
     Parameters
     ----------
@@ -143,13 +146,14 @@ class DiscreteLaplace(Noise):
     scale: float
 
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
-        """Draw an array of shape ``size``, of integers up to 2^52."""
+        """Draw an array of shape ``size``, of integers up to 2^52 in size."""
         check_rng(rng)
         shape = checked_size(size)
-        drawn = self._integers(rng, math.prod(shape))
-        return np.array([_cut_off(z) for z in drawn], np.float64).reshape(shape)
+        integers = self._integers(rng, math.prod(shape))
+        return np.array([_cut_off(z) for z in integers], np.float64).reshape(shape)
 
     def _integers(self, rng: np.random.Generator, count: int) -> list[int]:
+        """Draw a list of integers."""
         scale = Fraction(self.scale)
         return [discrete_laplace_integer(rng, scale) for _ in range(count)]
 
@@ -164,12 +168,12 @@ class DiscreteLaplace(Noise):
     def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         whole = np.clip(np.floor(np.nan_to_num(values, nan=0.0)), -REACH, REACH)
         noise = self._integers(rng, len(whole))
-        # Sums are cut off, and not the noise: where it ends would tell the query.
+        # The sums are cut off, and not the noise, whose end would reveal the query.
         sums = [_cut_off(int(v) + z) for v, z in zip(whole, noise, strict=True)]
         return np.array(sums, np.float64)
 
     def _log_density(self, points: Array) -> Values:
-        """Log probability: minus infinity beside the integers."""
+        """Return the log probability, minus infinity except at integers."""
         rate = 1.0 / self.scale
         constant = math.log(math.tanh(0.5 * rate))
         logs = constant - np.abs(points) * rate
@@ -179,7 +183,7 @@ class DiscreteLaplace(Noise):
 
 
 def _cut_off(value: int) -> int:
-    """Nearest integer up to 2^52 in size: Python's have no end, doubles do."""
+    """Return the nearest integer up to 2^52 in size, which is exact in a double."""
     largest = int(2.0 * REACH)
     return min(max(value, -largest), largest)
 
@@ -187,30 +191,34 @@ def _cut_off(value: int) -> int:
 def discrete_laplace_integer(rng: np.random.Generator, scale: Fraction) -> int:
     r"""Draw an integer z with probability proportional to exp(-|z| / scale), exactly.
 
-    Canonne, Kamath and Steinke (2020), Algorithm 2, in whole numbers: with scale = t/s,
-    x has :math:`P(x) \propto e^{-x/t}`, and floor(x/s) is the size of z. The zero of
-    one sign is drawn again. x = u + t v, u < t kept with probability e^(-u/t), and v
-    counts coins of probability 1/e.
+    Canonne, Kamath and Steinke (2020), Algorithm 2, in whole numbers. With scale = t/s,
+    x >= 0 has :math:`P(x) \propto e^{-x/t}`, and floor(x/s) is the size of z. x is u +
+    t v. A uniform u < t is accepted with probability e^(-u/t), and v counts successes
+    of coins of probability 1/e. 0 would come with both signs, so -0 is drawn again.
     """
     while True:
-        rest = _integer_below(rng, scale.numerator)
-        if not _exponential_coin(rng, rest, scale.numerator):
+        u = _integer_below(rng, scale.numerator)
+        if not _exponential_coin(rng, u, scale.numerator):
             continue
-        turns = 0
+        v = 0
         while _exponential_coin(rng, 1, 1):
-            turns += 1
-        size = (rest + scale.numerator * turns) // scale.denominator
+            v += 1
+        size = (u + scale.numerator * v) // scale.denominator
         is_negative = _integer_below(rng, 2) == 1
         if size > 0 or not is_negative:
             return -size if is_negative else size
 
 
 def _exponential_coin(rng: np.random.Generator, top: int, bottom: int) -> bool:
-    """Return True with probability e^(-top / bottom), top <= bottom (von Neumann)."""
-    run = 1
-    while _integer_below(rng, bottom * run) < top:
-        run += 1
-    return run % 2 == 1
+    """Return True with probability e^(-x), x = top / bottom <= 1 (von Neumann).
+
+    The n-th coin succeeds with probability x/n. The first failure is at n with
+    probability x^(n-1)/(n-1)! - x^n/n!, so n is odd with probability e^(-x).
+    """
+    n = 1
+    while _integer_below(rng, bottom * n) < top:
+        n += 1
+    return n % 2 == 1
 
 
 def _integer_below(rng: np.random.Generator, bound: int) -> int:
@@ -218,9 +226,10 @@ def _integer_below(rng: np.random.Generator, bound: int) -> int:
     bits = (bound - 1).bit_length()
     num_bytes = (bits + 7) // 8
     while True:
-        drawn = int.from_bytes(rng.bytes(num_bytes), "little") >> (8 * num_bytes - bits)
-        if drawn < bound:
-            return drawn
+        number = int.from_bytes(rng.bytes(num_bytes), "little")
+        number >>= 8 * num_bytes - bits
+        if number < bound:
+            return number
 
 
 def gaussian(
@@ -233,7 +242,7 @@ def gaussian(
     rng : numpy.random.Generator
         Source of randomness.
     size : int or tuple of int, optional
-        Shape of the result; without it, one number.
+        Shape of the result. Without it, one number is drawn.
     stddev : float, default 1.0
         Standard deviation > 0.
 
@@ -298,7 +307,10 @@ def laplace(
 def add_symmetric_gaussian(
     rng: np.random.Generator, stddev: float, matrix: Array
 ) -> None:
-    """Add the noise to a symmetric matrix; each number ends on a public grid."""
+    """Add the module's noise to a symmetric matrix in place, on a public grid.
+
+    Off-diagonal entries are grid points over sqrt(2).
+    """
     i, j = np.triu_indices(len(matrix))
     scale = np.where(i == j, 1.0, math.sqrt(2.0))
     entries = matrix[i, j] * scale
@@ -307,20 +319,21 @@ def add_symmetric_gaussian(
 
 
 def denoise(matrix: Array, stddev: float) -> tuple[Array, Array]:
-    r"""Estimate A from M = A + noise: eigenvalues, and M's eigenvectors v_i.
+    r"""Estimate A from M = A + noise, as eigenvalues and M's eigenvectors v_i.
 
     The noise E pushes the eigenvalues l_i of M apart. By Stein's identity, with the
     derivative of v_i v_i^T in M,
 
     .. math:: \mathbb E\, v_i^T E v_i
-       = s^2\, \mathbb E \sum_{j \ne i} 1/(l_i - l_j),
+       = s^2\, \mathbb E \sum_{j \ne i} 1/(l_i - l_j).
 
-    so l_i less that sum is without bias for v_i^T A v_i, the best eigenvalue in the
-    Frobenius norm for these vectors. With g = l_i - l_j, g/(g^2 + s^2/2) in place of
-    1/g bounds its variance (Bun, Allez, Bouchaud and Potters, arXiv:1502.06736, whose
-    width for a semicircle of deviation s sqrt(d/2) this is). Post-processing.
+    So l_i minus that sum is an unbiased estimate of v_i^T A v_i, the best eigenvalue in
+    the Frobenius norm for these vectors. With g = l_i - l_j, g/(g^2 + s^2/2) in place
+    of 1/g bounds its variance. (In Bun, Allez, Bouchaud and Potters, arXiv:1502.06736,
+    this is the width for a semicircle of deviation s sqrt(d/2).) This is
+    post-processing.
     """
-    noisy, vectors = np.linalg.eigh(matrix)
-    gaps = noisy[:, None] - noisy
-    push = stddev**2 * (gaps / (gaps**2 + 0.5 * stddev**2)).sum(axis=1)
-    return noisy - push, vectors
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    gaps = eigenvalues[:, None] - eigenvalues
+    shifts = stddev**2 * (gaps / (gaps**2 + 0.5 * stddev**2)).sum(axis=1)
+    return eigenvalues - shifts, vectors

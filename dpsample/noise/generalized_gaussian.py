@@ -1,9 +1,11 @@
 # mypy: allow-untyped-defs
 """Generalized Gaussian noise: density proportional to exp(-||z||_r^2 / (2 sigma^2)).
 
-The norm of a draw is sigma times a chi variable with d degrees of freedom and its
-direction follows the cone measure of the unit ball, independently. The kernels that
-fill a vector inside the loop of an algorithm follow the spec and its draws.
+The norm of a draw in d coordinates is sigma times a chi variable with d degrees of
+freedom. Its direction is independent and follows the *cone measure* of the unit ball of
+the norm: for a set of directions, it is the volume of the part of the ball in these
+directions, as a share of the ball (`cone`). The file has the options class, functions
+that draw arrays, and kernels that fill a vector inside the loop of an algorithm.
 """
 
 import math
@@ -27,14 +29,14 @@ class GeneralizedGaussian(Noise):
 
     Its integral is d Vol(B_r) (2 sigma^2)^{d/2} Gamma(d/2) / 2 with the volume of the
     l_r ball, Vol(B_r) = (2 Gamma(1 + 1/r))^d / Gamma(1 + d/r). (Euclidean surface
-    area in place of d Vol is right for r = 2 only: gradient-E3.)
+    area in place of d Vol is right for r = 2 only, erratum gradient-E3.)
 
     Parameters
     ----------
     r : float
-        Exponent in [1, inf]; 2 gives independent normals.
+        Exponent in [1, inf]. 2 gives independent normals.
     sigma : float
-        Scale > 0, absolute: the norm of a draw is sigma times a chi variable.
+        Absolute scale > 0. The norm of a draw is sigma times a chi variable.
 
     Raises
     ------
@@ -56,7 +58,7 @@ class GeneralizedGaussian(Noise):
     sigma: float
 
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
-        """Draw vectors along the last axis; see `generalized_gaussian`."""
+        """Draw vectors along the last axis (see `generalized_gaussian`)."""
         return generalized_gaussian(rng, size=size, r=self.r, sigma=self.sigma)
 
     def _as_independent(self, dim: int) -> Noise | None:
@@ -73,24 +75,25 @@ class GeneralizedGaussian(Noise):
         """Return E ||z||_r^order = (sigma sqrt 2)^order G((d + order)/2) / G(d/2)."""
         check.half_open(0.0, 1e6, order=order)
         check.integer(1, dim=dim)
-        order, dim = float(order), int(dim)  # NumPy's may overflow
+        order, dim = float(order), int(dim)  # NumPy's numbers may overflow
         return _moment(order, log_radial_moment(order, dim, self.sigma))
 
     def coordinate_moment(self, order: float, dim: int) -> float:
         """Return E |z_i|^order.
 
-        |z_i|^r / ||z||_r^r is a Beta(1/r, (d - 1)/r) variable, independent of the norm;
-        for r = inf, |z_i| / ||z|| is 1 with probability 1/d and uniform otherwise.
+        |z_i|^r / ||z||_r^r is a Beta(1/r, (d - 1)/r) variable, independent of the norm.
+        For r = inf, |z_i| / ||z|| is 1 with probability 1/d and uniform otherwise.
         """
         check.half_open(0.0, 1e6, order=order)
         check.integer(1, dim=dim)
         order, dim = float(order), int(dim)
         radial = log_radial_moment(order, dim, self.sigma)
-        # G(x / r) = G(1 + x / r) r / x: the powers of r cancel, also for r = inf.
-        share = math.log((dim + order) / (dim * (1.0 + order)))
+        # The moment of the share |z_i| / ||z|| is a ratio of four Gamma functions. By
+        # G(x / r) = G(1 + x / r) r / x the powers of r cancel, also for r = inf.
+        log_share = math.log((dim + order) / (dim * (1.0 + order)))
         for x, sign in ((1.0 + order, 1), (dim, 1), (1.0, -1), (dim + order, -1)):
-            share += sign * math.lgamma(1.0 + x / self.r)
-        return _moment(order, radial + share)
+            log_share += sign * math.lgamma(1.0 + x / self.r)
+        return _moment(order, radial + log_share)
 
     def mean_square(self, dim: int) -> float:
         """Return E ||z||_2^2 = d E z_i^2."""
@@ -107,7 +110,7 @@ def generalized_gaussian(
     rng : numpy.random.Generator
         Source of randomness.
     size : int or tuple of int
-        Shape of the result; the last axis holds the coordinates of one vector.
+        Shape of the result. The last axis holds the coordinates of one vector.
     r : float
         Exponent in [1, inf].
     sigma : float, default 1.0
@@ -127,8 +130,8 @@ def generalized_gaussian(
     Notes
     -----
     **Guarantee**: for real arithmetic and ideal random numbers the draws are
-    independent and exactly of this law, for every r: the norm is sigma times a chi
-    variable, and the direction comes from rejection with exact tails.
+    independent and have exactly this distribution, for every r. The norm is sigma times
+    a chi variable, and the direction comes from rejection with exact tails.
 
     Examples
     --------
@@ -157,7 +160,7 @@ def fill_gaussian(rng, stddev, out):
     stddev : float
         Standard deviation, absolute.
     out : ndarray, shape (d,)
-        Written; nothing is allocated.
+        Output. Nothing is allocated.
     """
     for i in range(len(out)):
         out[i] = stddev * rng.standard_normal()
@@ -189,7 +192,7 @@ def fill_generalized_gaussian(rng, table, sigma, out):
     table : ConeTable
         Result of `cone_table` for the exponent r.
     sigma : float
-        Scale: the norm of the vector is sigma times a chi variable.
+        Scale. The norm of the vector is sigma times a chi variable.
     """
     if table.r == 2.0 or len(out) == 1:
         fill_gaussian(rng, sigma, out)
@@ -206,15 +209,16 @@ def fill_rows(rng, table, sigma, out):
 
 
 def log_ball_volume(dim: int, r: float) -> float:
-    """Logarithm of the volume of the unit l_r ball, (2 G(1 + 1/r))^d / G(1 + d/r)."""
+    """Return the log volume of the unit l_r ball, (2 G(1 + 1/r))^d / G(1 + d/r)."""
     corner = math.lgamma(1.0 + 1.0 / r) + math.log(2.0)
     return dim * corner - math.lgamma(1.0 + dim / r)
 
 
 def log_radial_constant(dim: int, log_volume: float, sigma: float) -> float:
-    """Logarithm of the integral of exp(-||z||^2 / (2 sigma^2)), any norm.
+    """Return the logarithm of the integral of exp(-||z||^2 / (2 sigma^2)), any norm.
 
-    It is d Vol (2 sigma^2)^(d/2) Gamma(d/2) / 2 for a unit ball of volume Vol.
+    The integral is d Vol (2 sigma^2)^(d/2) Gamma(d/2) / 2 for a unit ball of volume
+    Vol.
     """
     half = 0.5 * dim
     scale = log_volume + half * math.log(2.0) + dim * math.log(sigma)
@@ -222,13 +226,14 @@ def log_radial_constant(dim: int, log_volume: float, sigma: float) -> float:
 
 
 def log_radial_moment(order: float, dim: int, sigma: float) -> float:
-    """Logarithm of the moment E ||z||^order of the norm of a draw."""
+    """Return the logarithm of the moment E ||z||^order of the norm of a draw."""
     half = 0.5 * dim
     growth = math.lgamma(half + 0.5 * order) - math.lgamma(half)
     return order * (0.5 * math.log(2.0) + math.log(sigma)) + growth
 
 
 def _moment(order: float, log_value: float) -> float:
+    """Return the exponential, or raise if the order is too large for doubles."""
     try:
         return math.exp(log_value)
     except OverflowError:

@@ -1,9 +1,12 @@
 # mypy: allow-untyped-defs
 """K-norm noise: density proportional to exp(-||z||_K / scale).
 
-||z||_K is the gauge of a convex body K that is symmetric about 0 [1]_. The gauge of a
-draw is scale times a Gamma(d) variable and its direction follows the cone measure of K,
-independently. The boundary of a polytope is cut into simplices.
+||z||_K is the *gauge* of a convex body K that is symmetric about 0 [1]_, the smallest
+factor by which K must be scaled to contain z. The gauge of a draw is scale times a
+Gamma(d) variable, and its direction is independent and has the distribution of the
+direction of a uniform point in K (the cone measure). For balls and boxes directions
+come from `cone`. The boundary of a polytope is cut into simplices. One is chosen by the
+volume between it and 0, and then a uniform point on it.
 
 References
 ----------
@@ -34,12 +37,13 @@ from dpsample.noise.generalized_gaussian import log_ball_volume
 from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
 
-COORDINATES, SPECTRUM, FACETS = 0, 1, 2
+# Kinds of a `KNormTable`.
+COORDINATES, SPECTRUM, FACETS = range(3)
+# Polytopes with more dimensions or vertices take too long to triangulate.
 MAX_DIM = 6
 MAX_VERTICES = 2000
+# Relative error of volumes and corners of a triangulation.
 _TOLERANCE = 1e-9
-_DEPTH = 1e-7  # of simplices below the surface, by rounding
-_FLAT = 1e-14
 _REMEDY = "Use a ball or a box that contains the polytope."
 
 
@@ -52,12 +56,12 @@ class KNorm(Noise):
     domain : Ball, Box, SchattenBall or Polytope
         Body K, symmetric about 0.
     scale : float
-        Scale > 0: the gauge of a draw is scale times a Gamma(d) variable.
+        Scale > 0. The gauge of a draw is scale times a Gamma(d) variable.
 
     Raises
     ------
     ValueError
-        If the domain is of another kind or scale is not a finite number > 0.
+        If the domain is of another kind, or scale is not a finite number > 0.
 
     Examples
     --------
@@ -79,18 +83,18 @@ class KNorm(Noise):
         super().__post_init__()
 
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
-        """Draw vectors along the last axis; see `k_norm`."""
+        """Draw vectors along the last axis (see `k_norm`)."""
         return k_norm(rng, size=size, domain=self.domain, scale=self.scale)
 
     def _as_independent(self, dim: int) -> Noise | None:
-        """Laplace coordinates for the l1 ball."""
+        """Return Laplace coordinates for the l1 ball."""
         if isinstance(self.domain, Ball) and self.domain.p == 1.0:
             return Laplace(self.scale * self.domain.radius)
         return None
 
     def _min_scale(self, dim: int) -> float:
         sides = _semi_axes(self.domain, dim)
-        if len(sides) == 0:  # a polytope, which has few coordinates
+        if len(sides) == 0:  # for a polytope, where it meets the axes
             sides = np.atleast_1d(1.0 / self.domain.gauge(np.eye(dim)))
         return self.scale * float(sides.min())
 
@@ -112,7 +116,7 @@ def k_norm(
     rng, size
         As in `generalized_gaussian`.
     domain : Ball, Box, SchattenBall or Polytope
-        Body K, symmetric about 0; matrices are flattened row by row.
+        Body K, symmetric about 0. Matrices are flattened row by row.
     scale : float, default 1.0
         Scale > 0.
 
@@ -125,13 +129,13 @@ def k_norm(
     ------
     ValueError
         If ``rng`` is not a Generator, ``size`` has no last axis >= 1, scale is not a
-        finite number > 0, or the domain is refused (see `k_norm_table`).
+        finite number > 0, or the domain is not supported (see `k_norm_table`).
 
     Notes
     -----
     **Guarantee**: for real arithmetic and ideal random numbers the draws are
-    independent and exactly of this law. Added to a query whose change between
-    neighbors lies in s K, the noise makes the answer (s / scale)-DP.
+    independent and have exactly this distribution. Added to a query whose change
+    between neighbors lies in s K, the noise makes the answer (s / scale)-DP.
 
     Examples
     --------
@@ -144,15 +148,16 @@ def k_norm(
     check.positive(scale=scale)
     table = k_norm_table(domain, shape[-1])
     out = np.empty(shape)
-    is_cheap = table.kind == COORDINATES
-    cost = 1 if is_cheap else math.ceil(shape[-1] / table.plan.acceptance)
+    cost = math.ceil(shape[-1] / table.plan.acceptance)
+    if table.kind == COORDINATES:
+        cost = 1
     for rows in parts(out.reshape(-1, shape[-1]), cost=cost):
         fill_k_norm_rows(rng, table, float(scale), rows)
     return out
 
 
 class KNormTable(NamedTuple):
-    """Parameters of K-norm noise, one compiled type for every domain.
+    """Parameters of K-norm noise, with one compiled type for every domain.
 
     Attributes
     ----------
@@ -163,11 +168,11 @@ class KNormTable(NamedTuple):
     plan : SchattenPlan
         Directions of Schatten balls.
     sides : ndarray, shape (d,) or (1,)
-        Semi-axes of balls and boxes; the radius of a Schatten ball.
+        Semi-axes of balls and boxes, or the radius of a Schatten ball.
     simplices : ndarray, shape (num_simplices, d, d)
         Corners of the simplices that cover the boundary of a polytope.
     shares : ndarray, shape (num_simplices,)
-        Their cumulative volumes, up to a factor.
+        Cumulative volumes between the simplices and 0, up to a factor.
 
     Examples
     --------
@@ -186,7 +191,7 @@ class KNormTable(NamedTuple):
 
 
 def k_norm_table(domain: Domain, dim: int) -> KNormTable:
-    """Return what `fill_k_norm` needs to draw K-norm noise.
+    """Return the parameters with which `fill_k_norm` draws K-norm noise.
 
     Parameters
     ----------
@@ -226,19 +231,20 @@ def k_norm_table(domain: Domain, dim: int) -> KNormTable:
 
 @kernel
 def _fill_from_facets(rng, table, scale, out):
-    """Exponential weights on the corners of one simplex of the boundary.
+    """Fill ``out`` by exponential weights on the corners of a simplex of the boundary.
 
-    Their sum is a Gamma(d) variable, independent of the point they weigh out.
+    The sum of the weights is a Gamma(d) variable. Over their sum they give a uniform
+    point of the simplex, independent of it.
     """
     last = len(table.shares) - 1
     level = table.shares[last] * rng.random()
-    # Rounding may carry the level to the last share.
-    which = min(np.searchsorted(table.shares, level, "right"), last)
+    # Rounding may move the level to the last share.
+    k = min(np.searchsorted(table.shares, level, "right"), last)
     out[:] = 0.0
     for i in range(len(out)):
         weight = scale * rng.standard_exponential()
         for j in range(len(out)):
-            out[j] += weight * table.simplices[which, i, j]
+            out[j] += weight * table.simplices[k, i, j]
 
 
 @kernel
@@ -252,9 +258,9 @@ def fill_k_norm(rng, table, scale, out):
     table : KNormTable
         Result of `k_norm_table` for the domain and ``len(out)``.
     scale : float
-        Scale: the gauge of the draw is scale times a Gamma(d) variable.
+        Scale. The gauge of the draw is scale times a Gamma(d) variable.
     out : ndarray, shape (d,)
-        Written; matrices row by row.
+        Output. Matrices are flattened row by row.
     """
     if table.kind == FACETS:
         _fill_from_facets(rng, table, scale, out)
@@ -277,7 +283,7 @@ def fill_k_norm_rows(rng, table, scale, out):
 
 
 def _semi_axes(domain: Domain, dim: int) -> Array:
-    """Check the domain; return its half widths, or its one radius."""
+    """Check the domain, and return its half widths, its one radius, or nothing."""
     kinds = (Ball, Box, SchattenBall, Polytope)
     check.instance(kinds, domain=domain, remedy="Choose one of them.")
     domain.check(dim)
@@ -292,7 +298,8 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
     if isinstance(domain, SchattenBall):
         return np.full(1, domain.radius)
     body = domain.body(dim)
-    center = domain.default_center(dim)  # a small one is lost in the ends of a ball
+    # The ends of a ball do not show a center that is small against its radius.
+    center = domain.default_center(dim)
     if center.any() or not (body.lower == -body.upper).all():
         got = f"center {check.describe(center.tolist())}"
         check.fail("domain", "symmetric about 0", got)
@@ -301,10 +308,12 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
 
 @lru_cache(maxsize=32)
 def _facets(domain: Polytope) -> tuple[Array, float]:
+    """Return the simplices and the log volume of a polytope."""
     return symmetric_facets(domain.A, domain.b)
 
 
 def _log_volume(domain: Domain, dim: int) -> float:
+    """Return the logarithm of the volume of a body."""
     sides = _semi_axes(domain, dim)
     if isinstance(domain, Polytope):
         return _facets(domain)[1]
@@ -318,9 +327,9 @@ def _log_volume(domain: Domain, dim: int) -> float:
 def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
     """Return simplices that cover the boundary of ``rows z <= limits``.
 
-    The normals ``rows`` have shape (m, d), the right-hand sides ``limits`` shape (m,);
-    corners are rows of the simplices (num_simplices, d, d). The second result is the
-    logarithm of the polytope's volume.
+    The normals ``rows`` have shape (m, d), the right-hand sides ``limits`` shape (m,).
+    The simplices have shape (num_simplices, d, d), and their rows are corners. The
+    second result is the logarithm of the polytope's volume.
 
     Raises
     ------
@@ -336,42 +345,45 @@ def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
     except QhullError as error:
         got = str(error).split("\n")[0]
         check.fail("the triangulation", "exact", got, _REMEDY)
-    reach = (vertices @ rows.T + limits).min(axis=0) / limits
-    if reach.min() < -_TOLERANCE:
-        unit = (rows / limits[:, None]).tolist()
-        if sorted(unit) == sorted([-x for x in row] for row in unit):
+    # In a symmetric polytope -z satisfies every inequality for each vertex z.
+    slack = (vertices @ rows.T + limits).min(axis=0) / limits
+    if slack.min() < -_TOLERANCE:
+        unit_rows = (rows / limits[:, None]).tolist()
+        if sorted(unit_rows) == sorted([-x for x in row] for row in unit_rows):
             got = "corners off by their rounding: the polytope is too thin"
             check.fail("the triangulation", "exact", got, _REMEDY)
-        got = f"a set that -z leaves through row {int(np.argmin(reach))}"
+        got = f"a set that -z leaves through row {int(np.argmin(slack))}"
         check.fail("domain", "symmetric about 0", got)
     sizes = np.abs(np.linalg.det(simplices))
     # Qhull cuts facets with many corners into simplices that may be flat.
-    simplices = simplices[sizes > _FLAT * sizes.sum()]
+    simplices = simplices[sizes > 1e-14 * sizes.sum()]
     parts = sizes.sum() / math.factorial(rows.shape[1])
     if not abs(parts / volume - 1.0) < _TOLERANCE:
         got = f"simplices of volume {parts:.12g} in a hull of {volume:.12g}"
         check.fail("the triangulation", "exact", got, _REMEDY)
-    # Of a hull that is wrong, both are: its simplices cut through the polytope.
+    # If the hull is wrong, both volumes are, and simplices cut through the polytope.
+    # Rounding puts them below the surface by less than 1e-7.
     depth = 1.0 - (simplices.mean(axis=1) @ rows.T / limits).max(axis=1).min()
-    if not depth < _DEPTH:
+    if not depth < 1e-7:
         got = f"simplices inside by {depth:.1g} of the way: the polytope is too thin"
         check.fail("the triangulation", "exact", got, _REMEDY)
     return simplices, math.log(parts)
 
 
 def _vertices(rows: Array, limits: Array) -> Array:
+    """Return the vertices of a polytope with 0 inside."""
     from scipy.spatial import HalfspaceIntersection
 
     dim = rows.shape[1]
     if dim > MAX_DIM:
         check.fail("the polytope's dimension", f"<= {MAX_DIM}", dim, _REMEDY)
-    unit = rows / limits[:, None]
+    unit_rows = rows / limits[:, None]
     if dim == 1:
-        ends = np.array([1.0 / unit.max(), 1.0 / unit.min()])
+        ends = np.array([1.0 / unit_rows.max(), 1.0 / unit_rows.min()])
         return ends[:, None]
-    half = np.column_stack([unit, -np.ones(len(unit))])
+    halfspaces = np.column_stack([unit_rows, -np.ones(len(unit_rows))])
     vertices = np.unique(
-        HalfspaceIntersection(half, np.zeros(dim)).intersections, axis=0
+        HalfspaceIntersection(halfspaces, np.zeros(dim)).intersections, axis=0
     )
     if len(vertices) > MAX_VERTICES:
         got = f"{len(vertices)}"
@@ -380,6 +392,7 @@ def _vertices(rows: Array, limits: Array) -> Array:
 
 
 def _triangulate(vertices: Array) -> tuple[Array, float]:
+    """Return simplices that cover the boundary of the convex hull, and its volume."""
     from scipy.spatial import ConvexHull
 
     if vertices.shape[1] == 1:

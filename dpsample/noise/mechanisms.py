@@ -29,7 +29,7 @@ from dpsample.privacy.curves.additive import (
 def gaussian_mechanism(
     budget: Budget, *, sensitivity: float, calibration: NoiseCalibration = "exact"
 ) -> AdditiveMechanism:
-    """Gaussian noise, calibrated to the budget by `gaussian_stddev`.
+    """Return a mechanism with Gaussian noise, calibrated by `gaussian_stddev`.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def gaussian_mechanism(
     sensitivity : float
         Bound > 0 of the l2 norm of the query's change between neighbors.
     calibration : {"exact", "paper"}
-        "paper" reproduces Lemma 2 of arXiv:2303.18047 and is never releasable; its
-        certificate states the epsilon that is true.
+        "paper" reproduces Lemma 2 of arXiv:2303.18047 and is never releasable. Its
+        certificate states the true epsilon.
 
     Returns
     -------
@@ -49,13 +49,14 @@ def gaussian_mechanism(
     Raises
     ------
     ValueError
-        If the sensitivity is not a number from 1e-60 to 1e60 or a word is unknown.
+        If the sensitivity is not a number from 1e-60 to 1e60, or ``calibration`` is
+        unknown.
 
     Guarantee
     ---------
-    With "exact", each release is (epsilon, delta)-DP, of the bits that are returned:
-    those of query + noise in real arithmetic, rounded, which is post-processing
-    (`dpsample.noise.noise`). No smaller stddev is.
+    With "exact", each release is (epsilon, delta)-DP with the bits that are returned.
+    They are the rounded sum of query and noise in real arithmetic, and rounding is
+    post-processing (`dpsample.noise.noise`). No smaller stddev has this guarantee.
 
     Examples
     --------
@@ -84,7 +85,9 @@ def generalized_gaussian_mechanism(
     r: float | None = None,
     calibration: NoiseCalibration = "exact",
 ) -> AdditiveMechanism:
-    """Generalized Gaussian noise, calibrated by `generalized_gaussian_sigma`.
+    """Return a mechanism with generalized Gaussian noise.
+
+    `generalized_gaussian_sigma` calibrates its scale.
 
     Parameters
     ----------
@@ -95,14 +98,14 @@ def generalized_gaussian_mechanism(
     sensitivity : float
         Bound > 0 of the l_q norm of the query's change between neighbors.
     p : float
-        Exponent in [1, inf] of the dual norm: q = p/(p-1).
+        Exponent in [1, inf] of the dual norm, q = p/(p-1).
     r : float, optional
         Exponent of the noise, 2 <= r < inf. By default the least noisy one of
-        `best_exponent`, which is usually r = 2, plain Gaussian noise; with "paper" the
-        printed one.
+        `best_exponent`, which is usually r = 2, plain Gaussian noise. With "paper" it
+        is the published one.
     calibration : {"exact", "paper"}
         "paper" reproduces Lemma 3 of arXiv:2303.18047 (1 <= p <= 2) and is never
-        releasable; its certificate states the epsilon that is proved.
+        releasable. Its certificate states the epsilon that is proved.
 
     Returns
     -------
@@ -116,9 +119,10 @@ def generalized_gaussian_mechanism(
 
     Guarantee
     ---------
-    With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md):
-    for r = 2 or dim = 1 of the bits that are returned, as in `gaussian_mechanism`; else
-    in real arithmetic, so that nothing is releasable.
+    With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md).
+    For r = 2 or dim = 1 this holds for the bits that are returned, as in
+    `gaussian_mechanism`. Otherwise it holds in real arithmetic, and no release is
+    releasable.
 
     Examples
     --------
@@ -152,18 +156,20 @@ def generalized_gaussian_mechanism(
 def schatten_gaussian_mechanism(
     budget: Budget, *, shape: tuple[int, int], sensitivity: float, p: float, r: float
 ) -> AdditiveMechanism:
-    """Generalized Gaussian noise in a Schatten norm, for queries that are matrices.
+    """Return a mechanism with generalized Gaussian noise in a Schatten norm.
+
+    Its queries are matrices.
 
     Parameters
     ----------
     budget, p
         As in `generalized_gaussian_mechanism`.
     shape : tuple of two int
-        Rows and columns; the query is flattened row by row.
+        Rows and columns. The query is flattened row by row.
     sensitivity : float
         Bound > 0 of the Schatten-q norm of the query's change between neighbors.
     r : float
-        Exponent of the noise, 2 <= r < inf; 2 is plain Gaussian noise.
+        Exponent of the noise, 2 <= r < inf. 2 is plain Gaussian noise.
 
     Returns
     -------
@@ -177,9 +183,10 @@ def schatten_gaussian_mechanism(
 
     Guarantee
     ---------
-    Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md): for r = 2 or a
-    single row or column of the bits that are returned, as in `gaussian_mechanism`; else
-    in real arithmetic, so that nothing is releasable.
+    Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md). For r = 2 or a
+    single row or column this holds for the bits that are returned, as in
+    `gaussian_mechanism`. Otherwise it holds in real arithmetic, and no release is
+    releasable.
 
     Examples
     --------
@@ -188,11 +195,11 @@ def schatten_gaussian_mechanism(
     >>> mech.dim, round(mech.noise.sigma, 3)
     (6, 8.702)
     """
-    shape = SchattenGaussian(2.0, 1.0, shape).shape  # of Python's integers
+    shape = SchattenGaussian(2.0, 1.0, shape).shape  # converts NumPy's integers
     side = min(shape)
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": side, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case)
-    schatten_plan(shape, r)  # refuses what cannot be drawn
+    schatten_plan(shape, r)  # raises if it cannot be drawn
     return certify(
         SchattenGaussian(r, sigma, shape),
         budget,
@@ -206,12 +213,12 @@ def schatten_gaussian_mechanism(
 
 @check.unwrap_numpy
 def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanism:
-    """Laplace noise of scale sensitivity / epsilon on every coordinate.
+    """Return a mechanism with Laplace noise of scale sensitivity / epsilon.
 
     Parameters
     ----------
     budget : Budget
-        Epsilon and the relation that the sensitivity is for; delta is not spent.
+        Epsilon and the relation that the sensitivity is for. Delta is not spent.
     sensitivity : float
         Bound > 0 of the l1 norm of the query's change between neighbors.
 
@@ -227,8 +234,8 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
 
     Guarantee
     ---------
-    Each release is (epsilon, 0)-DP, of the bits that are returned: they are those of
-    query + noise in real arithmetic, rounded, which is post-processing
+    Each release is (epsilon, 0)-DP with the bits that are returned. They are the
+    rounded sum of query and noise in real arithmetic, and rounding is post-processing
     (`dpsample.noise.noise`).
 
     Examples
@@ -242,25 +249,26 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
 
 @check.unwrap_numpy
 def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanism:
-    """Discrete Laplace noise on integers, as counts are; the answer is an integer.
+    """Return a mechanism with discrete Laplace noise, for counts and other integers.
 
-    Ghosh, Roughgarden and Sundararajan (2012): two-sided geometric noise, of
-    probabilities proportional to exp(-epsilon |z| / sensitivity).
+    Answers are integers. The noise is two-sided geometric, with probabilities
+    proportional to exp(-epsilon |z| / sensitivity) (Ghosh, Roughgarden and
+    Sundararajan 2012).
 
     Parameters
     ----------
     budget : Budget
-        Epsilon and the relation that the sensitivity is for; delta is not spent.
+        Epsilon and the relation that the sensitivity is for. Delta is not spent.
     sensitivity : int
-        Bound >= 1 of the l1 norm of the query's change between neighbors: 1 for a
-        count under both relations; 2 for all counts of a histogram together under
+        Bound >= 1 of the l1 norm of the query's change between neighbors. It is 1 for a
+        count under both relations. It is 2 for all counts of a histogram together under
         "replace_one", because a replaced record leaves one bin and enters another.
 
     Returns
     -------
     AdditiveMechanism
         For queries with any number of integers. What is not an integer is rounded down,
-        and the sensitivity must be that of the query after it.
+        and the sensitivity must hold for the query after that.
 
     Raises
     ------
@@ -269,8 +277,8 @@ def geometric_mechanism(budget: Budget, *, sensitivity: int) -> AdditiveMechanis
 
     Guarantee
     ---------
-    Each release is (epsilon, 0)-DP, of the very integers that are returned: the noise
-    is drawn in whole numbers, without rounding (`dpsample.noise.DiscreteLaplace`).
+    Each release is (epsilon, 0)-DP with the integers that are returned, because the
+    noise is drawn in whole numbers without rounding (`dpsample.noise.DiscreteLaplace`).
 
     Examples
     --------
@@ -301,12 +309,12 @@ def _l1_mechanism(
 def k_norm_mechanism(
     budget: Budget, *, domain: Domain, dim: int, sensitivity: float
 ) -> AdditiveMechanism:
-    """K-norm noise: density proportional to exp(-epsilon ||z||_K / sensitivity).
+    """Return a mechanism with K-norm noise of scale sensitivity / epsilon.
 
     Parameters
     ----------
     budget : Budget
-        Epsilon and the relation that the sensitivity is for; delta is not spent.
+        Epsilon and the relation that the sensitivity is for. Delta is not spent.
     domain : Ball, Box, SchattenBall or Polytope
         Body K, symmetric about 0, that contains every change of the query between
         neighbors when it is scaled by ``sensitivity``.
@@ -323,12 +331,13 @@ def k_norm_mechanism(
     Raises
     ------
     ValueError
-        If an argument is out of its range or the body is refused.
+        If an argument is out of its range or the body is not supported.
 
     Guarantee
     ---------
-    Each release is (epsilon, 0)-DP: for an l_1 ball of the bits that are returned, as
-    for `laplace_mechanism`; else in real arithmetic, so that nothing is releasable.
+    Each release is (epsilon, 0)-DP. For an l_1 ball this holds for the bits that are
+    returned, as in `laplace_mechanism`. Otherwise it holds in real arithmetic, and no
+    release is releasable.
 
     Examples
     --------
@@ -341,7 +350,7 @@ def k_norm_mechanism(
     check.instance(Domain, domain=domain)
     scale = pure_scale(budget, sensitivity)
     noise = KNorm(domain, scale)
-    k_norm_table(domain, dim)  # refuses what cannot be drawn
+    k_norm_table(domain, dim)  # raises if it cannot be drawn
     body = json.dumps(domain.to_dict())
     return certify(
         noise,

@@ -1,15 +1,17 @@
 """Schatten noise on matrices: density proportional to exp(-||Z||^2 / (2 sigma^2)).
 
-With D entries, the norm of a draw is sigma times a chi variable with D degrees of
-freedom, and its direction follows the cone measure of the unit ball, independently.
-`schatten_plan` chooses the proposal for spectra by its acceptance, a ratio of volumes.
+||Z|| is the Schatten norm, the l_r norm of the singular values t (the *spectrum*). With
+D entries, the norm of a draw is sigma times a chi variable with D degrees of freedom,
+and its direction independently follows the cone measure of the unit ball (`cone`).
+`schatten_plan` chooses the proposal for spectra with the best acceptance rate, which is
+a ratio of volumes of balls.
 
-The singular values t of an m x k matrix, m <= k, carry the volume element
+The singular values t of an m x k matrix, m <= k, have the volume element
 
     C prod_i t_i^(k - m) prod_{i<j} |t_i^2 - t_j^2| dt.
 
-Its integral against exp(-sum t_i^r) is Selberg's for r = 2 and, for every other r, a
-Pfaffian of incomplete beta functions by de Bruijn's formula [1]_; on [0, 1]^m, the ball
+Its integral against exp(-sum t_i^r) is Selberg's for r = 2. For every other r it is a
+Pfaffian of incomplete beta functions by de Bruijn's formula [1]_. On [0, 1]^m, the ball
 of r = inf, it is Selberg's again.
 
 References
@@ -42,18 +44,9 @@ from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import schatten
 
 _LOG_GAMMA_3_2 = math.lgamma(1.5)
-# Entries of the Pfaffian are at most 1 and right to about 1e-15.
-_ENTRY_ERROR = 1e-15
-WORST_ERROR = 1e-6
-# Of longer sides no Pfaffian has come out as accurate as that.
-MAX_SIDE = 40
 MIN_ACCEPTANCE = 1e-4
-_GRID = np.exp(np.linspace(-40.0, 0.0, 2001))
-_NUM_DOF = 24
-# The bound is a maximum found numerically.
-_MARGIN = 1e-9
 
-Option = tuple[float, int, float, float]  # log acceptance, method, dof and bound
+Option = tuple[float, int, float, float]  # log acceptance, method, dof and log bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +58,9 @@ class SchattenGaussian(Noise):
     Parameters
     ----------
     r : float
-        Exponent in [1, inf]: 1 is the nuclear, 2 the Frobenius, inf the operator norm.
+        Exponent in [1, inf]. 1 is the nuclear, 2 the Frobenius, inf the operator norm.
     sigma : float
-        Scale > 0, absolute: the norm of a draw is sigma times a chi variable.
+        Absolute scale > 0. The norm of a draw is sigma times a chi variable.
     shape : tuple of two int
         Rows and columns of a matrix.
 
@@ -103,7 +96,7 @@ class SchattenGaussian(Noise):
         return self.shape[0] * self.shape[1]
 
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
-        """Draw matrices flattened row by row; see `schatten_gaussian`."""
+        """Draw matrices flattened row by row (see `schatten_gaussian`)."""
         shape = checked_size(size, 1)
         if shape[-1] != self.dim:
             check.fail("size", f"of shape (..., {self.dim})", size)
@@ -142,7 +135,7 @@ def schatten_gaussian(
     rng, r, sigma
         As in `generalized_gaussian`.
     size : tuple of int
-        Shape of the result; the last two axes hold one matrix.
+        Shape of the result. The last two axes hold one matrix.
 
     Returns
     -------
@@ -159,8 +152,8 @@ def schatten_gaussian(
     Notes
     -----
     **Guarantee**: for real arithmetic and ideal random numbers the draws are
-    independent and exactly of this law: singular values by rejection, singular vectors
-    those of a Gaussian matrix.
+    independent and have exactly this distribution. Singular values are drawn by
+    rejection, and singular vectors are taken from a Gaussian matrix.
 
     Examples
     --------
@@ -179,9 +172,9 @@ def schatten_gaussian(
     return out
 
 
-@np.errstate(under="ignore")  # powers of huge exponents are 0
+@np.errstate(under="ignore")  # powers with huge exponents become 0
 def schatten_plan(shape: tuple[int, int], r: float) -> SchattenPlan:
-    """Return what the kernels need to draw with Schatten cone-measure direction.
+    """Return the best proposal for Schatten cone-measure directions.
 
     Parameters
     ----------
@@ -199,12 +192,12 @@ def schatten_plan(shape: tuple[int, int], r: float) -> SchattenPlan:
     ------
     ValueError
         If r < 1, ``shape`` is not a pair of positive integers, or no exact method
-        accepts one in 10 000 proposals.
+        accepts one in 10,000 proposals.
 
     Notes
     -----
     r = 2 and r = inf accept always, at every size. The acceptance is the ratio of two
-    volumes; it falls as the smaller side of the matrix grows.
+    volumes. It falls as the smaller side of the matrix grows.
 
     Examples
     --------
@@ -219,6 +212,7 @@ def schatten_plan(shape: tuple[int, int], r: float) -> SchattenPlan:
 
 @lru_cache(maxsize=256)
 def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
+    """Compute a plan, once for each shape and exponent."""
     m, k = sorted(shape)
     if r == 2.0 or m == 1:
         return SchattenPlan(2.0 if m == 1 else r, *shape, WISHART, float(k), 0.0, 1.0)
@@ -236,62 +230,69 @@ def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
 
 
 def _large_exponent(m: int, k: int, r: float) -> list[Option]:
-    """Log acceptance, method, dof and bound for r > 2."""
+    """Return log acceptance, method, dof and log bound for r > 2."""
     dim = m * k
-    flat = dim * (0.5 - 1.0 / r) * math.log(m)
+    # The ratio of the norms, to the power dim, is largest for equal singular values.
+    log_bound = dim * (0.5 - 1.0 / r) * math.log(m)
     target = _log_direction(log_power_spectrum(m, k, r), dim, r)
     square = _log_direction(log_gaussian_spectrum(m, k), dim, 2.0)
     cube = log_cube_spectrum(m, k) + math.log(dim)
-    # Without the volume, the least value of the ratio.
-    wishart = -flat if math.isnan(target) else target - square - flat
+    # The acceptance is the mean of the ratio over its bound. If the volume is not known
+    # accurately, the smallest value of the ratio bounds it.
+    wishart = -log_bound if math.isnan(target) else target - square - log_bound
     operator = -dim * math.log(m) / r if math.isnan(target) else target - cube
-    return [(wishart, WISHART, float(k), flat), (operator, OPERATOR, float(k), 0.0)]
+    return [
+        (wishart, WISHART, float(k), log_bound),
+        (operator, OPERATOR, float(k), 0.0),
+    ]
 
 
 def _small_exponent(m: int, k: int, r: float) -> list[Option]:
-    """Log acceptance, method, dof and bound for r < 2."""
+    """Return log acceptance, method, dof and log bound for r < 2."""
     dim = m * k
     power = log_power_spectrum(m, k, r)
     if math.isnan(power):
-        flat = -dim * (1.0 / r - 0.5) * math.log(m)
-        return [(flat, WISHART, float(k), 0.0)]
+        worst = -dim * (1.0 / r - 0.5) * math.log(m)  # for equal singular values
+        return [(worst, WISHART, float(k), 0.0)]
     shapes = (k + m + 1.0 - 2.0 * np.arange(1, m + 1)) / r
     single = sum(math.lgamma(a) for a in shapes) - m * math.log(r)
     ordered = power - math.lgamma(m + 1.0) - single
     options = [(ordered, ORDERED, float(k), 0.0)]
-    for dof in np.linspace(m, k, _NUM_DOF if k > m else 1).tolist():
+    for dof in np.linspace(m, k, 24 if k > m else 1).tolist():
         bound = wishart_bound(m, k, dof, r)
         proposal = _log_direction(log_gaussian_spectrum(m, dof), m * dof, 2.0)
-        accept = _log_direction(power, dim, r) - proposal - bound
-        options.append((accept, WISHART, dof, bound))
+        log_acceptance = _log_direction(power, dim, r) - proposal - bound
+        options.append((log_acceptance, WISHART, dof, bound))
     return options
 
 
 def _log_direction(log_integral: float, dim: float, r: float) -> float:
-    """Integral over directions, given that of exp(-||t||_r^r) over all spectra."""
+    """Return the log integral over directions, from exp(-||t||_r^r) over spectra."""
     return log_integral - math.lgamma(dim / r) + math.log(r)
 
 
 def wishart_bound(m: int, k: int, dof: float, r: float) -> float:
-    """Upper bound of (k - dof) sum log t + m dof log||t||_2 - m k log||t||_r, r < 2.
+    """Bound (k - dof) sum log t + m dof log||t||_2 - m k log||t||_r from above, r < 2.
 
-    At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0; the
-    left side is convex in t^r, so that the t_i have at most two values. One dimension
-    is left, where q of them are 1 and the others are x <= 1.
+    At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0. The
+    left side is convex in t^r, so the t_i have at most two values. One dimension is
+    left, in which q of them are 1 and the others are x <= 1.
     """
     best = -math.inf
     for q in range(1, m + 1):
-        grid = _GRID
-        for _ in range(6):
+        grid = np.exp(np.linspace(-40.0, 0.0, 2001))
+        for _ in range(6):  # each grid is 20 times finer than the last
             values = _two_values(grid, q, m, k, dof, r)
             i = int(np.argmax(values))
             best = max(best, float(values[i]))
             low, high = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
             grid = np.linspace(low, high, 41)
-    return best + _MARGIN * max(1.0, abs(best))
+    # The maximum is found numerically, so a margin is added.
+    return best + 1e-9 * max(1.0, abs(best))
 
 
 def _two_values(x: Array, q: int, m: int, k: int, dof: float, r: float) -> Array:
+    """Return the function of `wishart_bound` for q values of 1 and m - q of x."""
     square = np.log(q + (m - q) * x**2)
     power = np.log(q + (m - q) * x**r)
     logs = (k - dof) * (m - q) * np.log(x)
@@ -299,9 +300,9 @@ def _two_values(x: Array, q: int, m: int, k: int, dof: float, r: float) -> Array
 
 
 def log_gaussian_spectrum(m: int, k: float) -> float:
-    """Logarithm of the integral of exp(-sum t_i^2) over the spectrum, k > m - 1 real.
+    """Return the log integral of exp(-sum t_i^2) over the spectrum, k > m - 1 real.
 
-    Laguerre form of Selberg's integral in w = t^2, without C.
+    It is the Laguerre form of Selberg's integral in w = t^2, without C.
     """
     total = -m * math.log(2.0)
     for j in range(m):
@@ -310,7 +311,7 @@ def log_gaussian_spectrum(m: int, k: float) -> float:
 
 
 def log_cube_spectrum(m: int, k: int) -> float:
-    """Logarithm of the integral over t in [0, 1]^m, without C."""
+    """Return the log integral over t in [0, 1]^m, without C."""
     a = 0.5 * (k - m + 1)
     total = -m * math.log(2.0)
     for j in range(m):
@@ -320,33 +321,37 @@ def log_cube_spectrum(m: int, k: int) -> float:
 
 
 def log_power_spectrum(m: int, k: int, r: float) -> float:
-    """Logarithm of the integral of exp(-sum t_i^r), r < inf; NaN if not accurate."""
+    """Return the log integral of exp(-sum t_i^r), r < inf, without C.
+
+    It is NaN if it is not accurate.
+    """
     from scipy import special
 
     if r == 2.0:
         return log_gaussian_spectrum(m, k)
     if m == 1:
         return math.lgamma(k / r) - math.log(r)
-    if m > MAX_SIDE:
+    if m > 40:  # no Pfaffian of this size has been accurate
         return math.nan
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
     if float(a[0]) < check.MIN_NORMAL:
         return math.nan
+    # de Bruijn's formula: a Pfaffian of P(x < y) - P(x > y) for Gamma variables.
     ratios = special.betainc(a[:, None], a[None, :], 0.5)
     entries = np.asarray(2.0 * ratios - 1.0, dtype=np.float64)
     entries = 0.5 * (entries - entries.T)
-    if m % 2 == 1:
+    if m % 2 == 1:  # a border of ones makes the size even
         border = np.ones((m, 1))
         entries = np.block([[entries, border], [-border.T, np.zeros((1, 1))]])
     log_pfaffian = _log_abs_pfaffian(entries)
-    if not math.isfinite(log_pfaffian) or _log_error(entries) > WORST_ERROR:
+    if not math.isfinite(log_pfaffian) or _log_error(entries) > 1e-6:
         return math.nan
     single = float(special.gammaln(a).sum()) - m * math.log(r)
     return math.lgamma(m + 1.0) + single + log_pfaffian
 
 
 def _log_abs_pfaffian(matrix: Array) -> float:
-    """Logarithm of |Pf| by skew elimination with pivots (Parlett and Reid)."""
+    """Return log |Pf| by skew elimination with pivots (Parlett and Reid)."""
     a = np.array(matrix)
     total = 0.0
     for i in range(0, len(a), 2):
@@ -363,12 +368,15 @@ def _log_abs_pfaffian(matrix: Array) -> float:
 
 
 def _log_error(matrix: Array) -> float:
-    """First-order bound of the error of log |Pf|, from d log Pf = tr(A^-1 dA) / 2."""
-    return 0.5 * _ENTRY_ERROR * float(np.abs(np.linalg.inv(matrix)).sum())
+    """Return a first-order bound of the error of log |Pf|.
+
+    d log Pf = tr(A^-1 dA) / 2, and entries are accurate to about 1e-15.
+    """
+    return 0.5 * 1e-15 * float(np.abs(np.linalg.inv(matrix)).sum())
 
 
 def log_schatten_volume(shape: tuple[int, int], r: float) -> float:
-    """Logarithm of the volume of the Schatten-r unit ball, in the entries' coordinates.
+    """Return the log volume of the Schatten-r unit ball, in the entries' coordinates.
 
     Raises
     ------
@@ -382,12 +390,12 @@ def log_schatten_volume(shape: tuple[int, int], r: float) -> float:
     """
     m, k = sorted(shape)
     dim = m * k
-    # C from the Gaussian integral of all entries, pi^(d/2).
+    # C follows from the Gaussian integral over all entries, pi^(dim/2).
     log_c = 0.5 * dim * math.log(math.pi) - log_gaussian_spectrum(m, k)
     if math.isinf(r):
         return log_c + log_cube_spectrum(m, k)
-    inside = log_power_spectrum(m, k, r)
-    if math.isnan(inside):
+    log_integral = log_power_spectrum(m, k, r)
+    if math.isnan(log_integral):
         remedy = f"The constant of r = {r:g} needs smaller matrices, or r = 2 or inf."
         check.fail("shape", "small enough for an accurate volume", shape, remedy)
-    return log_c + inside - math.lgamma(1.0 + dim / r)
+    return log_c + log_integral - math.lgamma(1.0 + dim / r)

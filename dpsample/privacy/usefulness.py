@@ -38,12 +38,10 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
-# An answer is useless from this excess risk on, relative to the largest excess risk of
-# the answer 0, which costs no privacy.
-USELESS_SHARE = 1.0
-# The same for the noise in the coefficients, whose formula is a lower bound. With 120
-# indicators in 3000 records (epsilon = 1, share 0.33) private fits kept a quarter of
-# the gain of the best model over the answer 0. With 60 (0.08) they kept two thirds.
+# Coefficients are useless if noise costs this share of the largest excess risk of the
+# answer 0. The formula is a lower bound of the cost. With 120 indicators in 3000
+# records (epsilon = 1, share 0.33) private fits kept a quarter of the gain of the best
+# model over the answer 0. With 60 (0.08) they kept two thirds.
 NOISE_SHARE = 0.25
 # Fewer records are an example of the format, from which no answer is expected.
 MIN_RECORDS = 10
@@ -122,20 +120,20 @@ def reservations(
     if facts.num_records < MIN_RECORDS:
         return ()
     reasons, zero_loss = [], loss_of_zero(facts)
-    if USELESS_SHARE * zero_loss < risk_bound < math.inf:
+    if zero_loss < risk_bound < math.inf:  # the answer 0 costs no privacy
         reasons.append(
             f"noise may cost {risk_bound:.3g} in mean loss, and the answer 0 at most "
-            f"{zero_loss:.3g}: an answer may be worse than 0. Use "
+            f"{zero_loss:.3g}, so an answer may be worse than 0. Use "
             f"{_smaller(facts, zero_loss / risk_bound)}, more records or a larger "
             "epsilon."
         )
     max_dim = max_coefficients(facts, budget)
     if facts.dim > max_dim:
         reasons.append(
-            f"{facts.num_records} records tell about {math.floor(max_dim)} "
-            f"coefficients at this budget, and there are {facts.dim}: noise rules the "
-            "answer. Merge rare levels, drop columns, or use more records or a larger "
-            "epsilon."
+            f"{facts.num_records} records support about {math.floor(max_dim)} "
+            f"coefficients at this budget, but there are {facts.dim}, so noise "
+            "dominates the answer. Merge rare levels, drop columns, or use more "
+            "records or a larger epsilon."
         )
     return tuple(f"Public facts show that {reason}" for reason in reasons)
 

@@ -57,14 +57,14 @@ def test_a_radius_out_of_proportion_is_told_before_the_ledger_is_charged(name):
 
 @pytest.mark.parametrize("name", VERBS)
 def test_more_columns_than_the_records_can_tell_are_counted(name):
-    words = r"3000 records tell about 104 coefficients .* there are 121.*drop columns"
+    words = r"3000 records support about 104 coeff.* there are 121.*drop columns"
     with pytest.raises(UserWarning, match=words):
         VERBS[name](problem(dim=MANY))
 
 
 def test_advice_and_estimators_say_it_too():
     given = problem(dim=MANY)
-    with pytest.raises(UserWarning, match="tell about 104 coefficients"):
+    with pytest.raises(UserWarning, match="support about 104 coefficients"):
         dps.advise(given, BUDGET)
     with pytest.raises(UserWarning, match="show that noise may cost"):
         dps.advise(problem(radius=1e4).facts, BUDGET)

@@ -72,14 +72,12 @@ from dpsample.privacy.accounting.normal_form import (
 )
 from dpsample.privacy.accounting.renyi import sampled_delta
 from dpsample.privacy.budget import Sum, exact_sum
-from dpsample.privacy.curves.gaussian import bisect, gaussian_delta
+from dpsample.privacy.curves.gaussian import GOLDEN, bisect, gaussian_delta
 from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
 from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
 from dpsample.problem.facts import RELATIONS
 
 LARGEST_EPSILON = 600.0  # larger ones promise nothing, and are close to overflow
-NUM_SHARES = 32  # equal parts into which epsilon is split
-GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # This factor exceeds the relative rounding errors of a sum of a few products.
 ROUND_UP = 1.0 + 1e-14
 SAMPLED_THEOREM = "RENYI.POISSON"  # in the registry of certificates
@@ -405,19 +403,19 @@ def _split_delta(
     """Return the smallest sum of deltas over all ways to split epsilon.
 
     Each part of ``alone`` gets a share of epsilon, and all other parts together get
-    one. Shares are multiples of 1 / NUM_SHARES. Every split gives a bound.
+    one. Shares are multiples of 1/32. Every split gives a bound.
     """
     others = list(parts)
     for part in alone:
         others.remove(part)
     terms = [(part,) for part in alone] + ([tuple(others)] if others else [])
     # totals[i] is the smallest sum for i shares of the terms up to now.
-    unit, shares = epsilon / NUM_SHARES / ROUND_UP, range(NUM_SHARES + 1)
+    unit, shares = epsilon / 32.0 / ROUND_UP, range(33)
     totals = [0.0] * len(shares)
     for term in terms:
         curve = [_delta(term, unit * j, relation, used) for j in shares]
         totals = [min(totals[i - j] + curve[j] for j in range(i + 1)) for i in shares]
-    return min(totals[NUM_SHARES] * ROUND_UP, 1.0)
+    return min(totals[-1] * ROUND_UP, 1.0)
 
 
 def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:

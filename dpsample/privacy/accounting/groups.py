@@ -32,9 +32,6 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.problem.facts import RELATIONS
 
-# Ratio of the logarithms of neighboring epsilons at which the chain is evaluated.
-LOG_STEP = 0.4
-
 
 @check.unwrap_numpy
 def group_event(event: Event, size: int) -> Event:
@@ -205,10 +202,10 @@ def _points(event: Event, size: int, relation: str) -> tuple[Point, ...]:
         epsilon = min(math.exp(log_epsilon), LARGEST_EPSILON)
         return Point(epsilon, _chain_delta(event, epsilon, size, relation))
 
-    last = math.log(LARGEST_EPSILON)
-    points = [point(last - LOG_STEP * j) for j in range(24)]
+    last, step = math.log(LARGEST_EPSILON), 0.4
+    points = [point(last - step * j) for j in range(24)]
     middle = math.log(min(points, key=lambda p: p.delta).epsilon)
-    low, high = middle - LOG_STEP, middle + LOG_STEP
+    low, high = middle - step, middle + step
     return (*points, point(minimizing_point(lambda x: point(x).delta, low, high)))
 
 

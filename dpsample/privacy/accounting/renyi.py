@@ -45,11 +45,11 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.privacy.accounting.events import PoissonGaussianEvent
+from dpsample.privacy.curves.gaussian import GOLDEN
 
 Curve = Callable[[float], float]  # order -> bound of the divergence
 
 UNIT = 2.0**-53
-GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # The computed logarithms are accurate to about 1e-14. This is added to be safe.
 MARGIN = 1e-12
 
@@ -201,10 +201,6 @@ def search_minimum(bound: Callable[[float], float]) -> float:
     return best
 
 
-# Errors of truncation and of the trapezoidal rule are below e^-45 = 3e-20.
-ERROR_EXPONENT = 45.0
-
-
 def sampled_delta(
     epsilon: float,
     steps: tuple[PoissonGaussianEvent, ...],
@@ -262,17 +258,19 @@ def _sampled_moment(order: float, rate: float, noise: float, relation: str) -> f
     alpha - 1.
     """
     square, excess = noise * noise, order - 1.0
+    # Errors of truncation and of the trapezoidal rule are below e^-45 = 3e-20.
+    exponent = 45.0
     if not 1e-300 < square < 1e300:
         return math.inf
     # A wide strip allows a long interval, but the integrand grows in it. This theta
     # balances both. `log_growth` is log(M / A).
-    theta = min(math.pi / 3.0, math.sqrt(2.0 * ERROR_EXPONENT / (excess + square)))
+    theta = min(math.pi / 3.0, math.sqrt(2.0 * exponent / (excess + square)))
     log_growth = 0.5 * theta * theta * square - excess * math.log(math.cos(theta))
-    interval = 2.0 * math.pi * theta * square / (ERROR_EXPONENT + log_growth)
+    interval = 2.0 * math.pi * theta * square / (exponent + log_growth)
     low = -0.5 - 13.0 * noise
     # From here on the bound above 1/2 has less than e^-45 left.
     tail = order * excess - 2.0 * square * excess * math.log1p(-rate)
-    high = order + math.sqrt(tail + 2.0 * square * ERROR_EXPONENT)
+    high = order + math.sqrt(tail + 2.0 * square * exponent)
     if not (high - low) < 100_000 * interval:
         return math.inf
     # Multiples of the interval have rounding errors relative to x itself.

@@ -19,7 +19,6 @@ from dpsample.numerics.norms import dual
 from dpsample.privacy.curves.additive import smooth_sensitivity
 
 Criterion = Literal["dual", "euclidean", "dual_bound"]
-NUM_EXPONENTS = 33  # from 2 to the largest one, by the same factor
 
 
 class ExponentChoice(NamedTuple):
@@ -144,11 +143,11 @@ def best_exponent(
     def cost(r: float) -> float:
         return noise_cost(dim, p, r, criterion=criterion)
 
-    grid = np.geomspace(2.0, largest, NUM_EXPONENTS)
+    grid = np.geomspace(2.0, largest, 33)
     grid[-1] = largest  # which rounding may have passed
     costs = [cost(float(r)) for r in grid]
     k = int(np.argmin(costs))
-    bracket = (grid[max(k - 1, 0)], grid[min(k + 1, NUM_EXPONENTS - 1)])
+    bracket = (grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)])
     refined = minimize_scalar(cost, bounds=bracket, method="bounded")
     pairs = [(gaussian, 2.0), (costs[k], float(grid[k]))]
     pairs.append((float(refined.fun), float(refined.x)))

@@ -109,7 +109,7 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     check.scale(sensitivity=sensitivity)
     check.integer(1, dim=dim)
     check.at_least(1.0, p=p)
-    remedy = "No Gaussian guarantee holds for this noise: use 2 <= r < inf."
+    remedy = "No Gaussian guarantee holds for this noise. Use 2 <= r < inf."
     check.at_least(2.0, r=r, remedy=remedy)
     if math.isinf(r):
         check.fail("r", "finite", r, remedy)

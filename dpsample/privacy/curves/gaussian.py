@@ -33,6 +33,8 @@ LOG_MARGIN = 1e-12
 # so that a delta at an inverse is not above the one that was asked for.
 ROUND_UP = 1.0 + 0.8 * LOG_MARGIN
 SMALLEST_GDP = 1e-300
+# Part of a bracket that a golden section keeps.
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 @check.unwrap_numpy

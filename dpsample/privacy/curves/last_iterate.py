@@ -48,10 +48,6 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core.arrays import Array
 
-# Number of factors whose cumulative product is computed in doubles. The factors are
-# mantissas in [1/2, 1), so the product of a block is not below 2^-513.
-BLOCK = 512
-
 
 def last_iterate_gdp(
     *,
@@ -159,9 +155,11 @@ def _suffix_products(c: Array) -> tuple[Array, NDArray[np.int64]]:
     """
     products, powers = np.frexp(np.append(1.0, c[::-1]))
     powers = np.cumsum(powers, dtype=np.int64)
+    # Factors are mantissas in [1/2, 1), so products of 512 do not underflow.
+    size = 512
     shift = 0  # power of two that earlier blocks have split off their products
-    for first in range(0, len(products), BLOCK):
-        block, end = products[first : first + BLOCK], first + BLOCK
+    for first in range(0, len(products), size):
+        block, end = products[first : first + size], first + size
         block[:], block_powers = np.frexp(np.cumprod(block))
         powers[first:end] += shift + block_powers
         shift += int(block_powers[-1])

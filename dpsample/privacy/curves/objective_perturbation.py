@@ -186,7 +186,7 @@ def minimizer_sensitivity(
             "gradient_norm",
             "0 on a constrained domain",
             gradient_norm,
-            "Certify the gap: a projected minimizer has no small gradient.",
+            "Certify the gap, because a projected minimizer may have a large gradient.",
         )
     error = minimizer_error(
         strong_convexity=strong_convexity, gap=gap, gradient_norm=gradient_norm
@@ -423,10 +423,9 @@ class PerturbedObjective:
 
 # Relative error of sums and differences of special functions below.
 CURVE_ROUNDING = 1e-9
-# Smaller distances t and smaller gdps are raised to these. That only adds to delta, and
-# differences of values this far apart keep enough digits.
+# Smaller distances t are raised to this. That only adds to delta, and differences of
+# values this far apart keep enough digits.
 MIN_DISTANCE = 1e-4
-MIN_GDP = 1e-7
 
 
 def tilt_curve(
@@ -483,9 +482,9 @@ def tilt_and_gaussian_delta(
     """
     from scipy.special import ndtr
 
-    # Below s = -10 delta is at most its value there. Above s = 36 it is at most 1, with
-    # a probability below 1e-280.
-    gdp, s = max(gdp, MIN_GDP), np.linspace(-10.0, 36.0, 4097)
+    # A larger gdp only adds to delta. Below s = -10 delta is at most its value there.
+    # Above s = 36 it is at most 1, with a probability below 1e-280.
+    gdp, s = max(gdp, 1e-7), np.linspace(-10.0, 36.0, 4097)
     loss = epsilon - 0.5 * gdp * gdp - gdp * s
     delta = tilt_curve(
         loss, log_determinant=log_determinant, distance=distance, relation=relation

@@ -62,12 +62,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from dpsample.core import check
-from dpsample.privacy.curves.gaussian import LOG_MARGIN, bisect, gaussian_delta
+from dpsample.privacy.curves.gaussian import GOLDEN, LOG_MARGIN, bisect, gaussian_delta
 
 Stop = Literal["logarithmic", "geometric", "poisson"]
 STOPS = ("logarithmic", "geometric", "poisson")
-MAX_MEAN = 1000.0  # runs
-GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # This factor exceeds the relative errors of a curve and of a few operations.
 ROUND_UP = 1.0 + 2.0 * LOG_MARGIN
 Curve = Callable[[float], float]  # delta at a privacy loss >= 0
@@ -77,8 +75,8 @@ def check_stop(stop: object, mean_tries: object) -> None:
     """Raise unless the distribution of K is known and its mean is in [1, 1000]."""
     check.one_of(STOPS, stop=stop)
     check.at_least(1.0, mean_tries=mean_tries)
-    if not float(mean_tries) <= MAX_MEAN:  # type: ignore[arg-type]
-        check.fail("mean_tries", f"<= {MAX_MEAN:g}", mean_tries)
+    if not float(mean_tries) <= 1000.0:  # type: ignore[arg-type]
+        check.fail("mean_tries", "<= 1000", mean_tries)
 
 
 @functools.lru_cache(maxsize=256)
@@ -99,7 +97,7 @@ def stopping_odds(stop: str, mean_tries: float) -> float:
     def is_mean_small(t: float) -> bool:
         return math.expm1(t) <= mean_tries * t
 
-    # e^t - 1 >= t + t^2/2 bounds t by 2 (m - 1). At t = 20 the mean is above MAX_MEAN.
+    # e^t - 1 >= t + t^2/2 bounds t by 2 (m - 1). At t = 20 the mean is above 1000.
     max_t = min(2.0 * (mean_tries - 1.0), 20.0)
     return math.expm1(bisect(is_mean_small, safe=0.0, unsafe=max_t))
 

@@ -62,11 +62,6 @@ ShuffleMethod = Literal["numerical", "closed_form"]
 # margin covers the errors of one term.
 ROUND_UP = 1.0 + 1e-9
 TERM_ROUND_UP = 1.0 + 5e-10
-# Relative error of a binomial tail. The error of a term of delta_c has a part that
-# grows with the square root of the number of coin flips. Both are doubled here.
-TAIL_ROUNDING = 1e-12
-TERM_ROUNDING = 4e-12
-TERM_ROOT_ROUNDING = 5e-15
 MAX_BLOCKS = 2048
 LARGEST_EPSILON = 600.0  # its exponential is far from overflow
 # This factor exceeds the relative rounding errors of a quotient of a few numbers.
@@ -187,7 +182,7 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     from_start = upper_tail(starts, others, rate)
     after = upper_tail(ends + 1.0, others, rate)
     masses = np.where(up_to_end < 0.5, up_to_end - before, from_start - after)
-    tail_errors = TAIL_ROUNDING * np.minimum(up_to_end, from_start)
+    tail_errors = 1e-12 * np.minimum(up_to_end, from_start)  # their rounding
     masses = np.maximum(masses, 0.0) + tail_errors
     deltas = _deltas(starts, float(epsilon), float(local_epsilon))
     # A sum that underflows is not reported as 0, which only epsilon >= epsilon_0 has.
@@ -266,8 +261,9 @@ def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
     first_term = gain / inverse_a * fair_mass(last, counts)
     tail = upper_tail(last + 1.0, counts, 0.5)
     deltas: Array = np.maximum(first_term - math.expm1(epsilon) * tail, 0.0)
-    # Both terms have errors relative to the first, which is the larger one.
-    rounding = (TERM_ROUNDING + TERM_ROOT_ROUNDING * np.sqrt(counts)) * first_term
+    # More than twice the errors of both terms, relative to the first, which is larger.
+    # A part of them grows with the root of the number of coin flips.
+    rounding = (4e-12 + 5e-15 * np.sqrt(counts)) * first_term
     # `shuffle_delta` multiplies by ROUND_UP, which covers small errors already.
     return np.maximum(deltas, (deltas + rounding) / TERM_ROUND_UP)
 
