@@ -1017,8 +1017,8 @@ def _concentrated_delta(rho: float, epsilon: float) -> Ball:
 
 
 def _is_count(value: object) -> bool:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return is_whole and value >= 1
+    """Return whether a value is a whole number >= 1, and not True."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 class _QueryNoise(NamedTuple):

@@ -248,7 +248,7 @@ class Sealed(ABC):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _guarantee(self, subject: str, also: str = "") -> str:
-        """Return the guarantee about ``subject``, and warnings if it is weak or unproved."""
+        """Return the guarantee about ``subject``, with warnings if it is weak."""
         relation, delta = self.budget.relation, self.budget.delta
         pair = f"({round_up(self.epsilon_proved)}, {delta!r})"
         text = (
@@ -257,8 +257,8 @@ class Sealed(ABC):
         )
         if not self.is_proved:
             text += (
-                f" The published constants aim at epsilon = {self.budget.epsilon!r} and "
-                "are not a proof of it."
+                f" The published constants aim at epsilon = {self.budget.epsilon!r} "
+                "and are not a proof of it."
             )
         facts = self._facts_and_risk()[0]
         if facts is not None and delta >= 1.0 / facts.num_records:
