@@ -205,9 +205,9 @@ def plan_minimization(
     check.one_of(("exact", "paper"), calibration=calibration)
     # The text tells 1.0 from True, which are equal, and one of them is refused.
     key = optimizer, repr(optimizer), problem.facts, budget, calibration, seeded
-    kept = problem.plan  # read once: another thread may replace it
-    if kept is not None and kept[0] == key:
-        return cast(MinimizationPlan, kept[1])
+    last_plan = problem.plan  # read once: another thread may replace it
+    if last_plan is not None and last_plan[0] == key:
+        return cast(MinimizationPlan, last_plan[1])
     recipe = optimizer.recipe(problem.facts, budget, calibration)
     certificate = None
     if budget is None and isinstance(problem.loss, RecordGradient):

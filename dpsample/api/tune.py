@@ -80,8 +80,8 @@ class Choice(Fit):
 
     def __repr__(self) -> str:
         """Return the candidate, its score and the fit."""
-        chosen = f"{self.optimizer!r}, score={self.score:.4g}"
-        return f"Choice({chosen},\n  {super().__repr__()})"
+        candidate = f"{self.optimizer!r}, score={self.score:.4g}"
+        return f"Choice({candidate},\n  {super().__repr__()})"
 
 
 @pauses.single_threaded_blas()
@@ -205,9 +205,9 @@ def tune(
             for _ in range(draw_tries(rng, plan.stop, plan.mean_tries)):
                 index = int(rng.integers(len(programs)))
                 theta = run_fit(programs[index], rng)
-                found = noisy_score(score, theta, plan.cap, stddev, rng)
-                if best is None or found < best[0]:
-                    best = found, index, theta
+                noisy = noisy_score(score, theta, plan.cap, stddev, rng)
+                if best is None or noisy < best[0]:
+                    best = noisy, index, theta
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
     if best is None:

@@ -352,8 +352,8 @@ def _plan_objective(
     objective = perturbed_objective(scales, 0.5 * m, budget.relation)
     stddev = composed_stddev(objective, budget, other_gdp)
     output_gdp = other_gdp * math.sqrt(OUTPUT_SHARE)
-    least = OUTPUT_SIZE * stddev / (n * scales.smoothness)
-    gap = max(0.5 * m * (0.5 * output_gdp * least) ** 2, resolved_gap(scales, m))
+    min_stddev = OUTPUT_SIZE * stddev / (n * scales.smoothness)
+    gap = max(0.5 * m * (0.5 * output_gdp * min_stddev) ** 2, resolved_gap(scales, m))
     error = minimizer_error(strong_convexity=m, gap=gap)
     output = 2.0 * error / output_gdp * (1.0 + 1e-12)
     tilt = Tilt(ridge=0.5 * m, stddev=stddev, gap=gap, output_stddev=output)
@@ -505,21 +505,21 @@ def estimate(
     """Debias a fit and find its covariance: post-processing of private numbers."""
     values, vectors = denoise(curvature, plan.curvature.stddev)
     flags = []
-    least = float(values.min())
-    if least < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
+    min_curvature = float(values.min())
+    if min_curvature < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
         flags.append("curvature")
     wide = np.full(curvature.shape, math.inf)
-    unknown = DebiasedFit(theta, wide, least, ("curvature",))
-    if least <= 0.0:
+    unknown = DebiasedFit(theta, wide, min_curvature, ("curvature",))
+    if min_curvature <= 0.0:
         return unknown
     kept, variance = plan.spread(values)
     if kept.min() < MIN_KEPT and plan.sandwich.base == "noisy_gd":
         flags.append("start")
     away = vectors.T @ (theta - facts.center)
-    found = facts.center + vectors @ (away / kept)
+    estimated = facts.center + vectors @ (away / kept)
     inner, noise = np.diag(values), np.zeros_like(curvature)
     if means is not None:
-        found, residual, noise, doubt = regression(
+        estimated, residual, noise, doubt = regression(
             plan, means, curvature, values, vectors
         )
         inner *= np.maximum(residual, 0.0)
@@ -535,11 +535,11 @@ def estimate(
     inner = (inner / facts.num_records + noise) / (values * values[:, None])
     inner[np.diag_indices(facts.dim)] += variance / kept**2
     covariance = vectors @ inner @ vectors.T
-    if not (np.isfinite(covariance).all() and np.isfinite(found).all()):
+    if not (np.isfinite(covariance).all() and np.isfinite(estimated).all()):
         return unknown
     sizes, directions = np.linalg.eigh(covariance)
     reach = NEAR * np.sqrt(np.maximum(sizes, 0.0)) * directions
     ends = (theta + step for step in np.hstack([reach, -reach]).T)
     if not all(facts.domain.contains(end) for end in ends):
         flags.append("boundary")
-    return DebiasedFit(found, covariance, least, tuple(flags))
+    return DebiasedFit(estimated, covariance, min_curvature, tuple(flags))

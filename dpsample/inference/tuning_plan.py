@@ -118,18 +118,18 @@ class TuningPlan:
         Candidates with Gaussian events meet it at once; for others it shrinks.
         """
         total, relation = self.budget, self.budget.relation
-        most = min(total.epsilon, LARGEST_EPSILON)
+        max_epsilon = min(total.epsilon, LARGEST_EPSILON)
         gdp = best_of_gdp(
-            most, total.delta, stop=self.stop, mean_tries=self.mean_tries
+            max_epsilon, total.delta, stop=self.stop, mean_tries=self.mean_tries
         ) * (1.0 - 1e-9)
         for _ in range(SEARCH_STEPS):
             recipes = self.recipes(gdp)
             event = self.event(gdp, recipes)
-            found = delta_of(event, epsilon=most, relation=relation)
-            if found <= total.delta:
+            total_delta = delta_of(event, epsilon=max_epsilon, relation=relation)
+            if total_delta <= total.delta:
                 return gdp, recipes
             spent = epsilon_of(event, delta=total.delta, relation=relation)
-            gdp *= min(max(most / spent, MIN_SHRINK), MAX_SHRINK)
+            gdp *= min(max(max_epsilon / spent, MIN_SHRINK), MAX_SHRINK)
         check.fail("candidates", "such that the budget can be met", self.candidates)
 
     def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:

@@ -245,12 +245,14 @@ def _table(r: float) -> ConeTable:
 
 def _tail(r: float) -> float:
     """Return x_1^r / r for which the layers end at 1, by bisection."""
+    # A longer tail has less area, so a larger x_1 gives lower layers.
     low, high = 1e-3, 50.0
     for _ in range(200):
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
         area, edges, heights = _layers(r, middle)
+        # Layers that pass 1 too early have too large an area.
         is_short = len(edges) < NUM_LAYERS - 1
         too_large = is_short or heights[-1] + area / edges[-1] > 1.0
         low, high = (middle, high) if too_large else (low, middle)

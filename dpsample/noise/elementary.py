@@ -175,6 +175,7 @@ class DiscreteLaplace(Noise):
     def _log_density(self, points: Array) -> Values:
         """Return the log probability, minus infinity except at integers."""
         rate = 1.0 / self.scale
+        # The sum of e^(-rate |z|) over all integers is coth(rate / 2).
         constant = math.log(math.tanh(0.5 * rate))
         logs = constant - np.abs(points) * rate
         is_whole = points == np.rint(points)
@@ -225,7 +226,7 @@ def _integer_below(rng: np.random.Generator, bound: int) -> int:
     """Draw from 0 to bound - 1, each with the same probability."""
     bits = (bound - 1).bit_length()
     num_bytes = (bits + 7) // 8
-    while True:
+    while True:  # at least half of all numbers of so many bits are below the bound
         number = int.from_bytes(rng.bytes(num_bytes), "little")
         number >>= 8 * num_bytes - bits
         if number < bound:
@@ -311,6 +312,7 @@ def add_symmetric_gaussian(
 
     Off-diagonal entries are grid points over sqrt(2).
     """
+    # Independent noise of one size goes on the upper triangle as a vector.
     i, j = np.triu_indices(len(matrix))
     scale = np.where(i == j, 1.0, math.sqrt(2.0))
     entries = matrix[i, j] * scale

@@ -72,7 +72,10 @@ class GeneralizedGaussian(Noise):
         return -0.5 * ratio**2 - log_radial_constant(dim, log_volume, self.sigma)
 
     def norm_moment(self, order: float, dim: int) -> float:
-        """Return E ||z||_r^order = (sigma sqrt 2)^order G((d + order)/2) / G(d/2)."""
+        """Return E ||z||_r^order = (sigma sqrt 2)^order G((d + order)/2) / G(d/2).
+
+        ``order`` is >= 0 and < 1e6.
+        """
         check.half_open(0.0, 1e6, order=order)
         check.integer(1, dim=dim)
         order, dim = float(order), int(dim)  # NumPy's numbers may overflow
@@ -221,6 +224,7 @@ def log_radial_constant(dim: int, log_volume: float, sigma: float) -> float:
     Vol.
     """
     half = 0.5 * dim
+    # d Gamma(d/2) / 2 = Gamma(1 + d/2).
     scale = log_volume + half * math.log(2.0) + dim * math.log(sigma)
     return scale + math.lgamma(1 + half)
 

@@ -354,6 +354,7 @@ def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
             check.fail("the triangulation", "exact", got, _REMEDY)
         got = f"a set that -z leaves through row {int(np.argmin(slack))}"
         check.fail("domain", "symmetric about 0", got)
+    # d! times the volumes of the cones from 0 over the simplices.
     sizes = np.abs(np.linalg.det(simplices))
     # Qhull cuts facets with many corners into simplices that may be flat.
     simplices = simplices[sizes > 1e-14 * sizes.sum()]
@@ -377,6 +378,7 @@ def _vertices(rows: Array, limits: Array) -> Array:
     dim = rows.shape[1]
     if dim > MAX_DIM:
         check.fail("the polytope's dimension", f"<= {MAX_DIM}", dim, _REMEDY)
+    # In the form unit_rows z <= 1, 0 is inside. Qhull starts from it.
     unit_rows = rows / limits[:, None]
     if dim == 1:
         ends = np.array([1.0 / unit_rows.max(), 1.0 / unit_rows.min()])

@@ -153,6 +153,7 @@ class AdditiveMechanism:
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
         )
+        # The ledger comes first. If the process ends after the draw, it is complete.
         spend(ledger, certificate)
         with release_streams(seed, 1) as (rng,):
             noisy = self.noise._noisy(rng, point)
@@ -223,6 +224,7 @@ class AdditiveMechanism:
         gap = second - first
         if isinstance(self.noise, KNorm):
             gauge = self.noise.domain.gauge
+            # Rounding may make the gauge of a polytope differ in opposite directions.
             return max(float(gauge(gap)), float(gauge(-gap)))
         if self.norm is None:
             check.fail("norm", "the exponent of the sensitivity's norm", "None")

@@ -352,6 +352,8 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
 
 def _log_abs_pfaffian(matrix: Array) -> float:
     """Return log |Pf| by skew elimination with pivots (Parlett and Reid)."""
+    # Exchanging two rows and the same columns changes the sign of a Pfaffian only. A
+    # step removes two rows and columns, and their entry is a factor.
     a = np.array(matrix)
     total = 0.0
     for i in range(0, len(a), 2):

@@ -62,6 +62,7 @@ class Budget:
         check.positive(epsilon=self.epsilon)
         remedy = "A common choice is far below 1 / (number of records)."
         check.half_open(0.0, 1.0, delta=self.delta, remedy=remedy)
+        # Products with subnormal numbers would lose their digits.
         check.normal(epsilon=self.epsilon)
         if self.delta != 0.0:
             check.normal(delta=self.delta)

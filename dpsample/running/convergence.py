@@ -103,7 +103,7 @@ def drift_r_hats(series: Array) -> Array:
     halves = series[:, :half], series[:, -half:]
     changes = halves[1].mean(axis=1) - halves[0].mean(axis=1)
     square = changes.mean(axis=0) ** 2
-    error = changes.var(axis=0, ddof=1) / len(changes)
+    error = changes.var(axis=0, ddof=1) / len(changes)  # variance of their mean
     largest = float(fdtri(1, len(changes) - 1, 1.0 - CHANCE)) * error
     within = np.mean([part.var(axis=(0, 1)) for part in halves], axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -115,7 +115,7 @@ def sizes_of_starts(sizes: Array, r_hats: Array, groups: Ints) -> Array:
 
     The means of K superchains with B / W = R^2 - 1 are worth K (W + B) / B draws.
     """
-    excess = np.maximum(r_hats**2 - 1.0, 1e-300)
+    excess = np.maximum(r_hats**2 - 1.0, 1e-300)  # B / W
     with np.errstate(invalid="ignore"):
         starts = len(np.unique(groups)) * np.where(
             np.isfinite(excess), 1.0 + 1.0 / excess, 1.0
@@ -212,6 +212,7 @@ class Convergence:
         smallest = int(np.argmin(np.where(np.isfinite(ess), ess, 0.0)))
         largest = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
         at = largest if r_hat[largest] > LARGEST_R_HAT else smallest
+        # Columns are the coefficients, and then their squares.
         name = names[varying[at % varying.size]]
         return cls(
             r_hat=float(r_hat[largest]),
@@ -321,6 +322,7 @@ def _judge(draws: Array, groups: Ints | None) -> tuple[Array, Array, Array]:
     scores = normal_scores(with_squares(draws))
     if groups is not None:
         r_hat, noise = nested_r_hats(scores, groups)
+        # A drift counts only if it is larger than R-hat may be.
         drift = drift_r_hats(scores)
         r_hat = np.where(drift > largest_nested(groups), np.fmax(r_hat, drift), r_hat)
         return r_hat, sizes_of_starts(sizes_of_means(scores), r_hat, groups), noise

@@ -125,6 +125,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
         share = min(float(chord[1]), share_left)
+        # The difference from the projection is an outward normal.
         normal = end - nearest
         along = factor.T @ normal
         square = float(along @ along)  # <n, S n>
@@ -264,7 +265,7 @@ class Prepared(Protocol):
         """Return all arrays and numbers that define the chain and its checkpoints."""
 
 
-def target_pieces(target: Gibbs, plan: object) -> TargetFunctions:
+def target_functions(target: Gibbs, plan: object) -> TargetFunctions:
     """Return the C functions of the target, which most samplers use."""
     del plan  # samplers with C functions of their own choose them by the plan
     return target.pieces
@@ -279,7 +280,7 @@ class PreparedChain:
     run: Kernel[..., tuple[int, int]]  # result of `compile_run`
     init_fn: Callable[[Gibbs, Any, Array], ChainState]
     start: Array  # (dim,): a point of the domain near the mode
-    pieces_fn: Callable[[Gibbs, Any], tuple[object, ...]] = target_pieces
+    functions_fn: Callable[[Gibbs, Any], tuple[object, ...]] = target_functions
     num_steps: int = 1  # steps of the kernel per draw
     num_warmup: int = 500  # draws that are discarded by default
     settings: Settings = field(default_factory=dict)
@@ -302,7 +303,7 @@ class PreparedChain:
 
     def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""
-        numbers, pieces = self.target.numbers, self.pieces_fn(self.target, self.plan)
+        numbers, pieces = self.target.numbers, self.functions_fn(self.target, self.plan)
         fill = compile_filler(self.run, numbers, pieces, self.plan, self.num_steps)
         return lambda *chain: raise_unless_ok(fill(*chain))
 
@@ -378,6 +379,7 @@ def decide(state, proposal, energy, log_ratio, threshold):
     The threshold is the logarithm of a uniform number, that is, minus a standard
     exponential one.
     """
+    # A function that fails has the value NaN.
     if np.isnan(log_ratio):
         return FUNCTION_FAILED
     if threshold <= log_ratio:

@@ -81,70 +81,85 @@ class SamplerChoice(NamedTuple):
 def choose(target: Gibbs) -> SamplerChoice:
     """Return the first sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
-    rank = target.problem.domain.affine_dim(target.dim)
     exact = try_exact(target)
     if exact is not None:
-        few = f"{rank} free coefficients"
-        why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
-        why = f"{why}: independent exact draws"
-        return SamplerChoice(Exact(), why, exact)
+        rank = target.problem.domain.affine_dim(target.dim)
+        density = "a Gaussian restricted to the domain"
+        if rank <= MAX_DIM:
+            density = f"{rank} free coefficients"
+        return SamplerChoice(Exact(), f"{density}: independent exact draws", exact)
     has_facets = target.problem.domain.name in ("box", "polytope", "simplex")
     if has_facets and conditional_kind(target) == QUADRATIC:
-        why = "a quadratic energy on a flat-sided domain"
+        reason = "a quadratic energy on a flat-sided domain"
         prepared = CoordinateHitAndRun().prepare(target, rng)
         chain = accept_if_mixing(prepared, rng) if has_short_sweeps(prepared) else None
         if chain is not None:
-            return SamplerChoice(CoordinateHitAndRun(), why, chain)
+            return SamplerChoice(CoordinateHitAndRun(), reason, chain)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     acceptance = 0.0
     if not is_mode_on_boundary(target):
         acceptance = independence_acceptance(target, fit(target))
-    is_gaussian = acceptance >= MIN_ACCEPTANCE
-    is_likely = acceptance >= HIGH_ACCEPTANCE
-    # With 20 records per coefficient the sum of the losses is close to a quadratic. To
-    # look at single records takes as long as ten or more in a pass over all, so there
-    # must be 10,000.
-    has_many_records = target.problem.num_records >= max(20 * rank, 10_000)
-    is_close = is_gaussian and is_smooth and has_many_records
-    # Half of the Gaussian's mass must be inside the domain.
-    is_close = is_close and fit(target).share_inside >= 0.5
-    if is_close and FactorizedMetropolis().supports(target)[0]:
-        why = "close to a Gaussian: few records per draw"
-        chain = accept_if_mixing(FactorizedMetropolis().tune_proposal(target, rng), rng)
-        if chain is not None and reaches_tails(target, fit(target)):
-            return SamplerChoice(FactorizedMetropolis(), why, chain)
-    chain = try_independent_proposals(target, rng) if is_likely else None
-    if chain is not None:
-        return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
+    if acceptance >= MIN_ACCEPTANCE and is_smooth:
+        chain = try_few_records(target, rng)
+        if chain is not None:
+            reason = "close to a Gaussian: few records per draw"
+            return SamplerChoice(FactorizedMetropolis(), reason, chain)
+    if acceptance >= HIGH_ACCEPTANCE:
+        chain = try_independent_proposals(target, rng)
+        if chain is not None:
+            return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
     independent = try_localized(target)
     if independent is not None:
-        why = "nearly quadratic where the mass is: independent draws"
-        return SamplerChoice(Localized(), why, independent)
-    can_slice = WhitenedSlice().supports(target)[0]
-    # Other losses than distances to kinks take ten times as long.
-    has_kinks = can_slice and whitened_slice.has_kinks(target)
-    has_tried = has_kinks and whitened_slice.can_learn_axes(target)
-    chain = try_slices(target, rng, MAX_RECORDS_READ) if has_tried else None
-    if chain is not None:
-        return SamplerChoice(WhitenedSlice(), SLICES, chain)
-    chain = (
-        try_independent_proposals(target, rng)
-        if is_gaussian and not is_likely
-        else None
-    )
-    if chain is not None:
-        return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
+        reason = "nearly quadratic where the mass is: independent draws"
+        return SamplerChoice(Localized(), reason, independent)
+    # Sums of other losses than distances to kinks take ten times as long.
+    has_kinks = WhitenedSlice().supports(target)[0] and whitened_slice.has_kinks(target)
+    learns_axes = has_kinks and whitened_slice.can_learn_axes(target)
+    if learns_axes:
+        chain = try_slices(target, rng, MAX_RECORDS_READ)
+        if chain is not None:
+            return SamplerChoice(WhitenedSlice(), SLICES, chain)
+    if MIN_ACCEPTANCE <= acceptance < HIGH_ACCEPTANCE:
+        chain = try_independent_proposals(target, rng)
+        if chain is not None:
+            return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
+    return _choose_after_warm_up(target, rng, is_smooth, has_tried_slices=learns_axes)
+
+
+def _choose_after_warm_up(
+    target: Gibbs, rng: np.random.Generator, is_smooth: bool, *, has_tried_slices: bool
+) -> SamplerChoice:
+    """Return Hamiltonian draws in a learned metric, or slices if they are better."""
     warm = warm_up(target, rng)
+    can_slice = WhitenedSlice().supports(target)[0]
     chain = None
-    if can_slice and not warm.has_settled and not has_tried:
+    if can_slice and not warm.has_settled and not has_tried_slices:
         chain = try_slices(target, rng, MAX_RECORDS_READ_SHORT)
     elif can_slice and not is_smooth:
         chain = try_slices_in_metric(target, warm, rng)
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
     prepared = billiard_hmc.prepare_chain(target, warm)
-    how = "learned metric" if warm.has_settled else UNSETTLED
-    return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
+    metric = "learned metric" if warm.has_settled else UNSETTLED
+    return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {metric}", prepared)
+
+
+def try_few_records(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
+    """Return a chain that reads few records per draw, if it passes.
+
+    With 20 records per coefficient the sum of the losses is close to a quadratic. To
+    read a single record takes as long as ten or more in a pass over all, so there must
+    be 10,000. Half of the Gaussian's mass must be inside the domain.
+    """
+    rank = target.problem.domain.affine_dim(target.dim)
+    has_many_records = target.problem.num_records >= max(20 * rank, 10_000)
+    if not has_many_records or fit(target).share_inside < 0.5:
+        return None
+    if not FactorizedMetropolis().supports(target)[0]:
+        return None
+    chain = accept_if_mixing(FactorizedMetropolis().tune_proposal(target, rng), rng)
+    has_tails = chain is not None and reaches_tails(target, fit(target))
+    return chain if has_tails else None
 
 
 def has_short_sweeps(prepared: PreparedChain) -> bool:

@@ -98,6 +98,7 @@ def minimize(
             move = trial - ahead
             model = gradient @ move + 0.5 * smoothness * (move @ move)
             new = energy.value(trial)
+            # The quadratic model bounds the energy if its curvature is large enough.
             if not new > value_ahead + model + 1e-12 * abs(value_ahead):
                 break
             smoothness *= 2.0
@@ -109,6 +110,7 @@ def minimize(
             continue
         next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         ahead = trial + (momentum - 1.0) / next_momentum * (trial - theta)
+        # Momentum may lead out of the domain.
         if not energy.is_inside(ahead):
             energy.project(ahead.copy(), ahead)
         theta, value, momentum = trial.copy(), new, next_momentum

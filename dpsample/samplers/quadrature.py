@@ -44,6 +44,7 @@ def mean_and_factor(targets: Sequence[Gibbs]) -> tuple[Array, Array]:
         points, weights = _grid(rays, 6)
         mass = _probabilities(energies(targets[0], points), weights)
         origin = mass @ points
+        # The covariance is spread^T spread.
         spread = (points - origin) * np.sqrt(mass)[:, None]
         # The new factor is the old one times a root, so that a flat body stays flat.
         inner = np.linalg.pinv(factor) @ spread.T
@@ -71,6 +72,7 @@ def discretize(
 
 
 def _probabilities(values: Array, weights: Array) -> Array:
+    # Relative to the lowest energy, as others may be too large for the exponential.
     mass = np.exp(values.min() - values) * weights
     return np.asarray(mass / mass.sum())
 

@@ -50,6 +50,7 @@ def margin(data, theta, i):
 @kernel(counts_references=False)
 def loss(target, pieces, u, i, work):
     """Return the loss of record i at margin u, NaN if the loss failed."""
+    # A function that fails writes nothing, and NaN remains.
     work.out[0] = np.nan
     pieces.loss_record(target.data.loss_params, u, target.data.response[i], work.out)
     return work.out[0]

@@ -132,8 +132,8 @@ def test_every_name_of_the_package_that_is_mentioned_exists():
         if not resolves(path)
     }
     assert not unknown, unknown
-    assert "dpsample.api" in mentioned("`from dpsample import api`")
-    assert not resolves("dpsample.api")
+    assert "dpsample.attic" in mentioned("`from dpsample import attic`")
+    assert not resolves("dpsample.attic")
 
 
 def test_citation_and_metadata_agree():

@@ -427,7 +427,7 @@ def chain_of(
         plan=plan,
         run=billiard.run,
         init_fn=billiard.init,
-        pieces_fn=billiard.step_functions,
+        functions_fn=billiard.step_functions,
         start=start,
         scatter=plan.mass.spread(np.eye(plan.mass.num_white)).T,
     )

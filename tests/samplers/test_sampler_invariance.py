@@ -162,7 +162,7 @@ def margin_of(
             plan=plan(prepared.plan),
             run=prepared.run,
             init_fn=prepared.init_fn,
-            pieces_fn=prepared.pieces_fn,
+            functions_fn=prepared.functions_fn,
             start=prepared.start,
         )
     draws = fast_draws(

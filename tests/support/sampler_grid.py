@@ -254,7 +254,10 @@ def fast_draws(prepared, starts, rng, num_draws, *, run=None, numbers=None):
     stats, slope = np.empty((num_draws, NUM_STATS)), np.empty(starts.shape[1])
     run = prepared.run if run is None else run
     numbers = prepared.target.numbers if numbers is None else numbers
-    state, pieces = prepared.init(), prepared.pieces_fn(prepared.target, prepared.plan)
+    state, pieces = (
+        prepared.init(),
+        prepared.functions_fn(prepared.target, prepared.plan),
+    )
     given = numbers, prepared.target.pieces
     memory, knows_energy = state.memory.copy(), not np.isnan(state.energy[0])
     is_slope = restart_rule(prepared, starts) == 1

@@ -107,6 +107,7 @@ class Coupled:
         lead = self.continue_first(starts[0], rng, self.lag)
         first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
         if on_rows is not None:
+            # Before the lag the chain ahead is alone. At the lag the other one starts.
             ahead = np.vstack([starts[0], lead])
             on_rows(0, ahead[:-1], ahead[:0])
             on_rows(self.lag, ahead[-1:], starts[1][None])
@@ -351,12 +352,14 @@ class MeetingTimes:
         t, count = numbers.astype(np.int64), self.times.size
         counts = self._counts(t)
         estimate = counts.mean(axis=1)
+        # The limit is for variables in [0, 1], so counts are cut at a power of two.
         doublings = np.ceil(np.log2(counts.max(axis=1) + 1.0))
         lags = 2.0**doublings
         # Each number of lags has a share of the error, because the draws decide which
         # number is used.
         error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
         limit = lags * upper_limit(estimate / lags, count, error)
+        # A mean of fewer than three pairs is unreliable. A fitted tail replaces it.
         is_small = estimate < RESOLUTION / count
         tail = geometric_tail(self.times, self.lag, numbers)
         return TotalVariationCurve(
@@ -382,6 +385,7 @@ class MeetingTimes:
                 "a sampler that mixes faster."
             )
             check.fail("max_steps", ALL_MEET, f"{self.max_steps}, with {got}", remedy)
+        # ceil(a / b) = -(-a // b)
         counts = -((self.lag + t[:, None] - self.times) // self.lag)
         return np.asarray(np.maximum(0, counts))
 

@@ -192,7 +192,7 @@ def smallest_epsilon(curve: Callable[[float], float], delta: float) -> float:
     """
     if curve(0.0) <= delta:
         return 0.0
-    safe = 1.0
+    safe = 1.0  # double it until it is safe
     while curve(safe) > delta:
         if safe == LARGEST_EPSILON:
             return math.inf

@@ -172,7 +172,7 @@ def compose_gdp(values: Iterable[float]) -> float:
     for index, gdp in enumerate(listed):
         named: dict[str, Any] = {f"values[{index}]": gdp}
         check.non_negative(**named)
-    return math.hypot(*listed)
+    return math.hypot(*listed)  # squares do not overflow in it
 
 
 @check.unwrap_numpy

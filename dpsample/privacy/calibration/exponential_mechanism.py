@@ -255,6 +255,8 @@ def _range(inputs: CalibrationInputs, regularizer: Regularizer) -> float:
 def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     """Derive every number of the mechanism by the module's formulas."""
     facts, budget = inputs.facts, inputs.budget
+    # Lipschitz constants of one loss, of the change between neighbors, and of the
+    # change by a replacement, on which risk bounds rest under either relation.
     lipschitz = facts.lipschitz(inputs.p)
     diff = facts.diff_lipschitz(inputs.p, budget.relation)
     swap = facts.diff_lipschitz(inputs.p, "replace_one")

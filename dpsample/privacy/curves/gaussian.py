@@ -164,6 +164,7 @@ def _largest_gdp(epsilon: float, delta: float) -> float:
     def is_safe(gdp: float) -> bool:
         return _log_delta(epsilon, gdp) <= limit
 
+    # Delta increases with gdp. Halve or double 1 until both ends are known.
     safe, unsafe = 1.0, 1.0
     while not is_safe(safe):
         unsafe, safe = safe, safe / 2.0

@@ -117,6 +117,7 @@ def shuffle_closed_form(
             local_epsilon,
             "Use shuffle_epsilon, which has no such condition.",
         )
+    # The theorem's formula, with (e^e0 - 1)/(e^e0 + 1) = tanh(e0 / 2).
     growth = math.exp(local_epsilon)
     root = math.sqrt(growth * (math.log(4.0) - math.log(delta)) / num_records)
     spread = 8.0 * root + 8.0 * growth / num_records
@@ -471,6 +472,7 @@ def shuffle_local_noise(
             return shuffle_closed_form(delta=half, **shared) <= epsilon
         return shuffle_delta(epsilon=epsilon, **shared) <= half
 
+    # Local epsilon 0 is safe, because equal outputs reveal nothing.
     safe = upper if is_safe(upper) else 0.0
     safe = bisect(is_safe, safe=safe, unsafe=upper, width=1e-11)
     factor = delta_factor(epsilon, safe, num_records)

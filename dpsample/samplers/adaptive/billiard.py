@@ -805,6 +805,7 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
     )
     arguments = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*arguments)
+    # On the boundary a gradient may be infinite.
     if not np.isfinite(state.memory).all():
         state.position[:] = retreat_from_boundary(target, position)
         state.energy[:] = target.calls.energy_gradient(*arguments)
@@ -815,6 +816,7 @@ def new_tuning(step: float, *, target_rate: float) -> NDArray[np.void]:
     """Return a tuning that begins at a step, for a mean acceptance probability."""
     tuning = np.zeros(1, StepTuning)
     tuning["is_on"], tuning["target_rate"] = True, target_rate
+    # The average is drawn to twice the first step, as long steps are cheaper to test.
     tuning["anchor"] = math.log(2.0 * step)
     tuning["log_step"] = tuning["mean_log_step"] = math.log(step)
     return tuning

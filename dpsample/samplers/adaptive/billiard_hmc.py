@@ -75,7 +75,7 @@ def prepare_chain(
         plan=warm.plan,
         run=billiard.run,
         init_fn=billiard.init,
-        pieces_fn=billiard.step_functions,
+        functions_fn=billiard.step_functions,
         start=warm.plan.center,
         num_steps=steps,
         num_warmup=warm.num_discarded(steps),

@@ -326,13 +326,13 @@ def rotation_euclidean_exit(
 
 
 @kernel(counts_references=False)
-def coordinate_motion(body, theta, velocity, pull, is_rotation, j):
+def coordinate_motion(body, theta, velocity, pull, rotates, j):
     """Return coordinate j less the center's, its rate and acceleration.
 
     Those of a rotation are of the product with 1 + u^2.
     """
     offset = theta[j] - body.center[j]
-    if is_rotation:
+    if rotates:
         pull_offset = pull[j] - body.center[j]
         return offset, 2.0 * velocity[j], 4.0 * pull_offset - 2.0 * offset
     return offset, velocity[j], pull[j]
@@ -340,7 +340,7 @@ def coordinate_motion(body, theta, velocity, pull, is_rotation, j):
 
 @kernel(counts_references=False)
 def collect_sign_changes(
-    body, theta, velocity, pull, is_rotation, horizon, negated_times, coordinates
+    body, theta, velocity, pull, rotates, horizon, negated_times, coordinates
 ):
     """Fill a heap with the times at which coordinates pass the center's.
 
@@ -349,7 +349,7 @@ def collect_sign_changes(
     count = 0
     for j in range(len(theta)):
         offset, rate, acceleration = coordinate_motion(
-            body, theta, velocity, pull, is_rotation, j
+            body, theta, velocity, pull, rotates, j
         )
         if abs(offset) > horizon * (abs(rate) + 0.5 * horizon * abs(acceleration)):
             continue
@@ -369,9 +369,7 @@ def collect_sign_changes(
 
 
 @kernel(counts_references=False)
-def find_l1_exit(
-    body, theta, velocity, pull, is_rotation, horizon, scratch, normal, out
-):
+def find_l1_exit(body, theta, velocity, pull, rotates, horizon, scratch, normal, out):
     """Find the first time at which the l1 norm rises to the radius.
 
     Between changes of signs the norm is <s, x - center> with the signs s, which are the
@@ -380,11 +378,11 @@ def find_l1_exit(
     dim = len(theta)
     out[TIME], out[FACET] = np.inf, HAS_NORMAL
     max_norm, slack, rate, acceleration = 0.0, body.radius, 0.0, 0.0
-    if is_rotation:
+    if rotates:
         acceleration = 2.0 * body.radius  # second derivative of radius (1 + u^2)
     for j in range(dim):
         offset, own_rate, own_acceleration = coordinate_motion(
-            body, theta, velocity, pull, is_rotation, j
+            body, theta, velocity, pull, rotates, j
         )
         reach = horizon * (abs(own_rate) + 0.5 * horizon * abs(own_acceleration))
         max_norm += abs(offset) + reach
@@ -403,7 +401,7 @@ def find_l1_exit(
     last = min(horizon, (1.0 + 1e-9) * plane_time)
     negated_times, coordinates = scratch[: 2 * dim], scratch[2 * dim : 4 * dim]
     count = collect_sign_changes(
-        body, theta, velocity, pull, is_rotation, last, negated_times, coordinates
+        body, theta, velocity, pull, rotates, last, negated_times, coordinates
     )
     start = 0.0
     while True:
@@ -423,7 +421,7 @@ def find_l1_exit(
         j, start = int(coordinates[0]), stop
         normal[j] = -normal[j]
         offset, own_rate, own_acceleration = coordinate_motion(
-            body, theta, velocity, pull, is_rotation, j
+            body, theta, velocity, pull, rotates, j
         )
         slack -= 2.0 * normal[j] * offset
         rate -= 2.0 * normal[j] * own_rate
@@ -447,9 +445,7 @@ def rotation_l1_exit(body, theta, velocity, pivot, horizon, scratch, normal, out
 
 
 @kernel(counts_references=False)
-def evaluate_norm(
-    body, theta, velocity, pull, is_rotation, start, stop, scratch, normal
-):
+def evaluate_norm(body, theta, velocity, pull, rotates, start, stop, scratch, normal):
     """Return the norm, with a subgradient, where the tangents at two times meet.
 
     At equal times that is the path's point.
@@ -457,7 +453,7 @@ def evaluate_norm(
     dim = len(theta)
     offset, middle, product = scratch[:dim], 0.5 * (start + stop), 0.5 * start * stop
     for j in range(dim):
-        if is_rotation:
+        if rotates:
             square = 2.0 * pull[j] - theta[j]
             point = theta[j] + 2.0 * (middle * velocity[j] + product * square)
             point /= 1.0 + 2.0 * product
@@ -471,18 +467,18 @@ def evaluate_norm(
 
 
 @kernel(counts_references=False)
-def find_plane_crossing(body, theta, velocity, pull, is_rotation, normal):
+def find_plane_crossing(body, theta, velocity, pull, rotates, normal):
     """Return the time at which a path crosses a plane that touches the boundary.
 
     The plane's normal has dual norm 1.
     """
     slack, rate, acceleration = body.radius, 0.0, 0.0
     for j in range(len(theta)):
-        pull_offset = pull[j] - body.center[j] if is_rotation else pull[j]
+        pull_offset = pull[j] - body.center[j] if rotates else pull[j]
         slack -= normal[j] * (theta[j] - body.center[j])
         rate -= normal[j] * velocity[j]
         acceleration -= normal[j] * pull_offset
-    if is_rotation:
+    if rotates:
         # The slack times 1 + u^2, from its value here and at the pivot.
         slack_of_pivot = body.radius + acceleration
         rate, acceleration = 2.0 * rate, 2.0 * (2.0 * slack_of_pivot - slack)
@@ -491,7 +487,7 @@ def find_plane_crossing(body, theta, velocity, pull, is_rotation, normal):
 
 @kernel(counts_references=False)
 def shorten_to_boundary(
-    body, theta, velocity, pull, is_rotation, time, limit, scratch, normal
+    body, theta, velocity, pull, rotates, time, limit, scratch, normal
 ):
     """Return a time, at most the given one, at which the path is not outside.
 
@@ -501,11 +497,11 @@ def shorten_to_boundary(
     """
     for _ in range(MAX_STEPS):
         value = evaluate_norm(
-            body, theta, velocity, pull, is_rotation, time, time, scratch, normal
+            body, theta, velocity, pull, rotates, time, time, scratch, normal
         )
         if not value > limit:
             break
-        earlier = find_plane_crossing(body, theta, velocity, pull, is_rotation, normal)
+        earlier = find_plane_crossing(body, theta, velocity, pull, rotates, normal)
         if not earlier < time:
             break
         time = earlier
@@ -514,7 +510,7 @@ def shorten_to_boundary(
 
 @kernel(counts_references=False)
 def find_certified_exit(
-    body, theta, velocity, pull, is_rotation, horizon, scratch, normal, out
+    body, theta, velocity, pull, rotates, horizon, scratch, normal, out
 ):
     """Find the first time at which a convex norm rises to the radius, by parts.
 
@@ -532,7 +528,7 @@ def find_certified_exit(
         size = max(size, abs(body.center[j]))
         strength = max(strength, abs(pull[j]))
     # Rounding errors of a rotation are of the size of its pivot.
-    if is_rotation:
+    if rotates:
         size, strength = max(size, strength), 1.0
     # A point that is outside by less than the rounding error of its norm, some 2^-47,
     # counts as on the boundary.
@@ -546,15 +542,7 @@ def find_certified_exit(
         time = min(inside_until + width, stop)
         if time < stop or not is_exit:
             end = shorten_to_boundary(
-                body,
-                theta,
-                velocity,
-                pull,
-                is_rotation,
-                time,
-                limit,
-                rest,
-                other_normal,
+                body, theta, velocity, pull, rotates, time, limit, rest, other_normal
             )
             if end < time:
                 time, stop, is_exit = end, end, True
@@ -567,7 +555,7 @@ def find_certified_exit(
                 theta,
                 velocity,
                 pull,
-                is_rotation,
+                rotates,
                 inside_until,
                 time,
                 rest,

@@ -265,6 +265,7 @@ def slide(target, pieces, plan, state, i, rng):
         if plan.is_free == 0:
             gibbs.chord(target, plan.chord, theta, direction, ends)
             low, high = ends[0], ends[1]
+        # In a corner the chord may be a point. NaN is a failure.
         if not low < high:
             return OK if low == high else FUNCTION_FAILED
         rise = rng.standard_exponential()
@@ -284,6 +285,7 @@ def slide(target, pieces, plan, state, i, rng):
         after = evaluate_regularizer(target, pieces, plan, state, along, t)
         change = sum_change(plan, state, i, t, total) + strength * (after - penalty)
         num_points += 1
+        # Only NaN differs from itself.
         if change != change:
             return FUNCTION_FAILED
         if phase == INSIDE:

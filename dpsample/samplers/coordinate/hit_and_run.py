@@ -69,6 +69,7 @@ def choose_direction(plan, state, rng):
     direction = state.scratch[DIRECTION]
     fill_with_normals(rng, noise)
     multiply(plan.factor, noise, direction)
+    # Rounding errors of the sum would add up, and lead out of the simplex.
     if plan.is_zero_sum == 1:
         direction -= np.sum(direction) / direction.shape[0]
 
@@ -111,6 +112,7 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         state.counts[chain.PROPOSALS] += 1
         state.counts[chain.ACCEPTED] += 1
+    # In a corner the chord may be a point, and the chain stays.
     if low == high:
         return OK
     white = state.scratch[WHITE][: plan.whiten.shape[0]]

@@ -148,6 +148,7 @@ def find_chord(body, theta, slacks, j):
         low, high = find_facet_chord(
             slacks, body.rows, body.values, body.starts[j], body.starts[j + 1]
         )
+    # The present position is on its chord, whatever rounding has done.
     return min(low, 0.0), max(high, 0.0)
 
 
@@ -166,6 +167,7 @@ def apply_move(body, theta, slacks, j, t):
     before, start = theta[j] - body.center[j], theta[j]
     end = theta[j] + t
     theta[j] = min(max(end, body.lower[j]), body.upper[j])
+    # A clipped move is shorter.
     if theta[j] != end:
         t = theta[j] - start
     if body.kind == BALL:

@@ -150,8 +150,8 @@ class Localization:
             pieces=TryPieces.of(self.target),
         )
         costs_fn = prepared.trial_costs(rng)
-        chosen = proposal(self.mode, self.region, ball, rng, costs_fn)
-        return replace(prepared, proposal=chosen).with_pilot_run(rng)
+        best_proposal = proposal(self.mode, self.region, ball, rng, costs_fn)
+        return replace(prepared, proposal=best_proposal).with_pilot_run(rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -319,7 +319,7 @@ class PreparedLocalized:
     def trial_costs(self, rng: np.random.Generator) -> Callable[[Proposal], Array]:
         """Return a function of a proposal to the costs of `NUM_TRIALS` proposals."""
         workspace = self.new_workspace(proposals.NUM_TRIALS)
-        limits = self._unfinished(proposals.NUM_TRIALS, until=kernels.AT_PROPOSALS)
+        limits = self._partial_limits(proposals.NUM_TRIALS, until=kernels.AT_PROPOSALS)
         arguments = limits, rng, workspace.point, workspace
 
         def costs(trial: Proposal) -> Array:
@@ -330,7 +330,7 @@ class PreparedLocalized:
 
         return costs
 
-    def _unfinished(self, num_proposals: int, *, until: int) -> DrawLimits:
+    def _partial_limits(self, num_proposals: int, *, until: int) -> DrawLimits:
         """Return limits of a kernel call that ends before it has a point."""
         return DrawLimits(
             size=num_proposals,
@@ -390,7 +390,7 @@ class PreparedLocalized:
         for start in range(0, num_proposals, self.max_block_size):
             size = min(self.max_block_size, num_proposals - start)
             workspace = self.new_workspace(size)
-            limits = self._unfinished(size, until=kernels.AT_CANDIDATES)
+            limits = self._partial_limits(size, until=kernels.AT_CANDIDATES)
             self._run(limits, rng, workspace.point, workspace)
             num_candidates = int(workspace.progress[kernels.KEPT])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])
