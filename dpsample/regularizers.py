@@ -1,4 +1,4 @@
-"""Functions r that are 1-strongly convex in a norm: they fix the shape of the noise.
+"""Functions r that are 1-strongly convex in a norm, which shape the distribution.
 
 The squared norms are 1-strongly convex in l_p. The choices are those of the norm table
 of arXiv:2207.08347 (Corollaries 2 to 4 and Proposition 7), with a smaller constant for
@@ -20,7 +20,7 @@ from dpsample.core.jit import Piece, f8, i8, kernel, vector
 from dpsample.core.public import dir_of
 from dpsample.core.spec import Spec, freeze
 from dpsample.domains import Domain, Simplex
-from dpsample.domains.schatten_ball import checked_shape
+from dpsample.domains.schatten_ball import check_shape
 from dpsample.numerics.norms import distance, thin_svd, write_product
 
 __all__ = [
@@ -42,7 +42,7 @@ VARIANTS = ("optimized", "printed")
 
 @by_address
 class RegularizerParams(NamedTuple):
-    """``r(x) = scale/2 ||x - center||_exponent^2``; the sides are those of a matrix.
+    """``r(x) = scale/2 ||x - center||_exponent^2``, for matrices of the given sides.
 
     Examples
     --------
@@ -73,6 +73,7 @@ def squared_norm_value(params: RegularizerParams, theta: Array, out: Array) -> N
 @kernel(counts_references=False)
 def squared_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale N (|z_i|/N)^(q-1) sign(z_i)``, z = theta - center, N = ||z||_q."""
+    # Shares |z_i| / N are at most 1, so that their powers do not overflow.
     length = distance(theta, params.center, params.exponent)
     for i in range(len(theta)):
         offset = theta[i] - params.center[i]
@@ -87,9 +88,10 @@ def squared_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -
 
 @kernel(counts_references=False)
 def entropy_value(params: RegularizerParams, theta: Array, out: Array) -> None:
-    """Write ``sum theta log theta``; infinite at a negative coordinate."""
+    """Write ``sum theta log theta``; infinity at a negative coordinate."""
     total = 0.0
     for value in theta:
+        # 0 log 0 = 0.
         if value < 0.0:
             total = np.inf
         elif value != 0.0:
@@ -109,6 +111,7 @@ def entropy_gradient(params: RegularizerParams, theta: Array, out: Array) -> Non
 @kernel
 def schatten_squared_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale/2`` times the squared norm of the singular values."""
+    # The Frobenius norm needs no singular values.
     if params.exponent == 2.0:
         squared_norm_value(params, theta, out)
     elif np.isfinite(theta).all():
@@ -129,6 +132,8 @@ def schatten_squared_gradient(
         offset = theta - params.center
         left, values, right = thin_svd(offset, params.num_rows, params.num_columns)
         length = distance(values, np.zeros(len(values)), params.exponent)
+        # The gradient of a function of the singular values has the same singular
+        # vectors, and the gradient of that function as singular values.
         if length > 0.0:
             power = params.exponent - 1.0
             for k in range(len(values)):
@@ -161,24 +166,24 @@ class Regularizer(Spec):
     p: float
 
     def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         raise NotImplementedError
 
     def range_on(self, domain: Domain, dim: int) -> float:
-        """Upper bound of ``max r - min r`` over the domain, infinite if unbounded."""
+        """Return an upper bound of ``max r - min r`` on the domain."""
         raise NotImplementedError
 
     def curvature_l2(self, dim: int) -> tuple[float, float]:
-        """Lower and upper bound of the Hessian in l2."""
+        """Return a lower and an upper bound of the Hessian in l2."""
         raise NotImplementedError
 
     def describe(self, domain: Domain, dim: int) -> str:
-        """Return the representation, with a center that the domain leaves open."""
-        del domain, dim  # the entropy has none
+        """Return the representation, with the center if the domain has several."""
+        del domain, dim  # the entropy has no center
         return repr(self)
 
     def value(self, theta: ArrayLike, default_center: ArrayLike | None = None) -> float:
-        """Value at theta; the default center is the origin."""
+        """Return the value at theta. The default center is the origin."""
         point, params = self._point(theta, default_center)
         out = np.full(1, np.nan)
         self.value_piece(params, point, out)
@@ -187,7 +192,7 @@ class Regularizer(Spec):
     def gradient(
         self, theta: ArrayLike, default_center: ArrayLike | None = None
     ) -> Array:
-        """Gradient at theta; the default center is the origin."""
+        """Return the gradient at theta. The default center is the origin."""
         point, params = self._point(theta, default_center)
         out = np.full(len(point), np.nan)
         self.gradient_piece(params, point, out)
@@ -227,9 +232,9 @@ class Entropy(Regularizer):
     p: float = field(default=1.0, init=False, repr=False)
 
     def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
-        """Return the parameters of the pieces, in fresh arrays; only the center counts.
+        """Return the parameters of the compiled functions, in new arrays.
 
-        The entropy has no center: the default one is stored and not used.
+        The entropy has no center, so the default one is stored but not used.
         """
         check.integer(1, dim=dim)
         center = check.array("default_center", default_center, shape=(dim,))
@@ -283,12 +288,15 @@ def optimal_exponent(dim: int) -> float:
 
 
 def scale_and_exponent(p: float, dim: int, variant: str) -> tuple[float, float]:
-    """Constant and exponent that make scale/2 ||.||^2 1-strongly convex in l_p."""
+    """Return scale and q with which scale/2 ||.||_q^2 is 1-strongly convex in l_p."""
+    # ||v||_p <= ||v||_2, so half of the squared l2 norm is 1-strongly convex in l_p.
     if p >= 2.0:
         return 1.0, 2.0
     if p > 1.0:
         return 1.0 / (p - 1.0), p
     if variant == "optimized":
+        # ||v||_1^2 <= dim^(2 - 2/q) ||v||_q^2, and half of the squared l_q norm is
+        # (q - 1)-strongly convex in l_q.
         q = optimal_exponent(dim)
         return dim ** (2.0 - 2.0 / q) / (q - 1.0), q
     if dim < 3:
@@ -297,13 +305,13 @@ def scale_and_exponent(p: float, dim: int, variant: str) -> tuple[float, float]:
 
 
 class _Squared(Regularizer):
-    """What squared norms of vectors and of singular values share."""
+    """Base class of squared norms of vectors and of singular values."""
 
     center: Any
     variant: str
 
     def __post_init__(self) -> None:
-        """Check the fields once."""
+        """Check and convert the fields."""
         check.at_least(1.0, p=self.p)
         check.one_of(VARIANTS, variant=self.variant)
         object.__setattr__(self, "p", float(self.p))
@@ -312,7 +320,7 @@ class _Squared(Regularizer):
             object.__setattr__(self, "center", freeze(center))
 
     def _sides(self, dim: int) -> tuple[int, int]:
-        """Sides of theta as a matrix; one column stands for a vector."""
+        """Return rows and columns of theta. A vector has one column."""
         check.integer(1, dim=dim)
         return dim, 1
 
@@ -324,7 +332,7 @@ class _Squared(Regularizer):
         return scale_and_exponent(self.p, self._num_values(dim), self.variant)
 
     def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         sides, (scale, exponent) = self._sides(dim), self._constants(dim)
         center_or_default = default_center if self.center is None else self.center
         center = check.array("center", center_or_default, shape=(dim,))
@@ -340,17 +348,17 @@ class _Squared(Regularizer):
         return 0.5 * params.scale * self._largest(domain, params) ** 2
 
     def describe(self, domain: Domain, dim: int) -> str:
-        """Return the representation, with a center that the domain leaves open.
+        """Return the representation, with the center if the domain has several.
 
-        Other domains than polytopes have one center, and a polytope has many.
+        A polytope may have several default centers, and other domains have one.
         """
-        if self.center is not None or domain.name != "polytope":
+        if self.center is not None or not domain.is_polytope:
             return repr(self)
         center = domain.default_center(dim).tolist()
         return repr(self).replace("center=None", f"center={center}")
 
     def _largest(self, domain: Domain, params: RegularizerParams) -> float:
-        """Largest norm of ``theta - center`` over the domain."""
+        """Return a bound of the norm of ``theta - center`` on the domain."""
         return domain.max_norm(params.exponent, params.center, len(params.center))
 
     def curvature_l2(self, dim: int) -> tuple[float, float]:
@@ -379,7 +387,7 @@ class SquaredNorm(_Squared):
     p : float, default 2.0
         Norm in [1, inf] in which the function is 1-strongly convex.
     center : array_like, optional
-        Minimizer; by default the center of the domain. A polytope may have many: the
+        Minimizer, by default the center of the domain. A polytope may have many. The
         representations of targets, mechanisms and certificates show the one in use.
     variant : {"optimized", "printed"}
         Constants for p = 1: the smallest of this form, or those of the paper.
@@ -424,9 +432,9 @@ class SchattenSquared(_Squared):
     p : float
         Schatten norm in [1, inf] in which the function is 1-strongly convex.
     shape : tuple of two int
-        Rows and columns; theta is the matrix flattened row by row.
+        Rows and columns. theta is the matrix flattened row by row.
     center : array_like, optional
-        Minimizer, flattened; by default the center of the domain.
+        Minimizer, flattened, by default the center of the domain.
     variant : {"optimized", "printed"}
         Constants for p = 1.
 
@@ -458,9 +466,9 @@ class SchattenSquared(_Squared):
     variant: str = "optimized"
 
     def __post_init__(self) -> None:
-        """Check the fields once."""
+        """Check and convert the fields."""
         super().__post_init__()
-        object.__setattr__(self, "shape", checked_shape(self.shape))
+        object.__setattr__(self, "shape", check_shape(self.shape))
 
     def _sides(self, dim: int) -> tuple[int, int]:
         check.integer(1, dim=dim)

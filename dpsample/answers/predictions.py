@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows, as_csr, is_sparse
-from dpsample.losses import CalibratedLogistic, Logistic, RecordGradient
+from dpsample.losses import CalibratedLogistic, Logistic
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.storage import row_norms
 from dpsample.tables import Encoding
@@ -128,7 +128,7 @@ class Predictor(ABC):
     def _margins(self, features: object) -> tuple[Array, bool]:
         """Margins, and whether the features were a raw table."""
         facts = self.public_facts
-        if isinstance(facts.loss, RecordGradient):
+        if not facts.loss.has_margin:
             check.fail("loss", "one of a linear margin", facts.loss.name)
         width = self.theta.size - int(facts.intercept)
         names = self.feature_names[:width]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball
 from dpsample.losses import (
     CalibratedLogistic,
     CappedLogistic,
@@ -291,7 +290,7 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
     if isinstance(loss, Squared) and facts.dim <= MOST_DIM:
         reason = "Two means tell a squared loss: the radius costs no noise."
         return "normal_equations", loss, reason
-    is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
+    is_ball = facts.domain.lp_exponent == 2.0
     if not is_ball:
         return "release", loss, "The domain is no l2 ball: a draw fits any."
     if math.isinf(clarity):

@@ -11,7 +11,6 @@ import numpy as np
 from dpsample.answers.answer import Fit
 from dpsample.core import check, columns, pauses
 from dpsample.core.streams import Seed, release_streams, seed_sequence
-from dpsample.losses import RecordGradient
 from dpsample.optimizers.certification import certify
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
@@ -210,7 +209,7 @@ def plan_minimization(
         return cast(MinimizationPlan, last_plan[1])
     recipe = optimizer.recipe(problem.facts, budget, calibration)
     certificate = None
-    if budget is None and isinstance(problem.loss, RecordGradient):
+    if budget is None and not problem.loss.has_margin:
         check_any_loss(recipe, optimizer, is_private=False)
     if budget is not None:
         clipped = problem.clip_rows

@@ -375,7 +375,7 @@ def _facts(
         is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),
         has_loss=_has_loss(target),
-        is_bounded=target.problem.domain.name != "whole_space",
+        is_bounded=not target.problem.domain.is_whole_space,
         has_settled=bool(prepared.settings.get("has_settled", True)),
         reaches_tails=bool(prepared.settings.get("reaches_tails", True)),
     )

@@ -12,7 +12,6 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.public import dir_of
-from dpsample.domains import SchattenBall, Simplex
 from dpsample.numerics import norms
 from dpsample.problem.facts import RELATIONS, PublicFacts
 from dpsample.problem.problem import Problem
@@ -71,7 +70,7 @@ def worst_case(
     check.one_of(RELATIONS, relation=relation)
     check.at_least(1.0, p=p)
     direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
-    if isinstance(facts.domain, Simplex) and width(facts) > 1:
+    if facts.domain.is_simplex and width(facts) > 1:
         direction = "difference"
     if relation == "zero_out":
         return zeroed(facts, direction=direction)
@@ -274,7 +273,7 @@ def checked(facts: PublicFacts) -> None:
 def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
     """Row of norm ``row_bound`` in a direction."""
     check.one_of(("axis", "corner", "difference"), direction=direction)
-    size_of_row, domain = width(facts), facts.domain
+    size_of_row = width(facts)
     row = np.ones(size_of_row) if direction == "corner" else unit(size_of_row)
     if direction == "axis":
         return facts.row_bound * row
@@ -282,10 +281,11 @@ def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
         if size_of_row < 2:
             check.fail("direction", "of a row with two entries", direction)
         row[1] = -1.0
-    if isinstance(domain, SchattenBall):
+    shape = facts.domain.matrix_shape
+    if shape is not None:
         if direction == "corner":
-            row = np.eye(*domain.shape).reshape(-1)
-        size = norms.schatten(row, facts.row_norm, domain.shape)
+            row = np.eye(*shape).reshape(-1)
+        size = norms.schatten(row, facts.row_norm, shape)
     else:
         size = norms.norm(row, facts.row_norm)
     return np.asarray(facts.row_bound / float(size) * row)

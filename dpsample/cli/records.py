@@ -25,7 +25,7 @@ from dpsample.core.arrays import Array
 from dpsample.losses import BUILT_IN, Loss
 from dpsample.tables import Dataset, entries, read_table
 from dpsample.tables.entries import Column
-from dpsample.tables.read import contents, refuse_record, to_frame
+from dpsample.tables.read import contents, reject_record, to_frame
 from dpsample.tables.schema import Schema, TextFormat, toml_key, toml_text
 
 HINTS = {
@@ -172,7 +172,7 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
     else:
         columns = entries.columns_of(frame.head(1_000))
         # A record in the header would be shown.
-        refuse_record(columns, file)
+        reject_record(columns, file)
         marks = ((".", ""), (",", ""), (",", "."), (".", ","))
         candidates = [replace(file, decimal=d, thousands=t) for d, t in marks]
         file = max(candidates, key=lambda marks: _num_numbers(columns, marks))

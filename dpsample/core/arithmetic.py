@@ -1,15 +1,15 @@
 # mypy: allow-untyped-defs
-"""Arithmetic of this process: what decides its last bits, and its self-test.
+"""Floating-point arithmetic of this process: its libraries, and a self-test.
 
-OpenBLAS picks its kernels by the processor, and so does LLVM when it vectorizes sums.
-Each adds up in an order of its own, so one seed gives draws that agree to rounding, and
-bit for bit only where both agree. Accelerate and other libraries that threadpoolctl
-does not know are named "unknown".
+OpenBLAS chooses its kernels by the processor, and so does LLVM when it vectorizes sums.
+Each adds in its own order. So draws of one seed agree to rounding errors everywhere,
+and to the last bit only if both are the same. Accelerate and other libraries that
+threadpoolctl does not know are named "unknown".
 
-A library compiled with unsafe options may set the processor to flush small numbers to
-zero, another the direction of rounding, and a compiler may contract a product and a sum
-into one operation. Proofs of released answers assume neither: whatever is to be
-released asks first.
+A library that was compiled with unsafe options may set the processor to flush small
+numbers to zero, or to round in another direction. A compiler may contract a product and
+a sum into one operation. The proofs of released answers assume that none of this
+happens, so `require_arithmetic` is called before each release.
 """
 
 from decimal import Context, Decimal
@@ -22,9 +22,10 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
-# Units in the last place that exp, expm1 and log1p may be off.
-MOST_ULP = 2.0
+# Maximum error of exp, expm1 and log1p, in units in the last place.
+MAX_ULP = 2.0
 DIGITS = Context(prec=60)
+# Positions in the array of faults that `probe` fills.
 ROUNDS, CONTRACTS, FLUSHES, REORDERS, NUM_FAULTS = range(5)
 FAULTS = {
     ROUNDS: "rounding is not to the nearest number",
@@ -32,7 +33,10 @@ FAULTS = {
     FLUSHES: "subnormal numbers are flushed to zero",
     REORDERS: "sums are reordered",
 }
+# Points at which exp, expm1 and log1p are compared with exact values.
 POINTS = np.concatenate([sign * np.geomspace(1e-12, 30.0, 24) for sign in (1.0, -1.0)])
+# Numbers for `probe`, which the compiler must not know: 1, half a unit in its last
+# place, a number whose square is below rounding, the smallest normal number, and 1/2.
 INPUTS = np.array([1.0, 2.0**-53, 2.0**-30, 2.0**-1022, 0.5])
 
 
@@ -63,26 +67,30 @@ class ArithmeticFault(RuntimeError):
 
 @kernel
 def probe(inputs, faults):
-    """Fill faults with 0 where all is well; inputs are not known to the compiler."""
-    one, tiny, small, least, half = inputs
-    above = one + 2.0 * tiny  # the next number
-    is_even = one + tiny == one and above + tiny == one + 4.0 * tiny
-    is_odd = -one - tiny == -one and one - half * tiny == one
+    """Fill faults with 0 for each test that passes, and with 1 for others."""
+    one, half_ulp, small, min_normal, half = inputs
+    # Ties between two numbers are rounded to the even one, below and above.
+    above = one + 2.0 * half_ulp  # the next number
+    is_even = one + half_ulp == one and above + half_ulp == one + 4.0 * half_ulp
+    is_odd = -one - half_ulp == -one and one - half * half_ulp == one
     faults[ROUNDS] = 0.0 if is_even and is_odd else 1.0
-    near = one + small
-    faults[CONTRACTS] = 0.0 if near * near - (one + 2.0 * small) == 0.0 else 1.0
-    below = least * half
-    is_kept = below > 0.0 and below + below == least
+    # Without contraction the square loses small^2 when it is rounded.
+    close_to_one = one + small
+    faults[CONTRACTS] = (
+        0.0 if close_to_one * close_to_one - (one + 2.0 * small) == 0.0 else 1.0
+    )
+    below = min_normal * half
+    is_kept = below > 0.0 and below + below == min_normal
     faults[FLUSHES] = 0.0 if is_kept else 1.0
     total = 0.0
-    for term in (tiny, tiny, one, tiny, tiny, -one):
+    for term in (half_ulp, half_ulp, one, half_ulp, half_ulp, -one):
         total += term
-    faults[REORDERS] = 0.0 if total == 4.0 * tiny else 1.0
+    faults[REORDERS] = 0.0 if total == 4.0 * half_ulp else 1.0
 
 
 @kernel
 def elementary(points, out):
-    """Fill rows of out with exp, expm1 and log1p of points; log1p of their sizes."""
+    """Fill rows of out with exp and expm1 of points, and log1p of their magnitudes."""
     for i in range(points.shape[0]):
         out[0, i] = np.exp(points[i])
         out[1, i] = np.expm1(points[i])
@@ -100,11 +108,11 @@ def _references() -> list[tuple[Decimal, ...]]:
     return list(zip(*(_exact(float(point)) for point in POINTS), strict=True))
 
 
-def _largest_error(found: Array) -> float:
-    """Error of `elementary` in units of the last place."""
+def _largest_error(computed: Array) -> float:
+    """Return the largest error of `elementary`, in units in the last place."""
     errors = [
         abs(Decimal(float(value)) - exact) / Decimal(float(np.spacing(abs(value))))
-        for row, references in zip(found, _references(), strict=True)
+        for row, references in zip(computed, _references(), strict=True)
         for value, exact in zip(row, references, strict=True)
     ]
     return float(max(errors))
@@ -112,19 +120,19 @@ def _largest_error(found: Array) -> float:
 
 @cache
 def _require_elementary() -> None:
-    found = np.empty((3, len(POINTS)))
-    elementary(POINTS, found)
-    error = _largest_error(found) if np.isfinite(found).all() else np.inf
-    if not error <= MOST_ULP:
-        _refuse(f"exp, expm1 or log1p is off by {error:.1f} units in the last place")
+    computed = np.empty((3, len(POINTS)))
+    elementary(POINTS, computed)
+    error = _largest_error(computed) if np.isfinite(computed).all() else np.inf
+    if not error <= MAX_ULP:
+        _reject(f"exp, expm1 or log1p is off by {error:.1f} units in the last place")
 
 
 def require_arithmetic() -> None:
     """Raise `ArithmeticFault` unless doubles are those of IEEE 754.
 
-    Rounding to nearest, gradual underflow, no contraction, no reordering: each time,
-    for a library that is loaded later may change them. Errors of exp, expm1 and log1p
-    on a sample of points: once in a process.
+    Rounding to nearest, gradual underflow, contraction and the order of sums are tested
+    at each call, because a library that is loaded later may change them. The errors of
+    exp, expm1 and log1p on a sample of points are tested once in a process.
 
     Examples
     --------
@@ -134,11 +142,11 @@ def require_arithmetic() -> None:
     probe(INPUTS, faults)
     for fault, words in FAULTS.items():
         if faults[fault] != 0.0:
-            _refuse(words)
+            _reject(words)
     _require_elementary()
 
 
-def _refuse(words: str) -> None:
+def _reject(words: str) -> None:
     raise ArithmeticFault(
         f"arithmetic must be that of IEEE 754, got a process in which {words}. Release "
         "from a new process that does not load the library at fault."

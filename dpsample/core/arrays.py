@@ -7,7 +7,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Values = np.float64 | Array  # one number for one vector, an array for several
-RecordArray = NDArray[np.void]  # of a dtype that `record_dtype` returns
+RecordArray = NDArray[np.void]  # its dtype is made by `record_dtype`
 
 
 def record_dtype(**fields: type | tuple[type, int]) -> np.dtype[np.void]:

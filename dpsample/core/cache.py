@@ -1,12 +1,12 @@
-"""The compilation cache: its private directory, and files that mend themselves.
+"""The compilation cache: its private directory, and the repair of damaged files.
 
-Numba invalidates a cached function only when the file that defines it changes, so an
-edit in a callee would be served stale. Every kernel is therefore cached in a directory
+Numba discards a cached function only if the file that defines it has changed, so an
+edit of a callee would have no effect. Every kernel is therefore cached in a directory
 named after a hash of all sources of the package and of the Numba and NumPy versions.
 
-The files are pickles and machine code: whoever can write them runs code as us. Only
-that makes it safe to unpickle them, damaged ones too: the directory is ours, nobody
-else may enter it, and nobody else can put another one in its place.
+The files are pickles and machine code. A user who can write them could run code in our
+process. Therefore the directory must belong to this user, no other user may enter it,
+and no other user may be able to replace it. Only then are files unpickled.
 """
 
 import atexit
@@ -62,10 +62,10 @@ def fingerprint(package: Path = PACKAGE) -> str:
     """Hash of the sources that can hold kernels and of the compiler's versions."""
     digest = hashlib.sha256()
     for source in sorted(package.rglob("*.py")):
-        place = source.relative_to(package)
-        folders = map(Path.as_posix, place.parents)
+        path = source.relative_to(package)
+        folders = map(Path.as_posix, path.parents)
         if not any(folder in WITHOUT_KERNELS for folder in folders):
-            digest.update(str(place).encode())
+            digest.update(str(path).encode())
             digest.update(source.read_bytes())
     for version in (numba.__version__, llvmlite.__version__, np.__version__):
         digest.update(version.encode())
@@ -73,7 +73,7 @@ def fingerprint(package: Path = PACKAGE) -> str:
 
 
 def _cache_root() -> Path:
-    """Return the user's NUMBA_CACHE_DIR if there is one, else the platform's cache."""
+    """Return the user's NUMBA_CACHE_DIR or a folder in the platform's cache."""
     if numba.config.CACHE_DIR:
         return Path(numba.config.CACHE_DIR)
     home = Path.home()
@@ -87,9 +87,9 @@ def _cache_root() -> Path:
 
 
 def _remove_stale(root: Path, current: Path) -> None:
-    """Delete caches of other versions that nobody has used for two weeks.
+    """Delete caches of other versions that have not been used for two weeks.
 
-    Younger siblings may belong to another environment that is in use.
+    Newer ones may belong to another environment that is in use.
     """
     limit = time.time() - STALE_AFTER_DAYS * 86400.0
     for sibling in root.glob("dpsample-*"):
@@ -116,7 +116,7 @@ def _make(path: Path) -> None:
 
 
 def _is_private_group(gid: int) -> bool:
-    """Whether a group is the one that many systems give to each user alone."""
+    """Return whether a group has one member, as many systems give to each user."""
     import grp
     import pwd
 
@@ -127,11 +127,11 @@ def _is_private_group(gid: int) -> bool:
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _refuse_swappable(path: Path) -> None:
-    """Fail if another user can rename a directory on the way to the path.
+def _reject_swappable(path: Path) -> None:
+    """Raise if another user can rename a directory that leads to the path.
 
-    One who owns the root of the file system, or our sources, runs code as us anyway.
-    A sticky directory such as /tmp lets nobody rename what is not theirs.
+    The owners of the file system's root and of our sources can run code in our process
+    anyway. In a sticky directory, such as /tmp, only owners can rename their files.
     """
     trusted = {0, os.geteuid(), os.stat("/").st_uid, PACKAGE.stat().st_uid}
     for folder in reversed((path, *path.parents)):
@@ -146,14 +146,15 @@ def _refuse_swappable(path: Path) -> None:
 
 
 def private_directory(root: Path, name: str) -> Path:
-    """Return root/name, which nobody else can enter or swap, made if need be.
+    """Return the directory root/name, which no other user can enter or replace.
 
-    Raises OSError if it cannot be made, or another user might have a hand in it.
+    It is made if it does not exist. An OSError is raised if this fails, or if another
+    user could have changed it.
     """
     _make(root)
     root = root.resolve()  # no link on the way is followed again
     if os.name == "posix":
-        _refuse_swappable(root)
+        _reject_swappable(root)
     path = root / name
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
@@ -198,7 +199,7 @@ CACHE_DIRECTORY = _open_cache()
 class _Sealed:
     """Bytes that are compared with their hash as soon as they are unpickled.
 
-    One flipped bit in machine code would else give wrong numbers, or a crash.
+    A flipped bit in machine code could give wrong numbers, or end the process.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -220,12 +221,13 @@ def _unseal(digest: bytes, content: bytes) -> object:
 
 @contextmanager
 def _one_writer(folder: str) -> Iterator[None]:
-    """Keep others from writing indices in a folder, where the system can.
+    """Keep other processes from writing indices in a folder, if the system can.
 
-    They wait for a second at most: a process that was stopped may hold the lock.
+    They wait for one second at most, because a stopped process may hold the lock.
     """
     with ExitStack() as stack:
-        with suppress(ImportError, OSError):  # what is lost there is compiled again
+        # Without a lock entries may be lost, and are compiled again.
+        with suppress(ImportError, OSError):
             import fcntl
 
             file = stack.enter_context(open(os.path.join(folder, "writer"), "wb"))
@@ -252,12 +254,12 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
         entry = super().load(key)
         if entry is None:
             return None
-        its_key, data = entry
+        saved_key, data = entry
         # Two writers without a lock may give one name to two signatures.
-        return data if its_key == key else None
+        return data if saved_key == key else None
 
     def discard(self) -> None:
-        """Delete whatever is in the place of these files."""
+        """Delete these files, or folders at their paths."""
         pattern = glob.escape(os.path.splitext(self._index_path)[0])
         for path in (self._index_path, *glob.glob(pattern + ".*.nbc")):
             with suppress(OSError):
@@ -273,7 +275,7 @@ if _Folder is None:
     _Folder = caching._UserProvidedCacheLocator
 
 
-class _OurFolder(_Folder):  # type: ignore[misc]
+class _CacheLocator(_Folder):  # type: ignore[misc]
     """A folder below `CACHE_DIRECTORY`, which may be gone, or another's, by now."""
 
     def ensure_cache_path(self) -> None:
@@ -289,15 +291,15 @@ class _OurFolder(_Folder):  # type: ignore[misc]
             raise
 
 
-class _OurPlace(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    # Other places, such as __pycache__, have no fingerprint of all sources.
-    _locator_classes: ClassVar[list[Any]] = [_OurFolder]
+class _CacheImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    # Other folders, such as __pycache__, are not named by all sources.
+    _locator_classes: ClassVar[list[Any]] = [_CacheLocator]
 
 
 class KernelCache(caching.FunctionCache):  # type: ignore[misc]
     """Numba's cache of one function; what is damaged is deleted and compiled again."""
 
-    _impl_class = _OurPlace
+    _impl_class = _CacheImplementation
 
     def __init__(self, py_func: Callable[..., object]) -> None:
         super().__init__(py_func)
@@ -322,8 +324,8 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
             )
             loaded = None
         if loaded is None:
-            for tell in tuple(on_miss):
-                tell()
+            for notify in tuple(on_miss):
+                notify()
         return loaded
 
     def save_overload(self, sig: object, data: object) -> None:
@@ -347,9 +349,9 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
         and code of Numba's, with other bytes if that was not loaded from bytecode.
         """
         cells = [cell.cell_contents for cell in self._py_func.__closure__ or ()]
-        known = tuple(getattr(found, "cache_name", "") or found for found in cells)
+        names = tuple(getattr(cell, "cache_name", "") or cell for cell in cells)
         code = self._py_func.__code__.co_code
-        return sig, codegen.magic_tuple(), _digest(code), _digest(caching.dumps(known))
+        return sig, codegen.magic_tuple(), _digest(code), _digest(caching.dumps(names))
 
     def _where(self) -> str:
         return f"It is in {self._cache_path}."

@@ -1,7 +1,8 @@
-"""The grammar of every error about input.
+"""Checks of input, and the form of every error about it.
 
-``<name> must be <condition>, got <value>.`` and, where there is one, a remedy. Values
-are checked once, at the public door; kernels trust them.
+A message reads ``<name> must be <condition>, got <value>.``, and a remedy may follow.
+Public functions check values once, where they enter. Kernels trust them. Checks take
+values as keywords, ``check.positive(step_size=step_size)``, to know their names.
 """
 
 from __future__ import annotations
@@ -28,54 +29,63 @@ from dpsample.core.arrays import Array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-# Below it a float is subnormal and has lost digits: a product there is no longer
-# accurate to its last place, so no proof may rest on it.
-MIN_NORMAL = float(np.finfo(np.float64).tiny)
-MAX_FLOAT = float(np.finfo(np.float64).max)
-# Names of the types that say so; pandas need not be installed.
-MISSING = ("MaskedConstant", "NAType", "NaTType")
-# What float() may take and NumPy's arrays of numbers do not.
-NO_NUMBERS = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedelta64)
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
-# Of loops and arrays: what is longer would not return, and indices fit 32 bits.
-MAX_LENGTH = 2**31 - 1
-# Of seeds; Python refuses to print integers of thousands of digits.
-MAX_SEED = 2**256 - 1
-# Of declared bounds: products and powers of a few of them stay normal numbers.
+
+# The smallest float with all its digits. Below it floats are subnormal: products are no
+# longer accurate to their last digit, so no proof may rest on them.
+MIN_NORMAL = float(np.finfo(np.float64).tiny)
+MAX_FLOAT = float(np.finfo(np.float64).max)
+# Declared bounds are from this number to its inverse, so that products and powers of a
+# few of them are normal numbers.
 MIN_SCALE = 1e-60
-# Of counts that only enter formulas: floats hold every integer up to here.
+# Maximum length of loops and arrays. Longer ones would not end. Indices fit 32 bits.
+MAX_LENGTH = 2**31 - 1
+# Floats hold every integer up to this one, the limit of counts that are only computed
+# with.
 MAX_EXACT_INT = 2**53
+# Maximum seed. Python does not print integers of thousands of digits.
+MAX_SEED = 2**256 - 1
+# Maximum number of characters by which an error describes a value.
+MAX_CHARACTERS = 80
+# Types of values that mean "missing". They are compared by name, because pandas may not
+# be installed.
+MISSING_TYPES = ("MaskedConstant", "NAType", "NaTType")
+# Types that `float` may accept although they are not real numbers.
+NON_NUMBERS = (str, bytes, complex, np.complexfloating, np.datetime64, np.timedelta64)
 
 
 def describe(value: object) -> str:
-    """Value as it appears in an error: short, on one line."""
+    """Return a short text on one line that stands for a value in an error."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     if isinstance(value, float | np.floating):
         number, text = float(value), f"{float(value):.12g}"
-        # With all digits if they are needed: "at most 0.3, got 0.3" helps nobody.
+        # All digits are shown if twelve are not exact, because a message such as
+        # "at most 0.3, got 0.3" would be no help.
         return text if float(text) == number else repr(number)
     if isinstance(value, int) and value.bit_length() > 256:
-        # Python refuses to print the longest ones.
+        # Python does not print integers of more than 4300 digits.
         digits = int(value.bit_length() * math.log10(2.0))
         return f"an integer near {'-' * (value < 0)}10**{digits}"
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # Python refuses to print the longest integers
+    except Exception:  # a value's own repr may raise anything
         text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 3]}..."
 
 
 def fail(name: str, condition: str, got: object, remedy: str = "") -> NoReturn:
-    """Raise the error; ``remedy`` is a sentence that says what to do."""
-    given = got if isinstance(got, str) and got else describe(got)
-    raise ValueError(f"{name} must be {condition}, got {given}. {remedy}".rstrip())
+    """Raise a ValueError. The remedy is a sentence in the imperative.
+
+    ``got`` is a text that describes the value, or the value itself.
+    """
+    value = got if isinstance(got, str) and got else describe(got)
+    raise ValueError(f"{name} must be {condition}, got {value}. {remedy}".rstrip())
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a Python or NumPy real number that a float can hold."""
+    """Return whether a value is a real number of Python or NumPy in a float's range."""
     kinds = int | float | np.integer | np.floating
     if isinstance(value, bool) or not isinstance(value, kinds):
         return False
@@ -86,63 +96,65 @@ def _is_number(value: object) -> TypeGuard[float]:
     return not math.isinf(rounded) or bool(rounded == value)
 
 
-def _is_whole(value: object) -> TypeGuard[int]:
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def user_stack_level() -> int:
-    """Level of the stack at which our code was called, for a warning of who calls us.
+    """Return the ``stacklevel`` of the line of the user's code that called us.
 
-    A text is told once for each line that it is told of: no line of ours is to be it,
-    nor one of the libraries between.
+    Python shows a warning once for each line. If that were a line of this package, or
+    of a library that calls it, the warnings of later calls would be lost.
     """
     frame: FrameType | None = sys._getframe(1)
     level = last = 1
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
-        is_wrapper = name == "contextlib" and level == last + 1  # of a decorated door
+        # A public function that a context manager decorates is called by contextlib.
+        is_wrapper = name == "contextlib" and level == last + 1
         last = level if is_wrapper or name.startswith("dpsample.") else last
         frame, level = frame.f_back, level + 1
     return last + 1
 
 
 def escape_controls(text: str) -> str:
-    """Return a text with escapes for control characters, which a terminal obeys."""
+    """Replace control characters, which a terminal would obey, by escape sequences."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
     )
 
 
-def unwrap_numpy(door: Callable[Args, Result]) -> Callable[Args, Result]:
-    """Give a door Python's numbers for NumPy's, whose arithmetic rounds or wraps more.
+def unwrap_numpy(function: Callable[Args, Result]) -> Callable[Args, Result]:
+    """Decorate a public function so that it gets Python numbers for NumPy scalars.
 
-    A float32 times a float is a float32, and an int64 wraps around. What underflows is
-    0 inside, as NumPy's default has it, whatever the caller's ``np.seterr`` says.
+    NumPy's own arithmetic would change results: a float32 times a float is a float32,
+    and an int64 wraps around. An underflow inside gives 0, as is NumPy's default, even
+    if the caller has set ``np.seterr`` otherwise.
     """
-    inner = np.errstate(under="ignore")(door)
+    quiet_function = np.errstate(under="ignore")(function)
 
-    @functools.wraps(door)
+    @functools.wraps(function)
     def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
-        given: Any = [_plain(value) for value in args]
-        named: Any = {name: _plain(value) for name, value in kwargs.items()}
-        return inner(*given, **named)
+        arguments: Any = [_unwrap(value) for value in args]
+        keywords: Any = {name: _unwrap(value) for name, value in kwargs.items()}
+        return quiet_function(*arguments, **keywords)
 
     return call
 
 
-def _plain(value: object) -> object:
+def _unwrap(value: object) -> object:
     kind = type(value)
-    if kind is float or kind is int:  # as nearly all are: doors are called often
+    if kind is float or kind is int:  # the most frequent case is tested first
         return value
     if isinstance(value, np.floating):
-        return float(value)  # the item of a long double is one
+        return float(value)  # `item` of a long double is a long double again
     if kind is Fraction and isinstance(value, Fraction):
-        return _nearest(value)
+        return _round_fraction(value)
     return value.item() if isinstance(value, np.integer) else value
 
 
-def _nearest(value: Fraction) -> float | Fraction:
-    """Float next to a fraction, or the fraction if it is beyond all floats."""
+def _round_fraction(value: Fraction) -> float | Fraction:
+    """Return the nearest float, or the fraction if it is beyond all floats."""
     try:
         return float(value)
     except OverflowError:
@@ -150,89 +162,95 @@ def _nearest(value: Fraction) -> float | Fraction:
 
 
 def unwrap_numpy_fields(spec: Any) -> None:
-    """Store Python's numbers for NumPy's in a frozen dataclass."""
+    """Replace NumPy scalars in the fields of a frozen dataclass by Python numbers."""
     for field in dataclasses.fields(spec):
-        object.__setattr__(spec, field.name, _plain(getattr(spec, field.name)))
+        object.__setattr__(spec, field.name, _unwrap(getattr(spec, field.name)))
 
 
-def _numbers(
+def _check_numbers(
     values: dict[str, object],
     condition: str,
     holds: Callable[[float], bool],
     remedy: str,
 ) -> None:
-    """Each value is a number for which ``holds``, compared as Python's number.
+    """Raise unless each value is a number for which ``holds`` is true.
 
-    A limit that becomes a float32 is another limit.
+    NumPy scalars are converted first. Otherwise NumPy would round a limit to the type
+    of a float32 before it compares them.
     """
     for name, value in values.items():
-        given = _plain(value)
-        if not (_is_number(given) and holds(given)):
-            fail(name, condition, describe(given), remedy)
+        number = _unwrap(value)
+        if not (_is_number(number) and holds(number)):
+            fail(name, condition, describe(number), remedy)
 
 
 def positive(*, remedy: str = "", **values: object) -> None:
-    """Each value is a finite number > 0."""
-    _numbers(values, "a finite number > 0", lambda v: 0.0 < v < np.inf, remedy)
+    """Raise unless each value is a finite number > 0."""
+    _check_numbers(values, "a finite number > 0", lambda v: 0.0 < v < np.inf, remedy)
 
 
 def scale(*, remedy: str = "", **values: object) -> None:
-    """Each value is a number of a size with which no formula leaves floating point."""
+    """Raise unless each value is from `MIN_SCALE` to its inverse."""
     condition = f"from {MIN_SCALE:g} to {1.0 / MIN_SCALE:g}"
-    _numbers(values, condition, lambda v: MIN_SCALE <= v <= 1.0 / MIN_SCALE, remedy)
+    _check_numbers(
+        values, condition, lambda v: MIN_SCALE <= v <= 1.0 / MIN_SCALE, remedy
+    )
 
 
 def non_negative(*, remedy: str = "", **values: object) -> None:
-    """Each value is a finite number >= 0."""
-    _numbers(values, "a finite number >= 0", lambda v: 0.0 <= v < np.inf, remedy)
+    """Raise unless each value is a finite number >= 0."""
+    _check_numbers(values, "a finite number >= 0", lambda v: 0.0 <= v < np.inf, remedy)
 
 
 def normal(*, remedy: str = "", **values: object) -> None:
-    """Each value is a finite number with all its digits: > 0 and not subnormal."""
+    """Raise unless each value is finite, > 0 and not subnormal."""
     condition = f"finite and >= {MIN_NORMAL:.4g}"
-    _numbers(values, condition, lambda v: MIN_NORMAL <= v < np.inf, remedy)
+    _check_numbers(values, condition, lambda v: MIN_NORMAL <= v < np.inf, remedy)
 
 
 def open_interval(
     low: float, high: float, *, remedy: str = "", **values: object
 ) -> None:
-    """Each value is a number strictly between ``low`` and ``high``."""
+    """Raise unless each value is a number strictly between ``low`` and ``high``."""
     condition = f"> {describe(low)} and < {describe(high)}"
-    _numbers(values, condition, lambda v: low < v < high, remedy)
+    _check_numbers(values, condition, lambda v: low < v < high, remedy)
 
 
 def at_least(low: float, *, remedy: str = "", **values: object) -> None:
-    """Each value is a number >= ``low``; infinity is allowed."""
-    _numbers(values, f">= {low:g}", lambda v: v >= low, remedy)
+    """Raise unless each value is a number >= ``low``, or infinity."""
+    _check_numbers(values, f">= {low:g}", lambda v: v >= low, remedy)
 
 
 def half_open(low: float, high: float, *, remedy: str = "", **values: object) -> None:
-    """Each value is a number >= ``low`` and < ``high``."""
-    _numbers(values, f">= {low:g} and < {high:g}", lambda v: low <= v < high, remedy)
+    """Raise unless each value is a number >= ``low`` and < ``high``."""
+    _check_numbers(
+        values, f">= {low:g} and < {high:g}", lambda v: low <= v < high, remedy
+    )
 
 
 def greater_than(low: float, *, remedy: str = "", **values: object) -> None:
-    """Each value is a number > ``low``; infinity is allowed."""
-    _numbers(values, f"> {low:g}", lambda v: v > low, remedy)
+    """Raise unless each value is a number > ``low``, or infinity."""
+    _check_numbers(values, f"> {low:g}", lambda v: v > low, remedy)
 
 
 def integer(
     low: int, *, maximum: int | None = MAX_LENGTH, remedy: str = "", **values: object
 ) -> None:
-    """Each value is an integer from ``low`` to ``most``; None stands for no limit.
+    """Raise unless each value is an integer from ``low`` to ``maximum``.
 
-    The limit is that of loops and arrays unless the call says otherwise.
+    The default maximum is that of loops and arrays. None stands for no maximum.
     """
     for name, value in values.items():
-        if not (_is_whole(value) and value >= low):
-            given = repr(value) if isinstance(value, float) else describe(value)
-            fail(name, f"an integer >= {low}", given, remedy)
+        if not (_is_integer(value) and value >= low):
+            # `describe` writes 2.0 as "2", and "an integer >= 1, got 2" is no help.
+            got = repr(value) if isinstance(value, float) else describe(value)
+            fail(name, f"an integer >= {low}", got, remedy)
         if maximum is not None and value > maximum:
             fail(name, f"an integer <= {maximum}", describe(value), remedy)
 
 
 def array_sides(**values: Any) -> None:
-    """Each value is an integer >= 1; an array of these sides can be made."""
+    """Raise unless the values are integers >= 1, and the sides of a possible array."""
     integer(1, **values)
     size = math.prod(int(value) for value in values.values())
     if size > MAX_LENGTH:
@@ -250,27 +268,29 @@ def shape(name: str, value: object, *, length: int) -> tuple[int, ...]:
 
 
 def one_of(choices: Sequence[object], *, remedy: str = "", **values: object) -> None:
-    """Each value is one of ``choices``."""
+    """Raise unless each value is one of ``choices``, of the same type."""
     for name, value in values.items():
+        # True == 1 == 1.0, so the types have to be equal, too.
         if not any(
-            value is c or (type(value) is type(c) and value == c) for c in choices
+            value is choice or (type(value) is type(choice) and value == choice)
+            for choice in choices
         ):
             listed = ", ".join(repr(choice) for choice in choices)
             fail(name, f"one of {listed}", describe(value), remedy)
 
 
 def members(kind: type, **values: object) -> None:
-    """Each value is a tuple or list of instances of ``kind``."""
+    """Raise unless each value is a tuple or list of instances of ``kind``."""
     for name, value in values.items():
-        each = value if isinstance(value, tuple | list) else (None,)
-        if not all(isinstance(one, kind) for one in each):
+        items = value if isinstance(value, tuple | list) else (None,)
+        if not all(isinstance(item, kind) for item in items):
             fail(name, f"a tuple of {kind.__name__}", describe(value))
 
 
 def instance(
     kind: type | tuple[type, ...], *, remedy: str = "", **values: object
 ) -> None:
-    """Each value is an instance of ``kind``."""
+    """Raise unless each value is an instance of ``kind``."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     for name, value in values.items():
         if not isinstance(value, kinds):
@@ -279,66 +299,64 @@ def instance(
 
 
 def real_array(name: str, value: object, remedy: str = "") -> NDArray[Any]:
-    """Array of real numbers of any type, perhaps the caller's own memory.
+    """Return an array of real numbers of any type, perhaps the caller's own memory.
 
-    Nothing is unmasked, parsed or cut off. An array of objects serves if each is a real
-    number, as pandas' own types give.
+    Masked entries and texts raise an error, instead of being read as numbers. An array
+    of objects is accepted if all are real numbers, because pandas' own column types are
+    converted to such arrays.
     """
     parts = value if isinstance(value, list | tuple) else (value,)
     if any(np.ma.is_masked(part) for part in parts):
-        drop = "Fill the masked entries, or drop their records."
-        fail(name, "free of masked entries", "a masked array", drop)
+        remedy = "Fill the masked entries, or drop their records."
+        fail(name, "free of masked entries", "a masked array", remedy)
     try:
-        given = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError):  # rows of unequal lengths
         fail(name, "an array of numbers", describe(value), remedy)
-    kind = given.dtype.kind
+    kind = array.dtype.kind
     if kind == "c":
-        fail(name, "real", describe(given), "Take its real part, if that is meant.")
-    if kind == "O" and all(isinstance(v, numbers.Real) for v in given.flat):
+        fail(name, "real", describe(array), "Take its real part, if that is meant.")
+    if kind == "O" and all(isinstance(entry, numbers.Real) for entry in array.flat):
         kind = "f"
     if kind not in "biuf":
-        fail(
-            name,
-            "an array of numbers",
-            describe(given if given.ndim else value),
-            remedy,
-        )
-    return given
+        got = describe(array if array.ndim else value)
+        fail(name, "an array of numbers", got, remedy)
+    return array
 
 
-def _reals(name: str, value: object) -> Array:
-    """Fresh float64 array of real numbers."""
-    given = real_array(name, value)
-    copy = np.empty(given.shape)
-    write_floats(name, given, copy)
+def _float_array(name: str, value: object) -> Array:
+    """Return a new float64 array of real numbers."""
+    array = real_array(name, value)
+    copy = np.empty(array.shape)
+    write_floats(name, array, copy)
     return copy
 
 
-def write_floats(name: str, given: NDArray[Any], out: Array) -> None:
+def write_floats(name: str, array: NDArray[Any], out: Array) -> None:
     """Write real numbers of any type to float64 memory."""
     try:
-        with np.errstate(over="ignore"):  # an infinity is refused later
-            out[...] = given
+        # Numbers beyond all floats become infinite. `finite` raises an error for them.
+        with np.errstate(over="ignore"):
+            out[...] = array
     except OverflowError:
-        fail(name, "an array of finite numbers", describe(given))
+        fail(name, "an array of finite numbers", describe(array))
 
 
 def path(name: str, value: Any, *, exists: bool = False) -> Path:
-    """Return ``value`` as a path, of an existing file if the call says so."""
+    """Return ``value`` as a path, which must be that of a file if it ``exists``."""
     try:
-        given = os.fspath(value)
+        text = os.fspath(value)
     except TypeError:
-        given = b""
-    if not (isinstance(given, str) and given and "\0" not in given):
+        text = b""
+    if not (isinstance(text, str) and text and "\0" not in text):
         fail(name, "a path", describe(value))
-    if exists and not os.path.isfile(given):
-        fail(name, "an existing file", given)
-    return Path(given)
+    if exists and not os.path.isfile(text):
+        fail(name, "an existing file", text)
+    return Path(text)
 
 
 def build(name: str, kind: Callable[..., Result], fields: object) -> Result:
-    """Call ``kind`` with the fields of a description; refuse missing and odd ones."""
+    """Call ``kind`` with a dict of fields. Raise if some are missing or unknown."""
     if not isinstance(fields, dict):
         fail(name, "a dict", describe(fields))
     try:
@@ -349,59 +367,62 @@ def build(name: str, kind: Callable[..., Result], fields: object) -> Result:
 
 
 def array(name: str, value: object, *, shape: tuple[int | None, ...]) -> Array:
-    """Return ``value`` as a fresh finite float64 array in C order.
+    """Return ``value`` as a new finite float64 array in C order.
 
-    ``shape`` holds one entry per axis; None stands for any length. A copy is made
-    always: kernels need writable aligned memory that the caller cannot change.
+    ``shape`` has one length for each axis. None stands for any length. The array is
+    always a copy, because kernels need writable, aligned memory that the caller does
+    not change.
     """
-    result = _reals(name, value)
-    wanted = ", ".join("any" if s is None else str(s) for s in shape)
-    wanted = f"({wanted},)" if len(shape) == 1 else f"({wanted})"
+    result = _float_array(name, value)
     fits = result.ndim == len(shape) and all(
-        want is None or want == have
-        for want, have in zip(shape, result.shape, strict=True)
+        length is None or length == actual
+        for length, actual in zip(shape, result.shape, strict=True)
     )
     if not fits:
-        fail(name, f"of shape {wanted}", f"shape {result.shape}")
+        lengths = ", ".join(
+            "any" if length is None else str(length) for length in shape
+        )
+        comma = "," if len(shape) == 1 else ""
+        fail(name, f"of shape ({lengths}{comma})", f"shape {result.shape}")
     finite(name, result)
     return result
 
 
 def finite(name: str, values: Array, *, first: int = 0, remedy: str = "") -> None:
-    """All values are finite; ``first`` is the index of the first of them."""
+    """Raise unless all values are finite. ``first`` is the index of the first one."""
     is_finite = np.isfinite(values)
     if not is_finite.all():
-        where = np.argwhere(~is_finite)[0]
-        bad = describe(float(values[tuple(where)]))
-        where[:1] += first  # a number alone has no index
-        index = ", ".join(str(i) for i in where)
-        fail(name, "finite", f"{bad} at index [{index}]", remedy)
+        position = np.argwhere(~is_finite)[0]
+        value = describe(float(values[tuple(position)]))
+        position[:1] += first  # the position in an array of dimension 0 is empty
+        index = ", ".join(str(i) for i in position)
+        fail(name, "finite", f"{value} at index [{index}]", remedy)
 
 
 def entries(
     name: str, value: object, *, finite: bool = True, saturated: bool = False
 ) -> Array:
-    """Return ``value`` as a fresh float64 array of any shape, finite by default.
+    """Return ``value`` as a new float64 array of any shape, finite by default.
 
-    If ``saturated`` a number beyond all doubles becomes the largest of them, and what
-    is missing NaN: no error tells which it was.
+    If ``saturated``, a number beyond all floats becomes the largest float, and a
+    missing value becomes NaN. No error shows which entries of private records they are.
     """
-    # NumPy warns of what is missing in a list of numbers, but not in one of objects.
-    kind = object if saturated and isinstance(value, list | tuple) else None
+    # In a list of numbers NumPy warns about missing values, in one of objects it does
+    # not.
+    dtype = object if saturated and isinstance(value, list | tuple) else None
     try:
-        given = np.asarray(value, dtype=kind)
+        source = np.asarray(value, dtype=dtype)
         is_masked = isinstance(value, np.ma.MaskedArray)
         if saturated and value is np.ma.masked:
-            given, is_masked = np.array(math.nan), False
-        if is_masked or given.dtype.kind not in "biufO":
+            source, is_masked = np.array(math.nan), False
+        if is_masked or source.dtype.kind not in "biufO":
             raise TypeError
-        if saturated and given.dtype.kind == "O":  # one by one: none is another's error
-            result = np.reshape(
-                [_saturated(entry) for entry in given.flat], given.shape
-            )
+        if saturated and source.dtype.kind == "O":
+            floats = [_saturate(entry) for entry in source.flat]
+            result = np.reshape(floats, source.shape)
         else:
             with np.errstate(over="ignore"):
-                result = np.array(given, dtype=np.float64)
+                result = np.array(source, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         fail(name, "an array of numbers", describe(value))
     if finite:
@@ -409,45 +430,47 @@ def entries(
     return result
 
 
-def _saturated(entry: Any) -> float:
-    """Return the nearest double; NaN for what NumPy, pandas or Arrow call missing."""
+def _saturate(entry: Any) -> float:
+    """Return the nearest float, and NaN for a missing value of NumPy, pandas, Arrow."""
     if hasattr(entry, "as_py"):  # a scalar of Arrow
         entry = entry.as_py()
-    if entry is None or type(entry).__name__ in MISSING:
+    if entry is None or type(entry).__name__ in MISSING_TYPES:
         return math.nan
-    if isinstance(entry, NO_NUMBERS):
+    if isinstance(entry, NON_NUMBERS):
         raise TypeError
     try:
         return float(entry)
     except OverflowError:
         return MAX_FLOAT if entry > 0 else -MAX_FLOAT
     except ValueError:
-        if isinstance(entry, Decimal):  # a signaling NaN
+        if isinstance(
+            entry, Decimal
+        ):  # a signaling NaN, which `float` does not convert
             return math.nan
         raise
 
 
 def vectors(name: str, value: object, *, dim: int | None = None) -> Array:
-    """Return ``value`` as a fresh finite float64 array with vectors on its last axis.
+    """Return ``value`` as a new finite float64 array with vectors on its last axis.
 
-    ``dim`` is their length; None stands for any length >= 1.
+    ``dim`` is their length. None stands for any length >= 1.
     """
-    result = _reals(name, value)
+    result = _float_array(name, value)
     length = result.shape[-1] if result.ndim else 0
     if length == 0 or dim not in (None, length):
         fail(name, f"of shape (..., {dim or 'd'})", f"shape {result.shape}")
     return array(name, result, shape=(None,) * result.ndim)
 
 
-def axes(given: Axes | None, *, figsize: tuple[float, float]) -> Axes:
-    """Return ``given``, or new axes of that size; matplotlib is imported only then.
+def axes(ax: Axes | None, *, figsize: tuple[float, float]) -> Axes:
+    """Return ``ax``, or new axes of that size if it is None.
 
-    An ImportError gives the line that installs it.
+    If matplotlib is not installed, an ImportError says how to install it.
     """
-    if given is not None:
-        if not hasattr(given, "get_xlim"):
-            fail("ax", "axes of matplotlib, or None", given)
-        return given
+    if ax is not None:
+        if not hasattr(ax, "get_xlim"):
+            fail("ax", "axes of matplotlib, or None", ax)
+        return ax
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Columns: what comes with names is matched by name, the rest by position."""
+"""Names of columns. Data frames are matched by name, arrays by position."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -10,43 +10,44 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 
 Table = TypeVar("Table")
-MAX_SHOWN = 5
+# Number of names that a message lists.
+MAX_LISTED = 5
 
 
 def list_names(names: Iterable[str]) -> str:
-    """First names in quotes, and how many more there are."""
-    every = list(names)
-    shown = ", ".join(check.describe(name) for name in every[:MAX_SHOWN])
-    hidden = len(every) - MAX_SHOWN
-    return f"{shown} and {hidden} more" if hidden > 0 else shown
+    """Return the first names in quotes, and how many more there are."""
+    all_names = list(names)
+    text = ", ".join(check.describe(name) for name in all_names[:MAX_LISTED])
+    num_others = len(all_names) - MAX_LISTED
+    return f"{text} and {num_others} more" if num_others > 0 else text
 
 
 def are_positions(names: Sequence[str]) -> bool:
-    """Whether names only count columns, as those of an array do: it has no names."""
+    """Return whether names only count the columns, as those made for an array do."""
     return all(name == str(j) for j, name in enumerate(names))
 
 
 def labels_of(table: object) -> list[object] | None:
-    """Labels of a DataFrame's columns; None for what has none."""
+    """Return the labels of a DataFrame's columns, None if the table has none."""
     columns = getattr(table, "columns", None)
     if columns is None:
         return None
-    # An index of pandas holds labels of any kind. Others may hold entries, as those of
-    # pyarrow do, which as names would be published.
+    # The `columns` of pandas is an index of labels of any type. That of pyarrow holds
+    # the private entries themselves. As names they would be published.
     if hasattr(columns, "nlevels") or all(isinstance(c, str) for c in columns):
         return list(columns)
     return getattr(table, "column_names", None)
 
 
 def names_of(table: object) -> tuple[str, ...] | None:
-    """Names of a DataFrame's columns; None for what has none."""
+    """Return the names of a DataFrame's columns, None if the table has none."""
     labels = labels_of(table)
     names = () if labels is None else tuple(str(label) for label in labels)
     return None if are_positions(names) else names
 
 
 def require_distinct(name: str, names: Sequence[str]) -> None:
-    """Refuse names of which one occurs twice."""
+    """Raise if a name occurs twice."""
     seen: set[str] = set()
     for column in names:
         if column in seen:
@@ -58,60 +59,67 @@ def require_distinct(name: str, names: Sequence[str]) -> None:
 def split_features(
     names: Sequence[str], response: object, offset: object
 ) -> tuple[list[str], list[str]]:
-    """Names of the features among those of all columns, and of the columns taken."""
+    """Return the names of the features, and those of the response and the offset.
+
+    ``response`` and ``offset`` are names among those of all columns, or anything else
+    if they are not columns.
+    """
     require_distinct("features", names)
-    given = {"response": response, "offset": offset}
-    taken = {key: name for key, name in given.items() if isinstance(name, str)}
-    for key, name in taken.items():
-        check.one_of(names, **{key: name})
-    others = list(taken.values())
+    roles = {"response": response, "offset": offset}
+    columns = {role: name for role, name in roles.items() if isinstance(name, str)}
+    for role, name in columns.items():
+        check.one_of(names, **{role: name})
+    others = list(columns.values())
     return [name for name in names if name not in others], others
 
 
 def find_positions(
-    name: str, given: Sequence[str], wanted: Sequence[str]
+    name: str, columns: Sequence[str], order: Sequence[str]
 ) -> NDArray[np.intp]:
-    """Places of the wanted columns among those given; both must be the same set.
+    """Return the position in a table of each column in the order that is needed.
 
-    A ValueError names a column that is missing, is not wanted, or occurs twice.
+    Raise unless both are the same set, without repetitions.
     """
-    require_distinct(name, given)
-    places = {column: j for j, column in enumerate(given)}
-    missing = [column for column in wanted if column not in places]
+    require_distinct(name, columns)
+    positions = {column: j for j, column in enumerate(columns)}
+    missing = [column for column in order if column not in positions]
     if missing:
         remedy = "Columns are matched by name; those of an array, by position."
         got = f"none named {list_names(missing)}"
         check.fail(f"columns of {name}", "complete", got, remedy)
-    known = set(wanted)
-    others = [column for column in given if column not in known]
+    needed = set(order)
+    others = [column for column in columns if column not in needed]
     if others:
         got, remedy = f"also {list_names(others)}", "Drop what is not used."
         check.fail(f"columns of {name}", "known", got, remedy)
-    return np.array([places[column] for column in wanted], dtype=np.intp)
+    return np.array([positions[column] for column in order], dtype=np.intp)
 
 
-def reorder_columns(name: str, table: Table, wanted: Sequence[str]) -> Table | Array:
-    """Numbers of a table with columns as wanted; what has no names stays as it is."""
-    given = names_of(table)
-    if given is None:
-        return table
-    places = find_positions(name, given, wanted)
-    numbers = check.array(name, table, shape=(None, len(wanted)))
-    return np.take(numbers, places, axis=1)
+def reorder_columns(name: str, table: Table, order: Sequence[str]) -> Table | Array:
+    """Return the numbers of a table in this order of columns.
 
-
-def require_same(name: str, given: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a problem of other columns than the one that it is compared with.
-
-    A problem of arrays has no names: its columns are matched by position.
+    A table whose columns have no names is returned as it is.
     """
-    if len(given) != len(wanted):
-        condition = f"a problem of {len(wanted)} parameters"
-        check.fail(name, condition, f"{len(given)} parameters")
-    features = given[:-1] if given[-1] == "intercept" else given
+    columns = names_of(table)
+    if columns is None:
+        return table
+    positions = find_positions(name, columns, order)
+    numbers = check.array(name, table, shape=(None, len(order)))
+    return np.take(numbers, positions, axis=1)
+
+
+def require_same(name: str, columns: Sequence[str], expected: Sequence[str]) -> None:
+    """Raise if a problem has other columns than the one with which it is compared.
+
+    The columns of a problem of arrays have no names, and are matched by position.
+    """
+    if len(columns) != len(expected):
+        condition = f"a problem of {len(expected)} parameters"
+        check.fail(name, condition, f"{len(columns)} parameters")
+    features = columns[:-1] if columns[-1] == "intercept" else columns
     by_position = are_positions(features)
-    for mine, theirs in zip(given, wanted, strict=True):
-        if mine != theirs and not (by_position and "intercept" not in (mine, theirs)):
+    for column, other in zip(columns, expected, strict=True):
+        if column != other and not (by_position and "intercept" not in (column, other)):
             remedy = "Give both the same columns in the same order."
-            got = f"{mine!r} in the place of {theirs!r}"
+            got = f"{column!r} in the place of {other!r}"
             check.fail(name, "a problem of the same columns", got, remedy)

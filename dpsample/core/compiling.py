@@ -93,14 +93,14 @@ class KernelTyping:
         if kws or not _is_remembered(function):
             return self._context.resolve_function_type(function, args, kws)
         key = function, tuple(args), ConfigStack.top_or_none()
-        found = _signatures.get(key)
-        if found is None:
-            found = self._context.resolve_function_type(function, args, kws)
+        signature = _signatures.get(key)
+        if signature is None:
+            signature = self._context.resolve_function_type(function, args, kws)
             kind = self._context._lookup_global(function) or function
-            is_function = found is not None and isinstance(kind, types.Function)
-            if is_function and kind._impl_keys.get(found.args) is kind.typing_key:
-                _signatures[key] = found
-        return found
+            is_function = signature is not None and isinstance(kind, types.Function)
+            if is_function and kind._impl_keys.get(signature.args) is kind.typing_key:
+                _signatures[key] = signature
+        return signature
 
 
 def _is_remembered(function: object) -> bool:
@@ -143,7 +143,7 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
         function = self.state.func_id
         if function.modname.startswith("dpsample.") and _is_plain(function.code):
             for pipeline in pipelines:
-                pipeline.passes = list(_needed(pipeline.passes))
+                pipeline.passes = list(_without_needless(pipeline.passes))
         return pipelines
 
 
@@ -153,9 +153,11 @@ def _is_plain(code: CodeType) -> bool:
     return SPECIAL.isdisjoint(step.opname for step in dis.get_instructions(code))
 
 
-def _needed(passes: list[tuple[type, str]]) -> Iterator[tuple[type, str]]:
-    for each, description in passes:
-        if each is typed_passes.NopythonRewrites:
+def _without_needless(
+    passes: list[tuple[type, str]],
+) -> Iterator[tuple[type, str]]:
+    for compiler_pass, description in passes:
+        if compiler_pass is typed_passes.NopythonRewrites:
             yield JoinArrayExpressions, description
-        elif each.__name__ not in NEEDLESS:
-            yield each, description
+        elif compiler_pass.__name__ not in NEEDLESS:
+            yield compiler_pass, description

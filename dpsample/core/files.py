@@ -1,6 +1,6 @@
-"""Files that are written: tested before the work, whole or not at all.
+"""Writing of files, which are tested before the work and replaced as a whole.
 
-Private ones, which hold draws or records, are readable by their owner alone.
+Private files, which hold draws or records, are readable by their owner only.
 """
 
 import os
@@ -13,20 +13,21 @@ from typing import TextIO
 
 from dpsample.core import check
 
+# Modes of new files. The umask of the process removes bits of the second one.
 OWNER_ONLY = 0o600
+EVERYBODY = 0o666
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a standard stream is there, and a person may read it."""
+    """Return whether a standard stream is open and connected to a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def check_output(name: str, path: Path) -> None:
-    """Refuse, before any work, a file that could not be written after it.
+    """Raise, before any work, if a file could not be written after it.
 
-    That is one in a folder that does not exist or takes no files, or that may not be
-    written. Nothing is changed: an existing file is opened and closed, and a file
-    beside it is made and deleted.
+    The test changes nothing. It opens and closes an existing file, and makes and
+    deletes another file in the same folder.
     """
     try:
         if not path.resolve().parent.is_dir():
@@ -38,12 +39,13 @@ def check_output(name: str, path: Path) -> None:
                 raise PermissionError("not writable")
             return
         with suppress(FileNotFoundError):
-            path.stat()  # fails for links in a circle, which Python 3.13 resolves
+            # `stat` fails for links in a circle. Python 3.13 resolves them.
+            path.stat()
             with path.open("ab"):
                 pass
         with _draft(path.resolve()):
             pass
-    except (OSError, RuntimeError) as error:  # the latter: links in a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError for links in a circle
         reason = getattr(error, "strerror", None) or str(error)
         got, remedy = f"{path} ({reason})", "Choose another file."
         check.fail(name, "a file that can be written", got, remedy)
@@ -53,61 +55,64 @@ def check_output(name: str, path: Path) -> None:
 def replacing(
     path: str | os.PathLike[str], *, is_private: bool = False
 ) -> Iterator[Path]:
-    """Give a file to write, which takes the place of ``path`` at the end of the block.
+    """Yield a file to write, which replaces ``path`` at the end of the block.
 
-    If it ``is_private``, its owner alone may read it, whoever could before. An error
-    leaves what was at ``path``, and no other file. Readers see the old content or the
-    new one, never a part. Devices and pipes are written directly.
+    A file that ``is_private`` can be read by its owner only, even if the old one could
+    be read by others. After an error the old file is unchanged, and there is no other
+    one. Readers see the old content or the new one, never a part. Devices and pipes are
+    written directly.
     """
-    given = Path(path)
-    if _is_special(given):
-        yield given
+    output = Path(path)
+    if _is_special(output):
+        yield output
         return
-    place = given.resolve()  # a link stays a link
-    with _draft(place, OWNER_ONLY if is_private else 0o666) as draft:
+    target = output.resolve()  # a link is not replaced, but the file to which it leads
+    with _draft(target, OWNER_ONLY if is_private else EVERYBODY) as draft:
         yield draft
-        with draft.open("rb+") as file:  # on the disk before the old file goes
+        # The new content is on the disk before the old file is replaced.
+        with draft.open("rb+") as file:
             os.fsync(file.fileno())
-        draft.replace(place)
+        draft.replace(target)
 
 
 def write(
     path: str | os.PathLike[str], content: bytes, *, is_private: bool = False
 ) -> None:
-    """Write a whole file; an error leaves what was there."""
+    """Write a whole file. After an error the old one is unchanged."""
     with replacing(path, is_private=is_private) as draft:
         draft.write_bytes(content)
 
 
 def _is_special(path: Path) -> bool:
-    """Whether there is something that is not a plain file, such as /dev/stdout."""
+    """Return whether a path exists and is not a plain file, such as /dev/stdout."""
     return path.exists() and not path.is_file()
 
 
-def _forget(draft: Path) -> None:
-    with suppress(OSError):  # most of all, that it has taken its place
+def _delete(draft: Path) -> None:
+    """Delete a file, unless it is gone because it has replaced another one."""
+    with suppress(OSError):
         draft.unlink()
 
 
 @contextmanager
-def _draft(place: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Make an empty file beside ``place`` for a block.
+def _draft(target: Path, mode: int = EVERYBODY) -> Iterator[Path]:
+    """Make an empty file next to ``target``, and delete it at the end of the block.
 
-    It is as readable as that one, but never more than ``mode`` allows.
+    It has the permissions of the target, as far as ``mode`` allows them.
     """
-    draft = place.with_name(f".{secrets.token_hex(8)}{place.suffix}")
+    draft = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
     try:
         try:
             os.close(os.open(draft, flags, mode))
         except OSError as error:
-            error.filename = str(place)  # nobody knows the draft
+            error.filename = str(target)  # the user does not know the draft's name
             raise
-        if place.exists():
-            draft.chmod(stat.S_IMODE(place.stat().st_mode) & mode)
+        if target.exists():
+            draft.chmod(stat.S_IMODE(target.stat().st_mode) & mode)
         yield draft
     finally:
         try:
-            _forget(draft)
+            _delete(draft)
         finally:
-            _forget(draft)  # Ctrl-C may have come before
+            _delete(draft)  # once more, if Ctrl-C has interrupted the first call

@@ -1,4 +1,9 @@
-"""Compiled code: the one decorator, pointers to pieces, entry points of kernels."""
+"""Compiled code: the decorator of kernels, pointers to C functions, entry points.
+
+A kernel is a function that Numba compiles. A C function, or pointer, is compiled from a
+kernel for one signature. Kernels take it as an argument, so that they are compiled once
+and not again for each loss or domain. The entry point of a kernel is its machine code.
+"""
 
 import builtins
 import dis
@@ -28,7 +33,7 @@ from dpsample.core.frames import ADDRESS
 from dpsample.core.linking import (
     CheckedDispatcher,
     KernelDispatcher,
-    refuse_frame,
+    reject_frame,
     without_collector,
 )
 
@@ -77,39 +82,41 @@ class PieceType(types.FunctionType):  # type: ignore[misc]
 register_model(PieceType)(FunctionModel)
 
 
-def _unbox_piece(kind: PieceType, found: object, context: _UnboxContext) -> NativeValue:
-    made = cgutils.create_struct_proxy(kind)(context.context, context.builder)
-    number = context.pyapi.object_getattr_string(found, ADDRESS)
-    made.c_addr = context.pyapi.long_as_voidptr(number)
-    context.pyapi.decref(number)
-    return NativeValue(made._getvalue())
+def _unbox_piece(
+    kind: PieceType, pointer_object: object, context: _UnboxContext
+) -> NativeValue:
+    structure = cgutils.create_struct_proxy(kind)(context.context, context.builder)
+    address = context.pyapi.object_getattr_string(pointer_object, ADDRESS)
+    structure.c_addr = context.pyapi.long_as_voidptr(address)
+    context.pyapi.decref(address)
+    return NativeValue(structure._getvalue())
 
 
 unbox(PieceType)(_unbox_piece)
 
 
-def _unbox_bits(kind: object, found: object, context: _UnboxContext) -> NativeValue:
+def _unbox_bits(kind: object, bits: object, context: _UnboxContext) -> NativeValue:
     """Read NumPy's ``bitgen_t``: state and C functions of its address.
 
     Numba asks `ctypes`, whose functions are Python's: Ctrl-C in one of them, wherever
     it came while arguments were read, ends the process by a segmentation fault.
     """
     builder, api = context.builder, context.pyapi
-    made = cgutils.create_struct_proxy(kind)(context.context, builder)
+    structure = cgutils.create_struct_proxy(kind)(context.context, builder)
     name = context.context.insert_const_string(builder.module, "BitGenerator")
     signature = ir.FunctionType(api.voidptr, [api.pyobj, api.cstring])
     pointer_of = api._get_function(signature, "PyCapsule_GetPointer")
-    capsule = api.object_getattr_string(found, "capsule")
+    capsule = api.object_getattr_string(bits, "capsule")
     address = builder.call(pointer_of, [capsule, name])
     api.decref(capsule)
     number = context.context.get_value_type(types.uintp)
-    places = builder.bitcast(address, number.as_pointer())
-    made.parent, made.state_address = found, builder.load(places)
+    words = builder.bitcast(address, number.as_pointer())
+    structure.parent, structure.state_address = bits, builder.load(words)
     names = ("state", "fnptr_next_uint64", "fnptr_next_uint32", "fnptr_next_double")
     for i, field in enumerate(names):
-        place = builder.gep(places, [ir.Constant(ir.IntType(32), i)])
-        setattr(made, field, builder.load(place))
-    return NativeValue(made._getvalue())
+        word = builder.gep(words, [ir.Constant(ir.IntType(32), i)])
+        setattr(structure, field, builder.load(word))
+    return NativeValue(structure._getvalue())
 
 
 _unboxers.functions[types.NumPyRandomBitGeneratorType] = _unbox_bits
@@ -122,44 +129,44 @@ def _box_tuple(kind: types.BaseTuple, value: object, context: _BoxContext) -> ob
     is raised that came while the kernel ran. It would go on, and end the process.
     """
     builder, api = context.builder, context.pyapi
-    row = api.tuple_new(kind.count)
-    for i, each in enumerate(kind):
+    plain_tuple = api.tuple_new(kind.count)
+    for i, item_kind in enumerate(kind):
         item = builder.extract_value(value, i)
-        if isinstance(each, types.Number):
-            api.tuple_setitem(row, i, context.box(each, item))
+        if isinstance(item_kind, types.Number):
+            api.tuple_setitem(plain_tuple, i, context.box(item_kind, item))
             continue
-        is_well = cgutils.is_null(builder, api.err_occurred())
-        with builder.if_else(is_well) as (then, otherwise):
+        is_without_error = cgutils.is_null(builder, api.err_occurred())
+        with builder.if_else(is_without_error) as (then, otherwise):
             with then:
-                api.tuple_setitem(row, i, context.box(each, item))
+                api.tuple_setitem(plain_tuple, i, context.box(item_kind, item))
             with otherwise:
                 if context.context.enable_nrt:
-                    context.context.nrt.decref(builder, each, item)
-    made = cgutils.alloca_once_value(builder, api.get_null_object())
+                    context.context.nrt.decref(builder, item_kind, item)
+    result = cgutils.alloca_once_value(builder, api.get_null_object())
     with builder.if_then(cgutils.is_null(builder, api.err_occurred())):
         if isinstance(kind, types.BaseNamedTuple):
-            found = api.unserialize(api.serialize_object(kind.instance_class))
-            with cgutils.if_likely(builder, cgutils.is_not_null(builder, found)):
-                builder.store(api.call(found, row), made)
-            api.decref(found)
+            tuple_class = api.unserialize(api.serialize_object(kind.instance_class))
+            with cgutils.if_likely(builder, cgutils.is_not_null(builder, tuple_class)):
+                builder.store(api.call(tuple_class, plain_tuple), result)
+            api.decref(tuple_class)
         else:
-            api.incref(row)
-            builder.store(row, made)
-    api.decref(row)
-    return builder.load(made)
+            api.incref(plain_tuple)
+            builder.store(plain_tuple, result)
+    api.decref(plain_tuple)
+    return builder.load(result)
 
 
-for _each in (types.Tuple, types.UniTuple, types.NamedTuple, types.NamedUniTuple):
-    _boxers.functions[_each] = _box_tuple
+for _tuple_kind in (types.Tuple, types.UniTuple, types.NamedTuple, types.NamedUniTuple):
+    _boxers.functions[_tuple_kind] = _box_tuple
 
 
 # Once per signature: Numba would make the type of a pointer anew at every call.
 _piece_type, _function_type = cache(PieceType), cache(types.FunctionType)
 
 
-def _typeof_pointer(found: CFunc, _: object) -> types.FunctionType:
-    kind = _piece_type if ADDRESS in vars(found) else _function_type
-    return kind(found._sig)  # type: ignore[attr-defined]
+def _typeof_pointer(c_function: CFunc, _: object) -> types.FunctionType:
+    kind = _piece_type if ADDRESS in vars(c_function) else _function_type
+    return kind(c_function._sig)  # type: ignore[attr-defined]
 
 
 typeof_impl.register(CFunc)(_typeof_pointer)
@@ -209,11 +216,11 @@ def kernel(
     options |= {"error_model": "numpy", "boundscheck": None}
     options |= {"no_cfunc_wrapper": True}  # a `pointer` is compiled apart
     dispatcher = CheckedDispatcher if "fastmath" in options else KernelDispatcher
-    made = dispatcher(
+    compiled = dispatcher(
         py_func=function, targetoptions=options, pipeline_class=KernelCompiler
     )
-    made.opens_cache = cached and bool(CACHE_DIRECTORY)
-    return made
+    compiled.opens_cache = cached and bool(CACHE_DIRECTORY)
+    return compiled
 
 
 def pointer(
@@ -228,24 +235,24 @@ def pointer(
     if numba.config.DISABLE_JIT:
         return function
     # Signatures are constants of modules: to hash them takes a seventh of a release.
-    kept = _pointers.get((id(function), id(signature)))
-    if kept is not None:
-        return kept[-1]
+    entry_of_ids = _pointers.get((id(function), id(signature)))
+    if entry_of_ids is not None:
+        return entry_of_ids[-1]
     key = (id(function), signature)
     if key not in _pointers:
         cached = cached and bool(CACHE_DIRECTORY)
         options = {"nopython": True, "error_model": "numpy"}
         options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
         python_function = getattr(function, "py_func", function)
-        refuse_frame(python_function.__name__, signature.return_type)
+        reject_frame(python_function.__name__, signature.return_type)
         with package_cache(), without_collector():
-            made = cfunc(
+            compile_pointer = cfunc(
                 signature, cache=cached, pipeline_class=KernelCompiler, **options
             )
-            found = made(python_function)
-            vars(found)[ADDRESS] = found.address
-            # What has an id here lives as long as its entry.
-            _pointers[key] = function, signature, found
+            c_function = compile_pointer(python_function)
+            vars(c_function)[ADDRESS] = c_function.address
+            # Objects whose ids are keys must live as long as their entries.
+            _pointers[key] = function, signature, c_function
             _pointers[id(function), id(signature)] = _pointers[key]
     return _pointers[key][-1]
 
@@ -255,11 +262,11 @@ _bound: dict[Kernel[..., Any], Callable[..., Any]] = {}
 
 
 def entry(kernel: Kernel[..., Result], *arguments: object) -> Callable[..., Result]:
-    """Machine code of a kernel for arguments of these types, called as it is.
+    """Return the machine code of a kernel for arguments of these types.
 
-    A dispatcher looks at every field of every tuple at every call: a tenth of a
-    millisecond. The caller answers for the types, as arguments of others would be
-    misread.
+    A dispatcher finds the type of each field of each tuple at every call, which takes
+    0.1 ms. Here the caller is responsible for the types. Arguments of other types would
+    be misread.
     """
     if not hasattr(kernel, "overloads"):  # interpreted
         return kernel
@@ -273,10 +280,10 @@ def entry(kernel: Kernel[..., Result], *arguments: object) -> Callable[..., Resu
 
 
 def _kind(value: object) -> object:
-    """Whatever tells the types of arguments apart, in a microsecond or a few."""
+    """Return a key that distinguishes types of arguments, in a few microseconds."""
     try:
         return compute_fingerprint(value)  # type: ignore[arg-type]
-    except NotImplementedError:  # in it is a pointer, or a generator
+    except NotImplementedError:  # the value contains a pointer or a generator
         if isinstance(value, tuple):
             return type(value), *map(_kind, value)
         return type(value), getattr(value, ADDRESS, None)
@@ -290,32 +297,34 @@ def call(kernel: Kernel[..., Result], *arguments: object) -> Result:
     return result
 
 
-def refuse_print(name: str, function: object) -> None:
-    """Refuse a function that prints, itself or by a function that it names.
+def reject_print(name: str, function: object) -> None:
+    """Raise if a function prints, or a function whose name it contains.
 
-    Compiled, it would wait forever for the interpreter's lock.
+    Compiled without the interpreter's lock it would wait for it for ever.
     """
-    waiting, seen = [function], dict[int, object]()  # by id: arrays have no equality
+    # Objects are found by their id, because arrays cannot be compared.
+    waiting, seen = [function], dict[int, object]()
     while waiting:
-        found = waiting.pop()
-        python = getattr(found, "py_func", found)
-        if found is print:
+        candidate = waiting.pop()
+        python = getattr(candidate, "py_func", candidate)
+        if candidate is print:
             remedy = "Call the function itself to look at its values."
             check.fail(name, "free of print", "a function that mentions it", remedy)
         if id(python) in seen:
             continue
         seen[id(python)] = python
-        waiting.append(getattr(python, "__wrapped__", None))  # of Numba's ufuncs
+        # Numba's ufuncs have their function here.
+        waiting.append(getattr(python, "__wrapped__", None))
         if isinstance(python, tuple):
             waiting.extend(python)
         elif inspect.isfunction(python):
             module = str(python.__module__).split(".")[0]  # exec gives None
             if module not in COMPILED:
-                waiting.extend(_mentioned(python))
+                waiting.extend(_values_of_names(python))
 
 
-def _mentioned(function: FunctionType) -> Iterator[object]:
-    """Values of the names that a function's code reads, those of modules included."""
+def _values_of_names(function: FunctionType) -> Iterator[object]:
+    """Yield the values of names that a function reads, and attributes of modules."""
     cells = dict(
         zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     )
@@ -324,7 +333,8 @@ def _mentioned(function: FunctionType) -> Iterator[object]:
     codes = [function.__code__]
     while codes:
         code, value = codes.pop(), None
-        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+        constants = code.co_consts
+        codes += [constant for constant in constants if isinstance(constant, CodeType)]
         for step in dis.get_instructions(code):
             if step.opname in ("PUSH_NULL", "CACHE"):
                 continue

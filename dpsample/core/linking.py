@@ -1,9 +1,9 @@
-"""Kernels that kernels call: lowered for their callers, and compiled with them.
+"""Linking of kernels that call kernels, so that each is compiled once.
 
-Numba optimizes and assembles every function for itself, and again as a part of each of
-its callers: a loop that is seven calls deep is compiled seven times. A callee needs
-neither machine code nor an entry from Python. Here it is only lowered to LLVM's
-language; whoever is called from Python is compiled once, with all that it calls.
+Numba optimizes every function separately, and again as a part of each of its callers.
+A loop that is seven calls deep is compiled seven times. Here a callee is only lowered,
+which means translated to LLVM's language. A kernel that is called from Python is
+optimized and assembled once, together with all kernels that it calls.
 """
 
 import gc
@@ -81,7 +81,7 @@ def _cache_name_of(value: object) -> str:
     return repr(value) if type(value) in (bool, int, str) else ""
 
 
-def refuse_frame(name: str, returned: object) -> None:
+def reject_frame(name: str, returned: object) -> None:
     """Fail if a function gives Python a tuple that kernels take by address.
 
     A kernel may give it to its caller, for which the address is as valid.
@@ -132,7 +132,7 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
         with without_collector():
             entry_point = super().compile(sig)
         for result in self.overloads.values():
-            refuse_frame(self.py_func.__name__, result.signature.return_type)
+            reject_frame(self.py_func.__name__, result.signature.return_type)
         return entry_point
 
     @property
@@ -161,12 +161,12 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     ) -> tuple[object, ...]:
         """Return what types a call in a kernel has."""
         template, pysig, kinds, rest = super().get_call_template(args, kws)
-        found = self.overloads.get(tuple(kinds))
-        if found is not None:
-            self._refuse_uncounted(found.signature.return_type)
+        overload = self.overloads.get(tuple(kinds))
+        if overload is not None:
+            self._reject_uncounted(overload.signature.return_type)
         return template, pysig, kinds, rest
 
-    def _refuse_uncounted(self, returned: object) -> None:
+    def _reject_uncounted(self, returned: object) -> None:
         """Fail where memory goes from a kernel that counts to one that does not.
 
         It would never be freed; the other way round, it would be freed too often.
@@ -203,8 +203,8 @@ class KernelDispatcher(CheckedDispatcher):
         kinds = tuple(map(unliteral, folded))
         with global_compiler_lock:
             if kinds not in self.lowered:
-                self.lowered[kinds] = self._lowered(kinds)
-            self._refuse_uncounted(self.lowered[kinds][1].signature.return_type)
+                self.lowered[kinds] = self._lower(kinds)
+            self._reject_uncounted(self.lowered[kinds][1].signature.return_type)
             signatures = [result.signature for _, result in self.lowered.values()]
         name = self.py_func.__name__
         template = typing.make_concrete_template(name, name, signatures)
@@ -214,7 +214,8 @@ class KernelDispatcher(CheckedDispatcher):
         """Return the key of the code that a kernel calls."""
         return self.lowered[tuple(sig)][0]
 
-    def _lowered(self, kinds: Types) -> tuple[object, CompileResult]:
+    def _lower(self, kinds: Types) -> tuple[object, CompileResult]:
+        """Translate to LLVM's language for arguments of these types."""
         flags, context = Flags(), self.targetctx
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True

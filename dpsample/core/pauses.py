@@ -5,8 +5,10 @@ of them. If a pause is due, the kernel writes the numbers that it needs to its `
 and returns `PAUSED`. The next call goes on with the same random numbers in the same
 order. A timer, or a test, decides when a pause comes. It cannot change a draw.
 
-Tasks are sized to take a few hundredths of a second, which is as long as Ctrl-C and
-progress wait.
+A call of a kernel therefore lasts some hundredths of a second. Between calls Python
+raises the KeyboardInterrupt of Ctrl-C and shows progress. The second half of this
+module is about threads: Ctrl-C must not leave their locks closed, and an exception in
+one thread ends the others at their next pause.
 """
 
 import itertools
@@ -28,8 +30,21 @@ from dpsample.core.jit import kernel
 
 Result = TypeVar("Result")
 
-PAUSED = 100  # beside the codes of `samplers.errors`
-TICK_SECONDS = 0.022  # a call lasts one to two ticks, and the unit that it is in
+# Code that a paused kernel returns. The codes of `samplers.errors` are smaller.
+PAUSED = 100
+# Seconds between two looks of the timer. A call lasts one to two of them, and until the
+# end of its present unit of work.
+TICK_SECONDS = 0.022
+# Seconds after Ctrl-C in which another one counts as the same: the key is held down.
+REPEAT_SECONDS = 0.5
+# Seconds that the tasks of `ChunkSize` aim at.
+CHUNK_SECONDS = 0.03
+# Maximum number of steps of a task. Runs that are shorter than one task would let the
+# size grow without end.
+MAX_CHUNK = 1_000_000
+# Seconds after which a wait for threads looks for a signal. Python handles signals only
+# when the main thread runs.
+POLL_SECONDS = 0.1
 
 # State of a computation that may be paused, in an array of one such record.
 Control = record_dtype(
@@ -68,12 +83,16 @@ def abandon_step(control: Any) -> None:
 
 
 class _Timer:
-    """Thread that sets the stop of every call that has lasted for a tick."""
+    """Thread that asks every call that has lasted for a tick to stop.
+
+    It sleeps on `alarm` while there are no calls.
+    """
 
     def __init__(self) -> None:
-        self.calls: dict[int, RecordArray] = {}
+        self.controls: dict[int, RecordArray] = {}  # one for each present call
         self.numbers = itertools.count()
-        # Of queues, for in the locks of an event Ctrl-C can stop both threads for good.
+        # A queue wakes the thread up. An event of `threading` has a lock in Python
+        # code, which Ctrl-C could leave closed: both threads would wait for ever.
         self.is_asleep, self.alarm = False, SimpleQueue[None]()
         self.starting = threading.Lock()
         self.thread: threading.Thread | None = None
@@ -82,24 +101,28 @@ class _Timer:
         with delay_interrupts(), self.starting:
             if self.thread is None:
                 thread = threading.Thread(
-                    target=self.tick, name="dpsample pauses", daemon=True
+                    target=self.run, name="dpsample pauses", daemon=True
                 )
-                thread.start()  # may fail: then the next call tries again
+                # If the thread cannot be started, the next call tries again.
+                thread.start()
                 self.thread = thread
 
-    def tick(self) -> None:
-        old: dict[int, RecordArray] = {}
+    def run(self) -> None:
+        """Ask calls to stop that were there at the last tick already."""
+        last_controls: dict[int, RecordArray] = {}
         while True:
-            if not self.calls:
+            if not self.controls:
                 self.is_asleep = True
-                if not self.calls:  # a call may have come in between
+                # A call may have begun since the first look, before it could see that
+                # the timer is asleep.
+                if not self.controls:
                     self.alarm.get()
                 self.is_asleep = False
             time.sleep(TICK_SECONDS)
-            now = self.calls.copy()
-            for number in now.keys() & old.keys():
-                now[number]["must_stop"] = True
-            old = now
+            controls = self.controls.copy()
+            for number in controls.keys() & last_controls.keys():
+                controls[number]["must_stop"] = True
+            last_controls = controls
 
 
 _timer = _Timer()
@@ -107,7 +130,8 @@ _local = threading.local()
 
 
 def _renew() -> None:
-    global _timer, _limit_lock  # a fork has no threads but its own
+    """Make a new timer and lock after a fork, which copies no other thread."""
+    global _timer, _limit_lock
     _timer, _limit_lock = _Timer(), threading.Lock()
 
 
@@ -115,54 +139,54 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-REPEAT_SECONDS = 0.5  # within which Ctrl-C is the same as the first one
-
-
 class Interrupts(list[float]):
-    """Times at which Ctrl-C came while a block held it back."""
+    """Times at which Ctrl-C was pressed while `hold_interrupts` held it back."""
 
-    is_raised = False  # whether the first one raises at once, as a late second does
+    is_raised = False  # whether the next one raises at once, although it is the first
 
 
 @contextmanager
 def hold_interrupts() -> Iterator[Interrupts]:
-    """List that Ctrl-C fills with its time, in place of raising wherever Python is.
+    """Collect the times of Ctrl-C in a list, instead of raising an exception anywhere.
 
-    A second Ctrl-C raises, unless it comes at once: a key that is held down must not
-    lose what the first one keeps. Outside the main thread nothing is changed, nor where
-    Ctrl-C is ignored or has a handler that is not Python's.
+    A second Ctrl-C raises, except within `REPEAT_SECONDS`. Otherwise a key that is held
+    down would lose what the first Ctrl-C saves. Nothing is changed outside the main
+    thread, and if Ctrl-C is ignored or its handler is not a Python function.
     """
-    seen = Interrupts()
+    times = Interrupts()
 
     def handler(_number: int, _frame: object) -> None:
-        seen.append(time.monotonic())
-        if seen.is_raised or seen[-1] > seen[0] + REPEAT_SECONDS:
+        times.append(time.monotonic())
+        if times.is_raised or times[-1] > times[0] + REPEAT_SECONDS:
             raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
+    old_handler = signal.getsignal(signal.SIGINT)
     try:
-        if before not in (signal.SIG_IGN, None):
+        if old_handler not in (signal.SIG_IGN, None):
             signal.signal(signal.SIGINT, handler)
-    except ValueError:  # not the main thread, which `threading` need not know
-        before = None
+    except ValueError:
+        # This is not the main thread. `threading` does not always know which one is.
+        old_handler = None
     try:
-        yield seen
+        yield times
     finally:
-        if before not in (signal.SIG_IGN, None):
-            signal.signal(signal.SIGINT, before)
+        if old_handler not in (signal.SIG_IGN, None):
+            signal.signal(signal.SIGINT, old_handler)
 
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Let Ctrl-C wait until the end of a short block.
+    """Delay Ctrl-C until the end of a short block.
 
-    Raised in the middle of `threading` it would leave locks that nobody opens again.
+    An exception in the middle of `threading` would leave locks that are never opened.
     """
     with hold_interrupts() as interrupts:
         yield
     if interrupts:
         handler = signal.getsignal(signal.SIGINT)
-        if callable(handler):  # not by a signal: asyncio would count another Ctrl-C
+        # The handler is called without a signal, which asyncio would count as a second
+        # Ctrl-C.
+        if callable(handler):
             handler(signal.SIGINT, None)
         else:
             signal.raise_signal(signal.SIGINT)
@@ -170,26 +194,26 @@ def delay_interrupts() -> Iterator[None]:
 
 @contextmanager
 def listening(on_pause: Callable[[], object]) -> Iterator[None]:
-    """Call ``on_pause`` at every pause of this thread; what it raises ends the call.
+    """Call ``on_pause`` at every pause of this thread. Its exceptions end the call.
 
-    Whoever listens already is called first.
+    Listeners of enclosing blocks are called first.
     """
-    before = getattr(_local, "on_pause", None)
+    outer_listener = getattr(_local, "on_pause", None)
 
-    def both() -> None:
-        if before is not None:
-            before()
+    def notify_both() -> None:
+        if outer_listener is not None:
+            outer_listener()
         on_pause()
 
-    _local.on_pause = both
+    _local.on_pause = notify_both
     try:
         yield
     finally:
-        _local.on_pause = before
+        _local.on_pause = outer_listener
 
 
 def notify_listeners() -> None:
-    """Give whoever listens in this thread the word: for loops in Python."""
+    """Call the listeners of this thread. Loops in Python do so in each round."""
     on_pause = getattr(_local, "on_pause", None)
     if on_pause is not None:
         on_pause()
@@ -198,59 +222,56 @@ def notify_listeners() -> None:
 def call(
     control: RecordArray, function: Callable[..., Result], *arguments: object
 ) -> Result:
-    """Call a kernel that asks this control, once, under the timer."""
+    """Call a kernel once. The timer asks it to stop by this control."""
     timer = _timer
     if timer.thread is None:
         timer.start()
     number = next(timer.numbers)
     control["must_stop"] = False
-    timer.calls[number] = control
+    timer.controls[number] = control
     try:
-        if timer.is_asleep:  # it looks for calls once more after it said so
+        # The timer looks for calls once more after it has set this flag, so it cannot
+        # miss this call. One alarm is enough until it is awake.
+        if timer.is_asleep:
             timer.alarm.put(None)
-            timer.is_asleep = False  # one is enough until it wakes
+            timer.is_asleep = False
         return function(*arguments)
     finally:
-        del timer.calls[number]
+        del timer.controls[number]
 
 
 def fill(control: RecordArray, rows: Callable[[int], tuple[int, int]]) -> int:
-    """Call ``rows(first)``, which returns a code and a number of rows, to the end.
+    """Call ``rows(first)`` until it returns another code than `PAUSED`, and return it.
 
-    Returns the code, which is not `PAUSED`.
+    The function fills rows of its own arrays from ``first`` on. It returns a code, and
+    the number of rows that it filled.
     """
-    done = 0
+    first = 0
     while True:
-        code, made = call(control, rows, done)
+        code, num_rows = call(control, rows, first)
         if code != PAUSED:
             return int(code)
-        done += made
+        first += num_rows
         notify_listeners()
 
 
-CHUNK_SECONDS = 0.03
-LARGEST = 1_000_000  # runs shorter than one task would let the size grow forever
-
-
 class ChunkSize:
-    """Number of steps per task that takes about `CHUNK_SECONDS`, or a fixed one."""
+    """Number of steps of a task: fixed, or so that the task takes `CHUNK_SECONDS`."""
 
     def __init__(self, fixed: int | None = None) -> None:
         self.fixed, self.size = fixed, fixed or 1
 
     def update(self, seconds: float) -> None:
-        """Adapt to the time that the last task took."""
+        """Adapt the size to the time that the last task took."""
         if self.fixed is None:
+            # A single short measurement may be wrong, so growth is limited.
             growth = CHUNK_SECONDS / max(seconds, 1e-6)
             size = max(1, int(self.size * min(growth, 64.0)))
-            self.size = min(size, LARGEST)
-
-
-POLL_SECONDS = 0.1  # a wait without end is deaf to a signal of another thread
+            self.size = min(size, MAX_CHUNK)
 
 
 class StoppedError(BaseException):
-    """Another thread was interrupted or failed; no failure of this one's own."""
+    """Thread that was stopped because another one was interrupted or failed."""
 
 
 def run_in_threads(
@@ -259,26 +280,29 @@ def run_in_threads(
     count: int | None,
     on_done: Callable[[list[Result]], object] = lambda results: None,
 ) -> list[Result]:
-    """Results of a task for each tuple of arguments, in order.
+    """Return the results of a task for each tuple of arguments, in order.
 
-    Ctrl-C and a failure end all tasks at their next pause; of several the first in
-    order is raised. ``count`` threads, or one for each processor. ``on_done`` gets the
-    results so far, again and again until all are there, in the calling thread.
+    There are ``count`` threads, or one for each processor. Ctrl-C and an exception end
+    all tasks at their next pause. If there are several exceptions, the first one in the
+    order of the tasks is raised. ``on_done`` gets the results so far, repeatedly until
+    all are there, in the calling thread.
     """
     is_stopped = False
-    # Of a queue, for in what waits for futures Ctrl-C can stop all threads for good.
+    # Results are passed by a queue, because Ctrl-C in the code that waits for futures
+    # could stop all threads for ever.
     done: SimpleQueue[tuple[int, list[Result], BaseException | None]] = SimpleQueue()
 
     def on_pause() -> None:
         if is_stopped:
             raise StoppedError
 
-    def work(number: int, own: tuple[Any, ...]) -> None:
+    def work(number: int, task_arguments: tuple[Any, ...]) -> None:
         nonlocal is_stopped
         try:
             with listening(on_pause):
                 notify_listeners()
-                outcome: tuple[list[Result], BaseException | None] = [task(*own)], None
+                outcome: tuple[list[Result], BaseException | None]
+                outcome = [task(*task_arguments)], None
         except BaseException as error:
             is_stopped = True
             outcome = [], error
@@ -287,10 +311,10 @@ def run_in_threads(
     results, errors = dict[int, Result](), dict[int, BaseException]()
     with ThreadPoolExecutor(count or os.cpu_count()) as pool:
         try:
-            total, due = 0, 0.0
-            for total, own in enumerate(arguments, 1):
+            total, next_report = 0, 0.0
+            for total, task_arguments in enumerate(arguments, 1):
                 with delay_interrupts():
-                    pool.submit(work, total, own)
+                    pool.submit(work, total, task_arguments)
             while len(results) + len(errors) < total:
                 with suppress(Empty):
                     number, result, error = done.get(timeout=POLL_SECONDS)
@@ -298,11 +322,11 @@ def run_in_threads(
                         results[number] = result[0]
                     else:
                         errors[number] = error
-                if len(results) == total or time.monotonic() >= due:
-                    due = time.monotonic() + POLL_SECONDS
+                if len(results) == total or time.monotonic() >= next_report:
+                    next_report = time.monotonic() + POLL_SECONDS
                     on_done(list(results.values()))
                 notify_listeners()
-            with delay_interrupts():  # they are idle
+            with delay_interrupts():  # all threads are idle, so this does not wait
                 pool.shutdown()
         except BaseException:
             is_stopped = True
@@ -314,15 +338,16 @@ def run_in_threads(
     return [results[number] for number in sorted(results)]
 
 
-# The limit of BLAS threads, once for each block that is under way.
+# The limit of BLAS threads, under the key of each `single_threaded_blas` block that is
+# under way.
 _limit_lock, _limits = threading.Lock(), dict[object, Any]()
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """One BLAS thread: more are slower here, and change the last bits of a draw.
+    """Limit BLAS to one thread. More are slower here, and change the last bits.
 
-    Of blocks that overlap the first sets the limit, and the last one takes it away.
+    If blocks overlap, the first one sets the limit, and the last one removes it.
     """
     block = object()
     try:
@@ -331,27 +356,30 @@ def single_threaded_blas() -> Iterator[None]:
                 _limits[block] = next(iter(_limits.values()))
             else:
                 with delay_interrupts():
-                    _give_up_control()  # of a thread that has set a limit of its own
+                    # Another thread may have set a limit of its own.
+                    _release_openblas()
                     _limits[block] = _blas().limit(limits=1, user_api="blas")
         yield
     finally:
         try:
             _end_limit(block)
         finally:
-            _end_limit(block)  # Ctrl-C may have come before
+            _end_limit(block)  # once more, if Ctrl-C has interrupted the first call
 
 
 def _end_limit(block: object) -> None:
+    """Forget a block, and restore the number of threads if it is the last one."""
     with _limit_lock:
         if list(_limits) == [block]:
-            _give_up_control()  # of the thread that came first
+            # The limit may have been set in another thread than this one.
+            _release_openblas()
             _limits[block].restore_original_limits()
-            _give_up_control()  # of this one
+            _release_openblas()
         _limits.pop(block, None)
 
 
-def _give_up_control() -> None:
-    """Let any thread set the limits of OpenBLAS, which obeys a single one."""
+def _release_openblas() -> None:
+    """Let any thread set the limit of OpenBLAS, which accepts it from a single one."""
     import threadpoolctl
 
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
@@ -361,7 +389,7 @@ def _give_up_control() -> None:
 
 @cache
 def _blas() -> Any:
-    """Libraries with threads of their own; to find them takes milliseconds."""
+    """Find the libraries with threads of their own, which takes milliseconds."""
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
     from threadpoolctl import ThreadpoolController
 

@@ -35,8 +35,8 @@ def present_name(former: str) -> str | None:
     """Return the name that a moved module has now, or None if it did not move."""
     package, *parts = former.split(".")
     for count in range(len(parts), 0, -1):
-        if (moved := MOVED.get(".".join(parts[:count]))) is not None:
-            return ".".join([package, moved, *parts[count:]])
+        if (new_path := MOVED.get(".".join(parts[:count]))) is not None:
+            return ".".join([package, new_path, *parts[count:]])
     return None
 
 

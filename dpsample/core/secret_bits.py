@@ -41,15 +41,21 @@ from numba import carray, types
 
 from dpsample.core.jit import kernel, pointer
 
-# Blocks of a refill, computed side by side: a vector register holds 4, 8 or 16 lanes.
+# Number of blocks of a refill. They are computed side by side, because a vector
+# register holds 4, 8 or 16 numbers.
 LANES = 16
-# Places in the state, of words of 64 bits: the key, the next word, whether the
-# generator is poisoned, and the blocks, whose row i holds number i of every block.
-NEXT, POISONED, BLOCKS = 4, 5, 8
+# Positions in the state, which consists of words of 64 bits. The key is in the first
+# four, and the last ones are the blocks.
+NEXT = 4  # position of the next word that is handed out
+POISONED = 5  # 1 if the generator must not be used
+BLOCKS = 8  # row i of the blocks holds number i of every block
 SIZE = BLOCKS + 8 * LANES
-FIRST = BLOCKS + 4  # of the words handed out: the new key comes before
-_ROWS = 2 * BLOCKS  # place of the blocks, of words of 32 bits
-_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
+# Position of the first word that is handed out. The new key is in front of it.
+FIRST = BLOCKS + 4
+# Position of the blocks in the state as words of 32 bits.
+_ROWS = 2 * BLOCKS
+# The text "expand 32-byte k" as four words.
+_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 _NO_NONCE = (0, 0, 0)
 _UNIT = 2.0**-53
 
@@ -61,7 +67,8 @@ SECRET = "The state of secret bits is not shown, written, copied or set."
 
 
 @kernel
-def _rotated(x, count):
+def _rotate(x, count):
+    """Rotate a word of 32 bits to the left."""
     return np.uint32((x << np.uint32(count)) | (x >> np.uint32(32 - count)))
 
 
@@ -78,32 +85,36 @@ def _quarter_round(state, a, b, c, d):
         w, x = state[a + lane], state[b + lane]
         y, z = state[c + lane], state[d + lane]
         w = np.uint32(w + x)
-        z = _rotated(z ^ w, 16)
+        z = _rotate(z ^ w, 16)
         y = np.uint32(y + z)
-        x = _rotated(x ^ y, 12)
+        x = _rotate(x ^ y, 12)
         w = np.uint32(w + x)
-        z = _rotated(z ^ w, 8)
+        z = _rotate(z ^ w, 8)
         y = np.uint32(y + z)
-        x = _rotated(x ^ y, 7)
+        x = _rotate(x ^ y, 7)
         state[a + lane], state[b + lane] = w, x
         state[c + lane], state[d + lane] = y, z
 
 
 @kernel
 def _add_start(state, counter, nonce):
-    """Add to the rows what the rounds begin with: constants, key, counter and nonce."""
+    """Add the input of the rounds to the rows: constants, key, counter and nonce.
+
+    Before the rounds the rows are 0, and this fills them. It is called again after the
+    rounds, as the RFC has it, so that they cannot be inverted.
+    """
     for lane in range(LANES):
-        place = _ROWS + lane
+        first = _ROWS + lane
         for i in range(4):
-            at = place + i * LANES
+            at = first + i * LANES
             state[at] = np.uint32(state[at] + np.uint32(_CONSTANTS[i]))
         for i in range(8):
-            at = place + (4 + i) * LANES
+            at = first + (4 + i) * LANES
             state[at] = np.uint32(state[at] + state[i])
-        at = place + 12 * LANES
+        at = first + 12 * LANES
         state[at] = np.uint32(state[at] + np.uint32(counter + lane))
         for i in range(3):
-            at = place + (13 + i) * LANES
+            at = first + (13 + i) * LANES
             state[at] = np.uint32(state[at] + np.uint32(nonce[i]))
 
 
@@ -140,13 +151,13 @@ def refill(state, words):
 
 @kernel(counts_references=False)
 def next_word(state, words):
-    """Hand out 64 bits; ``state`` and ``words`` are the same memory."""
+    """Return 64 bits and erase them. ``state`` and ``words`` are the same memory."""
     if words[NEXT] >= np.uint64(SIZE):
         refill(state, words)
-    place = np.int64(words[NEXT])
-    word = words[place]
-    words[place] = np.uint64(0)
-    words[NEXT] = np.uint64(place + 1)
+    position = np.int64(words[NEXT])
+    word = words[position]
+    words[position] = np.uint64(0)
+    words[NEXT] = np.uint64(position + 1)
     return word
 
 
@@ -192,10 +203,10 @@ _KINDS: tuple[tuple[Callable[..., Any], Any, Any], ...] = (
 def _c_functions() -> tuple[list[int], object]:
     """Addresses of the three C functions, and what keeps them alive."""
     if not numba.config.DISABLE_JIT:
-        made: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
-        return [each.address for each in made], made
+        functions: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
+        return [function.address for function in functions], functions
 
-    def called(
+    def interpret(
         function: Callable[..., np.unsignedinteger | np.float64],
     ) -> Callable[[int], float]:
         def call(address: int) -> float:
@@ -204,8 +215,12 @@ def _c_functions() -> tuple[list[int], object]:
 
         return call
 
-    made = [ctypes.CFUNCTYPE(c, ctypes.c_void_p)(called(f)) for f, _, c in _KINDS]
-    return [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in made], made
+    functions = [
+        ctypes.CFUNCTYPE(c_type, ctypes.c_void_p)(interpret(function))
+        for function, _, c_type in _KINDS
+    ]
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
+    return addresses, functions
 
 
 _live: "WeakSet[SecretState]" = WeakSet()
@@ -215,9 +230,11 @@ class SecretState:
     """Key and blocks of one generator, and the lock that NumPy's calls take."""
 
     def __init__(self) -> None:
-        room = np.zeros(SIZE + 8, np.uint64)
-        start = -room.ctypes.data % 64 // 8  # a row of blocks is a line of the cache
-        self.words = room[start : start + SIZE]
+        memory = np.zeros(SIZE + 8, np.uint64)
+        # The state starts at a multiple of 64 bytes, so that each row of the blocks is
+        # one line of the processor's cache.
+        start = -memory.ctypes.data % 64 // 8
+        self.words = memory[start : start + SIZE]
         self.process, self.lock = os.getpid(), threading.RLock()
         self._take_key()
         _live.add(self)
@@ -225,9 +242,10 @@ class SecretState:
     def _take_key(self) -> None:
         """Take a fresh key, forget the words that are left, refill at the next call."""
         key = secrets.token_bytes(32)
-        given = np.frombuffer(key, np.uint64)
-        self.words[:NEXT] = given
-        ctypes.memset(given.ctypes.data, 0, given.nbytes)  # nobody else has seen it
+        key_words = np.frombuffer(key, np.uint64)
+        self.words[:NEXT] = key_words
+        # The bytes are immutable in Python, but no other object refers to them.
+        ctypes.memset(key_words.ctypes.data, 0, key_words.nbytes)
         self.words[NEXT] = SIZE
         self.words[BLOCKS:] = 0
 
@@ -279,7 +297,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_poison_copies)
 
 
-def _refuse(*_arguments: object) -> NoReturn:
+def _reject(*_arguments: object) -> NoReturn:
     raise TypeError(SECRET)
 
 
@@ -317,12 +335,12 @@ class SecretBits(np.random.BitGenerator):
         with self._state:
             return super().random_raw(size, output)
 
-    state: Any = property(_refuse, _refuse)
-    seed_seq: Any = property(_refuse)
-    spawn: Any = _refuse
-    __reduce__: Any = _refuse
-    __getstate__: Any = _refuse
-    __setstate__: Any = _refuse
+    state: Any = property(_reject, _reject)
+    seed_seq: Any = property(_reject)
+    spawn: Any = _reject
+    __reduce__: Any = _reject
+    __getstate__: Any = _reject
+    __setstate__: Any = _reject
 
 
 class SecretGenerator(np.random.Generator):
@@ -344,7 +362,7 @@ class SecretGenerator(np.random.Generator):
         bits: Any = super().bit_generator
         bits.erase()
 
-    spawn: Any = _refuse
-    __reduce__: Any = _refuse
-    __getstate__: Any = _refuse
-    __setstate__: Any = _refuse
+    spawn: Any = _reject
+    __reduce__: Any = _reject
+    __getstate__: Any = _reject
+    __setstate__: Any = _reject

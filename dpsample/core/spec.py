@@ -1,4 +1,4 @@
-"""Frozen specs that compare by content, travel through JSON and compute once."""
+"""Specs: frozen dataclasses that compare by content and can be written as JSON."""
 
 import dataclasses
 import math
@@ -11,17 +11,18 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 
-Json = dict[str, Any]  # what to_dict gives, as JSON holds it
+Json = dict[str, Any]  # returned by `to_dict`, ready for ``json.dumps``
 Kind = TypeVar("Kind", bound="Spec")
 
 
 def freeze(array: Array) -> Array:
-    """Forbid writing to an array that a frozen spec keeps."""
+    """Make an array read-only, as a field of a frozen spec, and return it."""
     array.setflags(write=False)
     return array
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
+    """Return a field as JSON can hold it."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
@@ -35,6 +36,7 @@ def _plain(value: object) -> object:
 
 
 def _hashable(value: object) -> Any:
+    """Return nested dictionaries and lists as tuples."""
     if isinstance(value, dict):
         return tuple((key, _hashable(item)) for key, item in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
@@ -49,7 +51,7 @@ class Spec:
         """Return the fields and the name, ready for ``json.dumps``."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return {"name": self.name} | {
-            f.name: _plain(getattr(self, f.name)) for f in fields if f.init
+            f.name: _to_json(getattr(self, f.name)) for f in fields if f.init
         }
 
     def __eq__(self, other: object) -> bool:
@@ -63,7 +65,7 @@ class Spec:
         return hash(_hashable(self.to_dict()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the fields of a copy over, whose arrays have become writable."""
+        """Set the fields of a copy, and freeze its arrays, which were writable."""
         for value in state.values():
             if isinstance(value, np.ndarray):
                 freeze(value)
@@ -87,15 +89,16 @@ else:
     class lazy_property(cached_property):
         """`functools.cached_property` without the lock that all objects share.
 
-        Until Python 3.12 that let one thread at a time compute, for whatever object.
-        Two threads may both compute the property of one object: the first answer stays.
+        Until Python 3.12 this lock allows one thread at a time to compute any of them.
+        Here two threads may both compute the property of an object. The first value is
+        kept.
         """
 
         def __get__(self, instance: object, owner: Any = None) -> Any:
             """Compute the value, unless the object has it."""
             if instance is None:
                 return self
-            kept = vars(instance)
-            if self.attrname not in kept:
-                kept.setdefault(self.attrname, self.func(instance))
-            return kept[self.attrname]
+            attributes = vars(instance)
+            if self.attrname not in attributes:
+                attributes.setdefault(self.attrname, self.func(instance))
+            return attributes[self.attrname]

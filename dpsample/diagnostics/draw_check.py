@@ -32,8 +32,7 @@ from dpsample.diagnostics.summaries import (
     off_zero,
     read,
 )
-from dpsample.domains import Ball, Domain, Polytope, SchattenBall, Simplex
-from dpsample.numerics.norms import schatten
+from dpsample.domains import Domain
 from dpsample.privacy.certificates.terms import energy_quantile
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.proximal.metric import is_flat
@@ -148,30 +147,6 @@ def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str
     return findings, reasons
 
 
-def slacks(domain: Domain, points: Array) -> Array:
-    """Concave functions that are >= 0 on the domain and 0 on its sides.
-
-    Of points (num_points, dim): distances to sides, up to a constant each, of shape
-    (num_points, num_sides); no sides for the whole space.
-    """
-    dim = points.shape[1]
-    if isinstance(domain, Ball):
-        gaps = points - domain.default_center(dim)
-        norms = np.linalg.norm(gaps, ord=domain.p, axis=1)
-        return np.asarray(domain.radius - norms)[:, None]
-    if isinstance(domain, SchattenBall):
-        sizes = schatten(points, domain.p, domain.shape)
-        return np.asarray(domain.radius - sizes)[:, None]
-    if isinstance(domain, Simplex):
-        return points
-    body = domain.body(dim)
-    if isinstance(domain, Polytope):
-        rows, bounds = body.matrix[body.num_rows :], body.bounds[body.num_rows :]
-        return np.asarray(bounds - points @ rows.T)  # equalities have no inside
-    sides = np.concatenate([points - body.lower, body.upper - points], axis=1)
-    return np.asarray(sides[:, np.isfinite(sides).all(axis=0)])
-
-
 def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Finding]:
     """Compare distances to sides with what a log-concave law allows at a level."""
     points = np.unique(chains.theta.reshape(-1, target.dim), axis=0)
@@ -179,7 +154,7 @@ def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Fi
     outside = points[~contained(domain, points)]
     if len(outside):
         return [_outside(outside[0], len(outside), len(points))]
-    gaps = slacks(domain, points)
+    gaps = domain.slacks(points)
     if gaps.size == 0:
         return []
     medians = np.median(gaps, axis=0)
@@ -187,7 +162,7 @@ def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Fi
     is_on = (gaps <= limit * medians).any(axis=1)
     if is_on.any():
         return [_on_the_boundary(float(is_on.mean()))]
-    inner = slacks(domain, domain.interior_point(target.dim)[None])[0]
+    inner = domain.slacks(domain.interior_point(target.dim)[None])[0]
     sides = int(np.sum(medians < NEAR * inner))
     return [_along_the_boundary(sides)] if sides else []
 

@@ -355,7 +355,7 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
 
 def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     """Degree of the energy about its minimizer, if it is known, and the minimum."""
-    is_open = target.problem.domain.name == "whole_space"
+    is_open = target.problem.domain.is_whole_space
     plan = exact.quadratic(target) if is_open else None
     if plan is not None:
         return 2.0, target.energy(plan.mean)

@@ -1,12 +1,21 @@
 """The l_p ball ``||theta - center||_p <= radius`` and its compiled pieces.
 
-The ends of a chord are the roots of a quadratic for p = 2; Newton's method finds them
-otherwise. The Euclidean ball, by far the most common one, has pieces of its own, which
-compile in a fraction of the time.
+The compiled functions test membership, find the nearest point in l2 (the projection),
+and find a chord, the interval of t for which ``theta + t direction`` is in the ball.
+
+All results are inside the ball in double arithmetic, so that a chain of draws never
+leaves it. Every algorithm first comes close to the boundary and then moves inside by a
+few rounding errors, with the same sum of powers that the membership test computes.
+
+The ends of a chord are the roots of a quadratic for p = 2, otherwise Newton's method
+finds them. The Euclidean ball is by far the most common one. It has compiled functions
+of its own, which compile in a fraction of the time.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +26,14 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
 from dpsample.core.spec import freeze
-from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_norm
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    as_rows,
+    body_around,
+    box_facets,
+    mean_norm,
+)
 from dpsample.numerics.norms import (
     HUGE_SQUARE,
     TINY_SQUARE,
@@ -29,10 +45,12 @@ from dpsample.numerics.norms import (
 )
 from dpsample.numerics.vectors import copy_into
 
+# Spacing of doubles at 1.
 EPSILON = 2.0**-52
+# Limit of Newton and bisection steps, more than double arithmetic ever needs.
 MAX_STEPS = 200
+# The exponential of a larger number overflows.
 MAX_EXPONENT = 700.0
-TINY = 1e-300
 
 
 @kernel(counts_references=False)
@@ -46,14 +64,18 @@ def ball_contains(body: Body, theta: Array, out: Array) -> None:
 def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
     """Return the largest entry and s with ``sum(max(size - largest - s, 0)) = radius``.
 
-    Newton's method on a convex piecewise linear function from the left is monotone and
-    ends exactly after finitely many steps (Michelot's algorithm); no sorting is needed.
+    The projections on the l1 ball and on the simplex subtract ``largest + s`` from all
+    entries and set the negative ones to 0. Newton's method from the left on a convex,
+    piecewise linear function rises to its root in at most one step for each entry
+    (Michelot's algorithm), and no sorting is needed.
     """
     dim = len(size)
     largest = -np.inf
     for i in range(dim):
         largest = max(largest, size[i])
-    # Measured from the largest entry, cancellation cannot spoil the sum.
+    # Entries are measured from the largest one. Otherwise a sum of entries far above
+    # the radius would lose its digits. At s = -radius the largest entry alone gives the
+    # radius, so the root is not below.
     shift = -radius
     for _ in range(dim + 1):
         total, count = 0.0, 0
@@ -69,15 +91,16 @@ def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
 
 
 @kernel(counts_references=False)
-def log_root(size: float, weight: float, power: float) -> float:
+def solve_log_root(size: float, weight: float, power: float) -> float:
     """Return log u for the root u > 0 of ``u + weight u**power = size``.
 
-    In log u the left side is convex and increasing, so Newton's method from the right
-    converges monotonically, for every power > 0.
+    In log u the left side is convex and increasing. So Newton's method from a point on
+    the right of the root converges monotonically, for every power > 0.
     """
     point = math.log(size)
     if weight == 0.0:
         return point
+    # Each summand alone is at most ``size``, which bounds log u twice.
     point = min(point, (point - math.log(weight)) / power)
     for _ in range(MAX_STEPS):
         first = math.exp(point)
@@ -91,15 +114,20 @@ def log_root(size: float, weight: float, power: float) -> float:
 
 
 @kernel(counts_references=False)
-def shrink_logs(
+def shrink_coordinates(
     size: Array, weight: float, p: float, logs: Array
 ) -> tuple[float, float]:
-    """Solve ``u + weight u**(p-1) = size``; return log ||u||_p and its derivative."""
+    """Solve ``u + weight u**(p-1) = size``, return log ||u||_p and its derivative.
+
+    The derivative is in the weight. ``logs`` is filled with log u.
+    """
     dim = len(size)
     largest = -np.inf
     for i in range(dim):
-        logs[i] = log_root(size[i], weight, p - 1.0) if size[i] > 0.0 else -np.inf
+        logs[i] = solve_log_root(size[i], weight, p - 1.0) if size[i] > 0.0 else -np.inf
         largest = max(largest, logs[i])
+    # The derivative of log u_i in the weight is -1 / (u_i^(2 - p) + weight (p - 1)). It
+    # is averaged with the shares of the powers u_i^p.
     total, slope = 0.0, 0.0
     for i in range(dim):
         mass = math.exp(p * (logs[i] - largest))
@@ -107,7 +135,7 @@ def shrink_logs(
         if mass > 0.0:
             power = min((2.0 - p) * logs[i], MAX_EXPONENT)
             rate = math.exp(power) + weight * (p - 1.0)
-            slope -= mass / max(rate, TINY)
+            slope -= mass / max(rate, 1e-300)  # so that no quotient overflows
     return largest + math.log(total) / p, slope / total
 
 
@@ -115,9 +143,11 @@ def shrink_logs(
 def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     """Project nonnegative ``size``, outside the ball around 0, for 1 < p < inf.
 
-    The projection solves ``u + s u**(p-1) = size`` with ``||u||_p = radius``; in units
-    of the radius, s is at most the dual norm of ``size``. Newton's method on the norm
-    gives way to bisection unless it halves the error.
+    The projection u satisfies ``u + s u**(p-1) = size`` with a multiplier s for which
+    ``||u||_p = radius``. In units of the radius, s is at most the dual norm of
+    ``size``, and so at most its sum. Newton's method on the norm as a function of s
+    gives way to bisection unless the last step halved the error. ``size`` is
+    overwritten, and ``out`` is NaN if the iterations do not suffice.
     """
     dim = len(size)
     low, high = 0.0, 0.0
@@ -128,7 +158,7 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     is_converged = False
     log_norm = np.nan
     for _ in range(MAX_STEPS):
-        log_norm, slope = shrink_logs(size, weight, p, out)
+        log_norm, slope = shrink_coordinates(size, weight, p, out)
         if is_converged or abs(log_norm) <= EPSILON:
             break
         if log_norm > 0.0:
@@ -137,6 +167,7 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
             high = weight
         next_weight = low
         if slope < 0.0 and abs(log_norm) <= 0.5 * last_error:
+            # With N = ||u||_p, (1/N - 1) / (log N)' is Newton's step -(N - 1) / N'.
             gain = math.expm1(min(-log_norm, MAX_EXPONENT))
             next_weight = weight + gain / slope
         if not low < next_weight < high:
@@ -144,6 +175,7 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
         last_error = abs(log_norm)
         is_converged = abs(next_weight - weight) <= EPSILON * next_weight
         weight = next_weight
+    # Division by the norm removes what is left of the error.
     for i in range(dim):
         out[i] = radius * math.exp(out[i] - log_norm)
     if not (is_converged or abs(log_norm) <= EPSILON):
@@ -172,8 +204,11 @@ def shrink_to_norm(size: Array, radius: float, p: float, out: Array) -> None:
 
 
 @kernel(counts_references=False)
-def pull_inside(body: Body, out: Array) -> None:
-    """Pull a point towards the center by what rounding errors have left outside."""
+def pull_point_inside(body: Body, out: Array) -> None:
+    """Move a point towards the center until it passes the test of membership.
+
+    It is outside by a few rounding errors, so the first steps usually suffice.
+    """
     pull = EPSILON
     while distance(out, body.center, body.p) > body.radius:
         for i in range(len(out)):
@@ -183,10 +218,10 @@ def pull_inside(body: Body, out: Array) -> None:
 
 @kernel
 def ball_project(body: Body, theta: Array, out: Array) -> None:
-    """Write the nearest point, pulled in by rounding errors until it is inside."""
+    """Write the nearest point, moved inside by a few rounding errors."""
     dim = len(theta)
     length = distance(theta, body.center, body.p)
-    if length != length:
+    if length != length:  # NaN, so that ``out`` keeps its NaN, which reports failure
         return
     if length <= body.radius:
         copy_into(theta, out)
@@ -197,16 +232,17 @@ def ball_project(body: Body, theta: Array, out: Array) -> None:
     shrink_to_norm(size, body.radius, body.p, out)
     for i in range(dim):
         out[i] = body.center[i] + math.copysign(out[i], theta[i] - body.center[i])
-    pull_inside(body, out)
+    pull_point_inside(body, out)
 
 
 @kernel(counts_references=False)
-def quadratic_ends(
+def fill_quadratic_ends(
     theta: Array, direction: Array, size: float, body: Body, out: Array
 ) -> None:
-    """Write both roots of ``||theta - center + t direction||_2 = radius``.
+    """Write both roots t of ``||theta - center + t direction||_2 = radius``.
 
-    Lengths are measured in radii and directions in ``size``, their norm.
+    ``size`` is the norm of the direction. In units of the radius and of the size the
+    equation is t^2 + 2 cross t + excess = 0, and no square overflows.
     """
     cross, excess = 0.0, -1.0
     for i in range(len(theta)):
@@ -214,7 +250,8 @@ def quadratic_ends(
         cross += (direction[i] / size) * offset
         excess += offset * offset
     root = math.sqrt(max(cross * cross - excess, 0.0))
-    # The sum without cancellation gives one root, the product of the roots the other.
+    # The first root is the one whose terms have one sign, so that no digits cancel.
+    # The product of the roots is the excess, which gives the second one.
     first_root = -(cross + math.copysign(root, cross))
     second_root = excess / first_root if first_root != 0.0 else 0.0
     unit = body.radius / size
@@ -223,17 +260,17 @@ def quadratic_ends(
 
 
 @kernel(counts_references=False)
-def slope_along(
+def differentiate_norm_along(
     theta: Array, direction: Array, t: float, center: Array, p: float
 ) -> float:
-    """Subgradient in t of ``||theta + t direction - center||_p``."""
+    """Return a subgradient in t of ``||theta + t direction - center||_p``."""
     length = norm_along(theta, direction, t, center, p)
     slope = 0.0
     for i in range(len(theta)):
         offset = (theta[i] + t * direction[i]) - center[i]
         size = abs(offset) / length
         if np.isinf(p):
-            if size == 1.0:
+            if size == 1.0:  # a coordinate that attains the maximum
                 return float(math.copysign(1.0, offset) * direction[i])
         elif size > 0.0:
             slope += math.copysign(size ** (p - 1.0), offset) * direction[i]
@@ -241,18 +278,20 @@ def slope_along(
 
 
 @kernel
-def newton_end(
+def find_outer_end(
     theta: Array, direction: Array, sign: float, center: Array, radius: float, p: float
 ) -> float:
-    """Return t with norm at most just above the radius, from outside.
+    """Return an end t of the chord on the side of ``sign``, at or just outside.
 
-    The norm is convex in t, so Newton's method from outside never enters.
+    The norm is convex in t. So Newton's method from a point outside approaches the end
+    and does not pass it, except by rounding errors.
     """
+    # By the triangle inequality the first t is outside.
     reach = norm_along(theta, direction, 0.0, center, p)
     t = sign * (radius + reach) / distance(direction, np.zeros(len(direction)), p)
     for _ in range(MAX_STEPS):
         excess = norm_along(theta, direction, t, center, p) - radius
-        slope = sign * slope_along(theta, direction, t, center, p)
+        slope = sign * differentiate_norm_along(theta, direction, t, center, p)
         if not (excess > 0.0 and slope > 0.0):
             break
         step = min(excess / slope, abs(t))
@@ -263,10 +302,14 @@ def newton_end(
 
 
 @kernel(counts_references=False)
-def settle(
+def pull_end_inside(
     theta: Array, direction: Array, t: float, center: Array, radius: float, p: float
 ) -> float:
-    """Return the nearest t towards 0 whose point passes `ball_contains`."""
+    """Return a t between 0 and the end whose point passes `ball_contains`.
+
+    Steps of doubled length lead inside, and bisection then comes back to the boundary
+    up to 16 rounding errors. If only 0 remains, the point itself is on the boundary.
+    """
     inside = t
     pull = EPSILON
     while not norm_along(theta, direction, inside, center, p) <= radius:
@@ -288,27 +331,27 @@ def settle(
 
 @kernel
 def ball_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
-    """Write the ends of the chord, p other than 2."""
+    """Write the ends of the chord for p other than 2."""
     center, radius, p = body.center, body.radius, body.p
     size = distance(direction, np.zeros(len(direction)), p)
     if not distance(theta, center, p) + size < np.inf:
         return
-    if size == 0.0:
+    if size == 0.0:  # the point does not move
         out[0] = -np.inf
         out[1] = np.inf
         return
-    out[0] = newton_end(theta, direction, -1.0, center, radius, p)
-    out[1] = newton_end(theta, direction, 1.0, center, radius, p)
-    out[0] = settle(theta, direction, min(out[0], 0.0), center, radius, p)
-    out[1] = settle(theta, direction, max(out[1], 0.0), center, radius, p)
+    out[0] = find_outer_end(theta, direction, -1.0, center, radius, p)
+    out[1] = find_outer_end(theta, direction, 1.0, center, radius, p)
+    out[0] = pull_end_inside(theta, direction, min(out[0], 0.0), center, radius, p)
+    out[1] = pull_end_inside(theta, direction, max(out[1], 0.0), center, radius, p)
 
 
 @kernel(counts_references=False)
 def euclidean_project(body: Body, theta: Array, out: Array) -> None:
-    """Write the nearest point for p = 2, with the bits of `ball_project`.
+    """Write the nearest point for p = 2, with the same result as `ball_project`.
 
-    The length that decides whether the point is outside is the one that scales it, so
-    that no memory is needed.
+    The point is scaled by the length that also decides whether it is outside, so that
+    no memory is needed.
     """
     dim = len(theta)
     length = distance(theta, body.center, body.p)
@@ -320,15 +363,19 @@ def euclidean_project(body: Body, theta: Array, out: Array) -> None:
     for i in range(dim):
         size = abs(theta[i] - body.center[i]) * (body.radius / length)
         out[i] = body.center[i] + math.copysign(size, theta[i] - body.center[i])
-    pull_inside(body, out)
+    pull_point_inside(body, out)
 
 
 @kernel(counts_references=False)
 def euclidean_length(x: Array) -> float:
-    """Return the l2 norm, with the bits of `distance` from 0."""
+    """Return the l2 norm, with the same result as `distance` from 0.
+
+    A sum of squares that is tiny or huge has underflowed or may overflow. Then the sum
+    is taken in units of the largest entry.
+    """
     total, largest = 0.0, 0.0
     for i in range(len(x)):
-        size = abs(float(x[i]) + 0.0 * float(x[i]))
+        size = abs(float(x[i]) + 0.0 * float(x[i]))  # NaN if the entry is infinite
         if size != size:
             return np.nan
         largest = max(largest, size)
@@ -352,9 +399,9 @@ def euclidean_chord(body: Body, theta: Array, direction: Array, out: Array) -> N
         out[0] = -np.inf
         out[1] = np.inf
         return
-    quadratic_ends(theta, direction, size, body, out)
-    out[0] = settle(theta, direction, min(out[0], 0.0), center, radius, p)
-    out[1] = settle(theta, direction, max(out[1], 0.0), center, radius, p)
+    fill_quadratic_ends(theta, direction, size, body, out)
+    out[0] = pull_end_inside(theta, direction, min(out[0], 0.0), center, radius, p)
+    out[1] = pull_end_inside(theta, direction, max(out[1], 0.0), center, radius, p)
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,7 +415,7 @@ class Ball(Domain):
     p : float, default 2.0
         Exponent in [1, inf].
     center : array_like, optional
-        Center; the origin by default.
+        Center, by default the origin.
 
     Raises
     ------
@@ -394,16 +441,16 @@ class Ball(Domain):
 
     @property
     def project_piece(self) -> Piece:
-        """Compiled projection, that of the Euclidean ball without what p needs."""
+        """Compiled projection, for p = 2 the short one."""
         return euclidean_project if self.p == 2.0 else ball_project
 
     @property
     def chord_piece(self) -> Piece:
-        """Compiled chord, that of the Euclidean ball without what p needs."""
+        """Compiled chord, for p = 2 the short one."""
         return euclidean_chord if self.p == 2.0 else ball_chord
 
     def __post_init__(self) -> None:
-        """Check the numbers once."""
+        """Check and convert the fields."""
         check.positive(radius=self.radius)
         check.at_least(1.0, p=self.p)
         object.__setattr__(self, "radius", float(self.radius))
@@ -411,6 +458,40 @@ class Ball(Domain):
         if self.center is not None:
             center = check.array("center", self.center, shape=(None,))
             object.__setattr__(self, "center", freeze(center))
+
+    @property
+    def lp_exponent(self) -> float:
+        """Exponent of the norm."""
+        return self.p
+
+    @property
+    def ball_radius(self) -> float:
+        """Radius in the norm l_p."""
+        return self.radius
+
+    @property
+    def has_exact_test(self) -> bool:
+        """Whether the norm has no roots, or only one of a sum of squares."""
+        return self.p in (1.0, 2.0, math.inf)
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Compare the norm, or its square, with the radius."""
+        center = self.default_center(len(point)).tolist()
+        sizes = [abs(x - Decimal(c)) for x, c in zip(point, center, strict=True)]
+        radius = Decimal(self.radius)
+        if self.p == 2.0:
+            return sum(size * size for size in sizes) <= radius * radius
+        return (sum(sizes) if self.p == 1.0 else max(sizes)) <= radius
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Facets of the cube for p = inf, none for other p."""
+        return box_facets(self.body(dim)) if self.is_box else super().facets(dim)
+
+    def slacks(self, points: Array) -> Array:
+        """Radius less the distance from the center, in one column."""
+        offsets = points - self.default_center(points.shape[1])
+        norms = np.linalg.norm(offsets, ord=self.p, axis=1)
+        return np.asarray(self.radius - norms)[:, None]
 
     def check(self, dim: int) -> None:
         """Raise unless the center has ``dim`` coordinates."""
@@ -424,7 +505,7 @@ class Ball(Domain):
         return np.zeros(dim) if self.center is None else np.array(self.center)
 
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         center = self.default_center(dim)
         return body_around(
             center,
@@ -435,24 +516,26 @@ class Ball(Domain):
         )
 
     def support(self, directions: Directions) -> Values:
-        """Exact: ``<v, center> + radius ||v||_dual(p)``."""
+        """Return the exact maxima ``<v, center> + radius ||v||_dual(p)``."""
         rows = as_rows(directions)
         size = self.radius * norm(rows, dual(self.p))
         return size if self.center is None else rows @ self.center + size
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Upper bound by the triangle inequality, exact if the centers agree."""
-        middle = self._middle(p, center, dim)
+        """Return the bound of the triangle inequality, exact if the centers agree."""
+        middle = self._check_center(p, center, dim)
         offset = float(norm(self.default_center(dim) - middle, p))
         return offset + self.radius * conversion(dim, self.p, p)
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Exact: a ratio of norms around 0, a quadratic for p = 2, else chords."""
+        """Return a ratio of norms around 0, a root for p = 2, otherwise chords."""
         if self.center is None or not self.center.any():
             return np.asarray(norm(rows, self.p) / self.radius)
         if self.p != 2.0:
             return super()._gauge_rows(rows)
-        # The least t > 0 with ||theta - t c|| <= t R: depth t^2 + 2 cross t >= size.
+        # The gauge is the least t > 0 with ||theta - t c|| <= t R. In units of R this
+        # is depth t^2 + 2 cross t >= size with depth = 1 - ||c||^2. The root is written
+        # in the form whose terms do not cancel.
         center = self.center / self.radius
         points = rows / self.radius
         depth = (1.0 - norm(center, 2.0)) * (1.0 + norm(center, 2.0))
@@ -464,6 +547,6 @@ class Ball(Domain):
         return np.where(size == 0.0, 0.0, np.where(np.isnan(value), np.inf, value))
 
     def _exact_width(self, dim: int) -> float | None:
-        """Return the radius times E ||g||_dual(p); the center does not matter."""
+        """Return the radius times E ||g||_dual(p), wherever the center is."""
         size = mean_norm(dim, dual(self.p))
         return None if size is None else self.radius * size

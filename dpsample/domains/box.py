@@ -1,7 +1,9 @@
 """Product of intervals ``lower <= theta <= upper``."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,17 +14,25 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
 from dpsample.core.spec import freeze
-from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    as_rows,
+    body_around,
+    box_facets,
+    box_support,
+)
 from dpsample.numerics.norms import norm
 
-# Four roundings (difference, ratio, this factor, product) cannot undo it, and rounding
-# x + t d is monotone: both ends of a chord stay inside.
+# Factor of the ends of chords. Four rounding errors (of the difference, the ratio, this
+# product and t d) cannot undo it. As the rounding of theta + t d is monotone, both ends
+# of a chord are inside.
 SAFE = 1.0 - 8.0 * 2.0**-53
 
 
 @kernel(counts_references=False)
 def box_contains(body: Body, theta: Array, out: Array) -> None:
-    """Write 1 if every coordinate is between its bounds."""
+    """Write 1 if every coordinate is between its bounds, otherwise 0."""
     inside = 1.0
     for i in range(len(theta)):
         if not body.lower[i] <= theta[i] <= body.upper[i]:
@@ -35,7 +45,7 @@ def box_project(body: Body, theta: Array, out: Array) -> None:
     """Clip every coordinate."""
     for i in range(len(theta)):
         out[i] = min(max(theta[i], body.lower[i]), body.upper[i])
-        if theta[i] != theta[i]:
+        if theta[i] != theta[i]:  # `min` and `max` may lose a NaN
             out[i] = np.nan
 
 
@@ -62,7 +72,7 @@ class Box(Domain):
     Parameters
     ----------
     lower, upper : float or array_like
-        Finite bounds, ``lower < upper``; a number stands for every coordinate.
+        Finite bounds, ``lower < upper``. A number is the bound of every coordinate.
 
     Raises
     ------
@@ -85,7 +95,7 @@ class Box(Domain):
     upper: Any
 
     def __post_init__(self) -> None:
-        """Check the sides once."""
+        """Check and convert the bounds."""
         for name in ("lower", "upper"):
             value = getattr(self, name)
             is_number = isinstance(value, int | float | np.number)
@@ -105,6 +115,32 @@ class Box(Domain):
             check.fail("upper", f"> lower = {low:.12g} at index {where}", high)
 
     @property
+    def is_box(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def has_exact_test(self) -> bool:
+        """True."""
+        return True
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Compare each coordinate with its bounds."""
+        lower, upper = self._bounds(len(point))
+        bounds = zip(lower.tolist(), point, upper.tolist(), strict=True)
+        return all(Decimal(low) <= x <= Decimal(high) for low, x, high in bounds)
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Return two inequalities for each coordinate."""
+        return box_facets(self.body(dim))
+
+    def slacks(self, points: Array) -> Array:
+        """Return distances from the lower and from the upper bounds."""
+        lower, upper = self._bounds(points.shape[1])
+        sides = np.concatenate([points - lower, upper - points], axis=1)
+        return np.asarray(sides[:, np.isfinite(sides).all(axis=0)])
+
+    @property
     def _sides(self) -> tuple[Array, Array]:
         return self.lower, self.upper
 
@@ -121,28 +157,28 @@ class Box(Domain):
         return lower, upper
 
     def default_center(self, dim: int) -> Array:
-        """Midpoint."""
+        """Return the midpoint."""
         lower, upper = self._bounds(dim)
         return np.asarray(0.5 * lower + 0.5 * upper)
 
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         lower, upper = self._bounds(dim)
         return body_around(self.default_center(dim), lower=lower, upper=upper)
 
     def support(self, directions: Directions) -> Values:
-        """Exact: every coordinate takes its better bound."""
+        """Return the exact maxima, at the better bound of each coordinate."""
         rows = as_rows(directions)
         return box_support(rows, *self._bounds(rows.shape[-1]))
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Exact: attained at a corner."""
-        middle = self._middle(p, center, dim)
+        """Return the exact maximum, which a corner attains."""
+        middle = self._check_center(p, center, dim)
         lower, upper = self._bounds(dim)
         return float(norm(np.maximum(upper - middle, middle - lower), p))
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Exact: the largest share of a side that a coordinate uses."""
+        """Return the largest ratio of a coordinate and its bound."""
         lower, upper = self._bounds(rows.shape[1])
         sides = np.where(rows > 0.0, upper, lower)
         with np.errstate(divide="ignore", invalid="ignore"):

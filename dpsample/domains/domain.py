@@ -1,11 +1,19 @@
-"""Domains: what each offers, compiled pieces, one parameter tuple; all of R^d.
+"""Base class of domains, the parameters of their compiled functions, and all of R^d.
 
-A piece writes into its last argument and returns nothing; an entry left NaN is failure.
+A domain is a closed convex set of parameter vectors. Its compiled functions test
+membership, project a point (find the nearest point in l2) and find a chord (the
+interval of t for which theta + t direction is in the domain). They take a `Body`, a
+tuple of numbers of one type for all domains. Each writes into its last argument, which
+the caller has filled with NaN, and an entry that is still NaN reports a failure.
+
+Algorithms that have a closed form on some domains use the properties of `Domain`, such
+as `Domain.lp_exponent` or `Domain.facets`, and not the class.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,7 +32,7 @@ from dpsample.numerics.norms import conversion, norm
 
 
 def as_rows(directions: Directions, dim: int | None = None) -> Rows:
-    """Directions as a CSR matrix or a float array with ``dim`` columns."""
+    """Return directions as a CSR matrix or a float array with ``dim`` columns."""
     make = as_csr if is_sparse(directions) else check.vectors
     rows = make("directions", directions)
     if dim is not None and rows.shape[-1] != dim:
@@ -33,9 +41,10 @@ def as_rows(directions: Directions, dim: int | None = None) -> Rows:
 
 
 def box_support(rows: Rows, lower: Array, upper: Array) -> Values:
-    """Largest ``<v, x>`` over a box with possibly infinite sides, for every row v."""
+    """Return the largest ``<v, x>`` over a box, perhaps infinite, for every row v."""
     if not isinstance(rows, np.ndarray):
         return _box_support_sparse(rows, lower, upper)
+    # A coordinate of direction 0 contributes 0 even if its bounds are infinite.
     with np.errstate(invalid="ignore", over="ignore"):
         best = np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper))
         largest: Values = best.sum(-1)
@@ -43,6 +52,7 @@ def box_support(rows: Rows, lower: Array, upper: Array) -> Values:
 
 
 def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
+    # Only stored entries contribute, in the order of the sparse matrix.
     best = rows.copy()
     low, high = lower[rows.indices], upper[rows.indices]
     with np.errstate(invalid="ignore"):
@@ -51,12 +61,13 @@ def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
     return np.asarray(best.sum(axis=1)).reshape(-1)
 
 
-# Not above the number of linear programs that `Polytope.support` solves at once.
+# Directions that are simulated at once. `Polytope.support` solves a program for each of
+# so few.
 BLOCK = 200
 
 
 class Width(NamedTuple):
-    """Gaussian width and the standard error of its simulation, 0 if computed exactly.
+    """Gaussian width and the standard error of its simulation, 0 if it is exact.
 
     Examples
     --------
@@ -71,19 +82,23 @@ class Width(NamedTuple):
 
 
 def mean_length(dim: int) -> float:
-    """E ||g||_2 = sqrt(2) Gamma((d+1)/2) / Gamma(d/2)."""
+    """Return E ||g||_2 = sqrt(2) Gamma((d+1)/2) / Gamma(d/2) for standard normal g."""
     return math.sqrt(2.0) * mean_norm_power(1.0, q=2.0, r=2.0, dim=dim)
 
 
 def mean_norm(dim: int, q: float) -> float | None:
-    """E ||g||_q, or None for huge finite q, where quadrature is not worth it."""
+    """Return E ||g||_q, or None for huge finite q, for which quadrature is slow."""
     if LARGEST < q < math.inf:
         return None
     return math.sqrt(2.0) * mean_norm_power(1.0, q=q, r=2.0, dim=dim)
 
 
 def mean_largest(dim: int) -> float:
-    """E max g_i: the trapezoidal sum of t times its density, analytic on the line."""
+    """Return E max g_i by the trapezoidal rule.
+
+    The rule converges exponentially for functions that are analytic on the line, such
+    as t times the density of the maximum, dim phi(t) Phi(t)^(dim - 1).
+    """
     from scipy.special import log_ndtr
 
     step = 0.02
@@ -94,13 +109,13 @@ def mean_largest(dim: int) -> float:
     return float(step * (t * density).sum())
 
 
-def simulated_width(
+def simulate_width(
     support: Callable[[Array], Values], dim: int, *, seed: int, num_draws: int
 ) -> Width:
     """Return the mean of the support function over random directions.
 
-    The length of g is independent of its direction u and h is homogeneous: E h(g) =
-    E ||g|| E h(u), so only the direction is simulated.
+    The length of g is independent of its direction u, and the support function h is
+    homogeneous. So E h(g) = E ||g|| E h(u), and only directions are simulated.
     """
     check.integer(2, num_draws=num_draws)
     rng = streams(seed, 1)[0]
@@ -109,6 +124,7 @@ def simulated_width(
         g = rng.standard_normal((min(BLOCK, num_draws - begin), dim))
         g /= np.linalg.norm(g, axis=1, keepdims=True)
         values.append(np.asarray(support(g)))
+    # One infinite height shows that the domain is unbounded.
     heights = np.concatenate(values)
     if not np.isfinite(heights).all():
         return Width(math.inf, 0.0)
@@ -119,7 +135,9 @@ def simulated_width(
 
 @by_address
 class Body(NamedTuple):
-    """Parameters of every domain, one compiled type for all of them.
+    """Parameters of a domain's compiled functions, one compiled type for all domains.
+
+    Fields that a domain does not use have harmless values, see `body_around`.
 
     Examples
     --------
@@ -129,26 +147,29 @@ class Body(NamedTuple):
     (2.0, (3,), (0, 3))
     """
 
-    center: Array  # (d,), in the domain
-    lower: Array  # (d,), with `upper` an outer box, exact for `Box`
+    center: Array  # (d,): a point of the domain
+    lower: Array  # (d,): with `upper` an outer box, exact for `Box`
     upper: Array  # (d,)
-    matrix: Array  # (m, d)
-    bounds: Array  # (m,)
-    radius: float
+    matrix: Array  # (m, d): rows of equalities and inequalities
+    bounds: Array  # (m,): their right-hand sides
+    radius: float  # radius of a ball in the norm with exponent p
     p: float
-    num_rows: int
-    num_columns: int
-    tolerance: float
+    num_rows: int  # rows of a matrix, or number of equalities of a polytope
+    num_columns: int  # columns of a matrix
+    tolerance: float  # tolerance of equalities
 
 
 BODY = frame_type((vector, vector, vector, matrix, vector, f8, f8, i8, i8, f8), Body)
-CONTAINS = types.void(BODY, vector, vector)  # out[0]: 1 inside, 0 outside
-PROJECT = types.void(BODY, vector, vector)  # out: Euclidean projection
-CHORD = types.void(BODY, vector, vector, vector)  # point, direction, out of length 2
+# (body, theta, out): out[0] is 1 inside, 0 outside
+CONTAINS = types.void(BODY, vector, vector)
+# (body, theta, out): out is the Euclidean projection
+PROJECT = types.void(BODY, vector, vector)
+# (body, theta, direction, out): out[:2] are the ends t of the chord
+CHORD = types.void(BODY, vector, vector, vector)
 
 
 def body_around(center: Array, **fields: Any) -> Body:
-    """Body with the given fields and harmless values elsewhere."""
+    """Return a body with some fields, and harmless values in the others."""
     dim = len(center)
     return Body(
         center=center,
@@ -164,15 +185,27 @@ def body_around(center: Array, **fields: Any) -> Body:
     )._replace(**fields)
 
 
+def box_facets(body: Body) -> tuple[Array, Array]:
+    """Rows and bounds of the inequalities that the finite bounds of a body are."""
+    eye = np.eye(len(body.center))
+    rows = np.concatenate([eye, -eye])
+    bounds = np.concatenate([body.upper, -body.lower])
+    is_finite = np.isfinite(bounds)
+    return rows[is_finite], bounds[is_finite]
+
+
 class Domain(Spec):
     """Closed convex set of parameters.
 
     Attributes
     ----------
     name : str
-        Word used in `to_dict`.
+        Name in `to_dict`.
     contains_piece, project_piece, chord_piece : compiled functions
-        Pieces with the signatures ``CONTAINS``, ``PROJECT`` and ``CHORD``.
+        Functions with the signatures ``CONTAINS``, ``PROJECT`` and ``CHORD``.
+    is_whole_space, is_simplex, is_polytope : bool
+        Whether the domain is a `WholeSpace`, a `Simplex` or a `Polytope`, on which some
+        algorithms have a closed form.
 
     Examples
     --------
@@ -186,6 +219,9 @@ class Domain(Spec):
     contains_piece: ClassVar[Piece]
     gauge_needs_origin: ClassVar[bool] = True
     width_draws: ClassVar[int] = 10_000
+    is_whole_space: ClassVar[bool] = False
+    is_simplex: ClassVar[bool] = False
+    is_polytope: ClassVar[bool] = False
 
     @property
     def project_piece(self) -> Piece:
@@ -202,66 +238,166 @@ class Domain(Spec):
         """Whether the domain has a finite diameter."""
         return True
 
+    @property
+    def lp_exponent(self) -> float | None:
+        """Exponent p of a ball of the vector norm l_p, None for other domains."""
+        return None
+
+    @property
+    def schatten_exponent(self) -> float | None:
+        """Exponent p of a ball of a Schatten norm, None for other domains."""
+        return None
+
+    @property
+    def matrix_shape(self) -> tuple[int, int] | None:
+        """Rows and columns of points that are matrices, None for vectors."""
+        return None
+
+    @property
+    def ball_radius(self) -> float:
+        """Radius of a ball in its own norm, infinity for other domains."""
+        return math.inf
+
+    @property
+    def is_euclidean_ball(self) -> bool:
+        """Whether the domain is an l2 ball of vectors or a Frobenius ball."""
+        return 2.0 in (self.lp_exponent, self.schatten_exponent)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the domain is given by finite bounds of each coordinate."""
+        return self.lp_exponent == math.inf
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the domain is all points between the bounds of its body."""
+        return self.is_box
+
+    @property
+    def has_equalities(self) -> bool:
+        """Whether equalities are given, which samplers solve before they draw.
+
+        False for the `Simplex`, which has samplers of its own.
+        """
+        return False
+
+    @property
+    def has_exact_test(self) -> bool:
+        """Whether `contains_exactly` is known."""
+        return False
+
+    def norm_length(self, dim: int) -> int:
+        """Length of the vector whose l_p norm is the norm of a point.
+
+        It is the number of singular values for matrices, otherwise ``dim``.
+        """
+        return dim if self.matrix_shape is None else min(self.matrix_shape)
+
     def check(self, dim: int) -> None:
         """Raise unless the domain is a set of vectors of length ``dim``."""
         check.integer(1, dim=dim)
 
     def default_center(self, dim: int) -> Array:
-        """Point of the domain from which distances are measured."""
+        """Return the point of the domain from which distances are measured."""
         self.check(dim)
         return np.zeros(dim)
 
     def interior_point(self, dim: int) -> Array:
-        """Point strictly inside (relative to the affine hull)."""
+        """Return a point strictly inside, relative to the affine hull."""
         return self.default_center(dim)
 
     def affine_dim(self, dim: int) -> int:
-        """Dimension of the affine hull."""
+        """Return the dimension of the affine hull."""
         self.check(dim)
         return dim
 
     def hull(self, dim: int) -> tuple[Array, Array]:
-        """Point c and orthonormal columns N: the affine hull is all c + N v."""
+        """Return c and orthonormal columns N, with the affine hull all c + N v."""
         self.check(dim)
         return np.zeros(dim), np.eye(dim)
 
+    def hull_normals(self, dim: int) -> tuple[Array, Array]:
+        """Return a point of the affine hull and its orthonormal normals, as rows."""
+        rank = self.affine_dim(dim)
+        if rank == dim:
+            return np.zeros(dim), np.empty((0, dim))
+        origin, basis = self.hull(dim)
+        normals = np.linalg.svd(basis)[0][:, rank:].T
+        return np.array(origin), np.ascontiguousarray(normals)
+
+    def in_hull_coordinates(self, dim: int) -> "Domain":
+        """Return the domain of v, theta = c + N v with c and N as in `hull`."""
+        self.check(dim)
+        return self
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Return rows a and bounds b of all inequalities <a, theta> <= b.
+
+        Both are empty unless such inequalities, with `hull`, describe the domain.
+        """
+        self.check(dim)
+        return np.zeros((0, dim)), np.zeros(0)
+
+    def slacks(self, points: Array) -> Array:
+        """Return concave functions that are >= 0 on the domain, 0 on its boundary.
+
+        They are distances from the facets or from a sphere, up to constant factors.
+
+        Parameters
+        ----------
+        points : ndarray, shape (num_points, d)
+            Points of the domain's affine hull.
+
+        Returns
+        -------
+        ndarray, shape (num_points, num_facets)
+            Without columns for the whole space.
+        """
+        raise NotImplementedError
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Return whether a point is inside, with the digits of the decimal context."""
+        raise NotImplementedError
+
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         return body_around(self.default_center(dim))
 
-    def _flat(self, name: str, value: ArrayLike) -> Array:
+    def _to_vector(self, name: str, value: ArrayLike) -> Array:
         """Return ``value`` as a vector that fits the domain."""
         flat = check.array(name, value, shape=(None,))
         self.check(len(flat))
         return flat
 
     def contains(self, theta: ArrayLike) -> bool:
-        """Whether ``theta`` is in the domain; no tolerance except for `Simplex`."""
-        point = self._flat("theta", theta)
+        """Return whether ``theta`` is inside, with a tolerance for equalities only."""
+        point = self._to_vector("theta", theta)
+        # An entry that is still NaN after the call reports a failure.
         out = np.full(1, np.nan)
         self.contains_piece(self.body(len(point)), point, out)
         return bool(out[0] == 1.0)
 
     def project(self, theta: ArrayLike) -> Array:
-        """Nearest point of the domain in l2; it passes `contains`."""
-        point = self._flat("theta", theta)
+        """Return the nearest point of the domain in l2, which passes `contains`."""
+        point = self._to_vector("theta", theta)
         out = np.full(len(point), np.nan)
         self.project_piece(self.body(len(point)), point, out)
         return out.reshape(np.shape(theta))
 
     def chord(self, theta: ArrayLike, direction: ArrayLike) -> tuple[float, float]:
-        """Interval of t with ``theta + t direction`` in the domain; it contains 0.
+        """Return the interval of t with ``theta + t direction`` in the domain.
 
-        Both ends are inside in floating point, unless ``theta`` is not.
+        It contains 0. Both ends are inside in double arithmetic, unless ``theta`` is
+        not.
         """
-        point = self._flat("theta", theta)
-        along = self._flat("direction", direction)
+        point = self._to_vector("theta", theta)
+        along = self._to_vector("direction", direction)
         out = np.full(2, np.nan)
         self.chord_piece(self.body(len(point)), point, along, out)
         return float(out[0]), float(out[1])
 
     def support(self, directions: Directions) -> Values:
-        """Largest ``<v, theta>`` over the domain, for every row v of ``directions``.
+        """Return the largest ``<v, theta>`` on the domain for each row v.
 
         Parameters
         ----------
@@ -276,11 +412,11 @@ class Domain(Spec):
         raise NotImplementedError
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Upper bound of ``||theta - center||_p`` over the domain."""
+        """Return an upper bound of ``||theta - center||_p`` on the domain."""
         raise NotImplementedError
 
-    def _middle(self, p: float, center: ArrayLike, dim: int) -> Array:
-        """Return the center, after a look at all that distances are asked with."""
+    def _check_center(self, p: float, center: ArrayLike, dim: int) -> Array:
+        """Return the center as an array, after all arguments are checked."""
         self.check(dim)
         check.at_least(1.0, p=p)
         return check.array("center", center, shape=(dim,))
@@ -288,10 +424,10 @@ class Domain(Spec):
     def max_schatten(
         self, p: float, center: ArrayLike, dim: int, *, shape: tuple[int, int]
     ) -> float:
-        """Upper bound of the Schatten norm of ``theta - center`` over the domain.
+        """Return an upper bound of the Schatten norm of ``theta - center``.
 
-        For p < 2 through the Frobenius norm, whose ratio is at most
-        ``min(shape)**(1/p - 1/2)``; for p >= 2 the Frobenius norm itself.
+        The Frobenius norm is a bound for p >= 2. For p < 2 it is multiplied by
+        ``min(shape)**(1/p - 1/2)``.
         """
         sides = check.shape("shape", shape, length=2)
         check.at_least(1.0, p=p)
@@ -299,7 +435,7 @@ class Domain(Spec):
         return ratio * self.max_norm(2.0, center, dim)
 
     def gauge(self, theta: ArrayLike) -> Values:
-        """Minkowski functional about the origin: inf{t > 0: theta in t K}.
+        """Return the Minkowski functional inf{t > 0: theta in t K} about the origin.
 
         Parameters
         ----------
@@ -309,14 +445,14 @@ class Domain(Spec):
         Returns
         -------
         float or ndarray, shape (...)
-            At most 1 exactly on the domain, homogeneous, subadditive; infinite where
-            no multiple of the domain reaches.
+            At most 1 exactly on the domain, homogeneous, subadditive. Infinite for
+            points in no multiple of the domain.
 
         Raises
         ------
         ValueError
-            If ``theta`` is not finite or the origin is not in the domain. (The
-            `Simplex` needs no origin: see there.)
+            If ``theta`` is not finite or the origin is not in the domain. (For the
+            `Simplex` the origin is not required.)
         """
         points = check.vectors("theta", theta)
         dim = points.shape[-1]
@@ -328,7 +464,8 @@ class Domain(Spec):
         return self._gauge_rows(rows).reshape(points.shape[:-1])[()]
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Gauge of every row, from the chords that start at the origin."""
+        """Return the gauge of every row, from chords that start at the origin."""
+        # If the chord ends at t, the point t row is on the boundary, with gauge 1.
         zero = np.zeros(rows.shape[1])
         ends = np.array([self.chord(zero, row)[1] for row in rows])
         with np.errstate(divide="ignore"):
@@ -337,22 +474,22 @@ class Domain(Spec):
     def gaussian_width(
         self, dim: int, *, seed: int = 0, num_draws: int | None = None
     ) -> Width:
-        """Gaussian width: the mean of max <g, theta> for a standard normal g.
+        """Return the Gaussian width, the mean of max <g, theta> for standard normal g.
 
         Parameters
         ----------
         dim : int
             Length of the vectors.
         seed : int, default 0
-            Seed of the simulation, where there is no closed form or quadrature.
+            Seed of the simulation, if there is no closed form or quadrature.
         num_draws : int, optional
             Number of simulated directions, >= 2.
 
         Returns
         -------
         Width
-            Value and standard error; the error is 0 where nothing is simulated, and
-            both are (inf, 0) on unbounded domains.
+            Value and standard error. The error is 0 if nothing is simulated. On
+            unbounded domains the result is (inf, 0).
 
         Raises
         ------
@@ -368,17 +505,17 @@ class Domain(Spec):
         value = self._exact_width(dim)
         if value is not None:
             return Width(value, 0.0)
-        return simulated_width(self.support, dim, seed=seed, num_draws=count)
+        return simulate_width(self.support, dim, seed=seed, num_draws=count)
 
     def _exact_width(self, dim: int) -> float | None:
-        """Width in closed form or by quadrature, or None."""
+        """Return the width in closed form or by quadrature, or None."""
         del dim
         return None
 
 
 @kernel(counts_references=False)
 def whole_space_contains(body: Body, theta: Array, out: Array) -> None:
-    """Write 1 if every coordinate is finite."""
+    """Write 1 if every coordinate is finite, otherwise 0."""
     inside = 1.0
     for value in theta:
         if not abs(value) < np.inf:
@@ -411,25 +548,40 @@ class WholeSpace(Domain):
     """
 
     name: ClassVar[str] = "whole_space"
+    is_whole_space: ClassVar[bool] = True
     contains_piece: ClassVar[Piece] = staticmethod(whole_space_contains)
     project_piece: ClassVar[Piece] = staticmethod(whole_space_project)
     chord_piece: ClassVar[Piece] = staticmethod(whole_space_chord)
 
     @property
     def is_bounded(self) -> bool:
-        """Never."""
+        """False."""
         return False
 
+    @property
+    def has_exact_test(self) -> bool:
+        """True."""
+        return True
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Return True."""
+        del point
+        return True
+
+    def slacks(self, points: Array) -> Array:
+        """Return no columns, because the space has no boundary."""
+        return np.zeros((len(points), 0))
+
     def support(self, directions: Directions) -> Values:
-        """Infinite, except in the direction zero."""
+        """Return infinity, except for the direction zero."""
         size = norm(as_rows(directions), math.inf)
         return np.where(size == 0.0, 0.0, np.inf)[()]
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Infinite."""
-        self._middle(p, center, dim)
+        """Return infinity."""
+        self._check_center(p, center, dim)
         return math.inf
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Zero: every multiple of the space is the space."""
+        """Return zeros, because every multiple of the space is the space."""
         return np.zeros(len(rows))

@@ -1,15 +1,26 @@
-"""Polytopes given by inequalities and equalities, and their compiled pieces.
+"""Polytopes given by inequalities and equalities, and their compiled functions.
 
-A body's first ``num_rows`` rows are equalities, orthonormal; the rows of inequalities
-are projected onto their null space, so that steps along them keep the equalities.
+The compiled functions read a `Body`: its first ``num_rows`` rows are the equalities
+<a_i, theta> = b_i, made orthonormal, and the others are the inequalities <a_i, theta>
+<= b_i, each of which bounds one facet. Rows of inequalities are projected onto the null
+space of the equalities, so that steps along them keep the equalities.
+
+Inequalities hold exactly, as double arithmetic computes them. So projections and ends
+of chords are moved inside by a few rounding errors. Equalities hold up to a tolerance.
+
+A polytope with equalities is also described in free coordinates v, theta = c + N v,
+where c is the shortest point of the equalities and N an orthonormal basis of their null
+space. There it has full dimension (`Polytope.free`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,16 +35,19 @@ from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_supp
 from dpsample.numerics.norms import norm
 from dpsample.numerics.vectors import copy_into
 
+# Spacing of doubles at 1.
 EPSILON = 2.0**-52
-# Relative sizes below which a violation, and the part of a row outside the span of the
-# active rows, are taken for rounding.
-NEGLIGIBLE = 1e-13
-INDEPENDENT = 1e-10
+# Singular values, and parts of rows outside a span, of this relative size count as 0.
+DEPENDENT = 1e-10
+# Tolerance of equalities, in units of the center's largest coordinate or of 1.
+TOLERANCE = 1e-9
+# From this number of equalities on, a QR decomposition finds their null space.
+MANY = 50
 
 
 @kernel(counts_references=False)
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
-    """Return ``max_i <a_i, theta + t direction> - b_i``."""
+    """Return ``max_i <a_i, theta + t direction> - b_i`` over the inequalities."""
     worst = -np.inf
     for i in range(body.num_rows, len(body.bounds)):
         total = 0.0
@@ -63,9 +77,12 @@ def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
     size = math.sqrt(inner(direction, direction))
     for i in range(body.num_rows):
         drift = inner(body.matrix[i], direction)
-        if abs(drift) > ZERO_DRIFT * size:
+        # A smaller drift is a rounding error of a direction along the equality.
+        if abs(drift) > 1e-12 * size:
             first, last = 0.0, 0.0
         elif drift != 0.0:
+            # A long chord could leave the equality by its rounding errors. Half of the
+            # tolerance remains for the errors of the point itself.
             reach = 0.5 * body.tolerance / abs(drift)
             rest = (body.bounds[i] - inner(body.matrix[i], theta)) / drift
             first, last = max(first, rest - reach), min(last, rest + reach)
@@ -81,13 +98,15 @@ def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
             last = min(last, slack / rate)
         elif rate < 0.0:
             first = max(first, slack / rate)
-    out[0] = settle_in_polytope(body, theta, direction, min(first, 0.0))
-    out[1] = settle_in_polytope(body, theta, direction, max(last, 0.0))
+    out[0] = pull_end_inside_polytope(body, theta, direction, min(first, 0.0))
+    out[1] = pull_end_inside_polytope(body, theta, direction, max(last, 0.0))
 
 
 @kernel(counts_references=False)
-def settle_in_polytope(body: Body, theta: Array, direction: Array, t: float) -> float:
-    """Move t towards 0 until its point passes `polytope_contains`."""
+def pull_end_inside_polytope(
+    body: Body, theta: Array, direction: Array, t: float
+) -> float:
+    """Return a t towards 0 whose point satisfies all inequalities."""
     inside = t
     pull = EPSILON
     while np.isfinite(inside) and largest_excess(body, theta, direction, inside) > 0.0:
@@ -115,8 +134,11 @@ def subtract(out: Array, factor: float, x: Array) -> None:
 
 
 @kernel(counts_references=False)
-def most_violated(body: Body, point: Array, sizes: Array) -> int:
-    """Return the row of finite size whose face is farthest behind the point, or -1."""
+def find_most_violated(body: Body, point: Array, sizes: Array) -> int:
+    """Return the row whose facet is farthest behind the point, or -1 if all hold.
+
+    ``sizes`` are the lengths of the rows. A row of infinite size is skipped.
+    """
     row, worst = -1, 0.0
     for i in range(body.num_rows, len(sizes)):
         excess = -body.bounds[i]
@@ -126,7 +148,8 @@ def most_violated(body: Body, point: Array, sizes: Array) -> int:
             excess += term
             scale += abs(term)
         is_worst = excess > worst * sizes[i] and sizes[i] < np.inf
-        if is_worst and excess > NEGLIGIBLE * scale:
+        # A violation that is small relative to the terms is a rounding error.
+        if is_worst and excess > 1e-13 * scale:
             row = i
             worst = excess / sizes[i]
     return row
@@ -143,11 +166,13 @@ def split_row(
     factor: Array,
     weights: Array,
 ) -> Array:
-    """Split ``a_row = weights * active rows + rest``; return the orthogonal rest.
+    """Split ``a_row = weights * active rows + rest`` and return the orthogonal rest.
 
-    Gram-Schmidt, twice per row for orthogonality to working precision; the triangular
-    factor has the active rows as columns. Of the first ``known`` rows basis and factor
-    are as an earlier call left them.
+    The first ``count`` entries of ``active`` are the active rows. ``basis`` becomes
+    their orthonormal basis, and the upper triangle of ``factor`` the coefficients:
+    active row k is the sum of factor[m, k] basis[m]. Both are kept from an earlier call
+    for the first ``num_known`` rows. The rows are made orthogonal twice (Gram-Schmidt),
+    because one pass is not orthogonal to working precision.
     """
     dim = body.matrix.shape[1]
     rest = np.zeros(dim)
@@ -165,6 +190,8 @@ def split_row(
             factor[k, k] = math.sqrt(inner(rest, rest))
             for j in range(dim):
                 basis[k, j] = rest[j] / factor[k, k]
+    # Column ``count`` has the coefficients of the new row. Solving the triangular
+    # system gives its weights on the active rows themselves.
     for k in range(count - 1, -1, -1):
         weights[k] = factor[k, count]
         for m in range(k + 1, count):
@@ -174,10 +201,14 @@ def split_row(
 
 
 @kernel(counts_references=False)
-def drop_blocking(
+def shorten_step(
     active: Ints, multipliers: Array, count: int, weights: Array, step: float
 ) -> tuple[float, int]:
-    """Return the step at which the first multiplier vanishes, and its index or -1."""
+    """Shorten a step at which a multiplier would become negative.
+
+    Multipliers decrease by their weights for each unit of the step. Returns the step
+    and the index of the active row that is dropped, or -1 if none is.
+    """
     blocking = -1
     for k in range(count):
         if weights[k] > 0.0 and multipliers[k] < step * weights[k]:
@@ -197,22 +228,23 @@ def drop_blocking(
 def find_active(
     body: Body, theta: Array, out: Array, active: Ints, multipliers: Array
 ) -> tuple[bool, int]:
-    """Project by the dual active-set method; False if the point may be improved.
+    """Project by the dual active-set method of Goldfarb and Idnani (1983).
 
-    And the number of faces that hold it; they have room for dim + 1 or all of them.
+    The projection is theta - sum_k multipliers[k] a_k over the active rows, which hold
+    with equality. Rows are added one by one, the farthest violated one first, and
+    dropped when their multiplier reaches zero. A row that contradicts the active ones
+    does so by rounding errors, because the body has interior points, so it is skipped.
 
-    Goldfarb and Idnani (1983) with the identity as Hessian: faces are added one by one,
-    the farthest violated one first, and dropped when their multiplier reaches zero. A
-    face that contradicts the active ones does so by rounding errors, for the body has
-    points: it is left out.
+    Returns whether no row was skipped, and the number of active rows. The arrays
+    ``active`` and ``multipliers`` must hold all rows, or dim + 1 of them.
     """
     num_rows, dim = body.matrix.shape
     sizes = np.empty(num_rows)
     for i in range(num_rows):
         sizes[i] = math.sqrt(inner(body.matrix[i], body.matrix[i]))
-    max_faces = len(active)
-    weights = np.zeros(max_faces)
-    basis, factor = np.empty((max_faces, dim)), np.empty((max_faces, max_faces))
+    max_active = len(active)
+    weights = np.zeros(max_active)
+    basis, factor = np.empty((max_active, dim)), np.empty((max_active, max_active))
     count = num_known = 0
     is_clean = True
     copy_into(theta, out)
@@ -220,7 +252,7 @@ def find_active(
         rest_of_row = inner(body.matrix[i], theta) - body.bounds[i]
         subtract(out, rest_of_row, body.matrix[i])
     for _ in range(100 * (num_rows + 1)):
-        row = most_violated(body, out, sizes)
+        row = find_most_violated(body, out, sizes)
         if row < 0:
             return is_clean, count
         multiplier, blocking = 0.0, 0
@@ -231,13 +263,16 @@ def find_active(
             num_known = count
             square = inner(rest, rest)
             step = np.inf
-            if square > (INDEPENDENT * sizes[row]) ** 2:
+            if square > (DEPENDENT * sizes[row]) ** 2:
+                # This step along the rest reaches the facet of the row.
                 step = (inner(body.matrix[row], out) - body.bounds[row]) / square
             else:
+                # The row is in the span of the active ones. Only multipliers change,
+                # until one of those rows is dropped.
                 rest[:] = 0.0
-            step, blocking = drop_blocking(active, multipliers, count, weights, step)
+            step, blocking = shorten_step(active, multipliers, count, weights, step)
             if not step < np.inf:
-                sizes[row] = np.inf  # never violated
+                sizes[row] = np.inf  # `find_most_violated` skips the row from now on
                 is_clean = False
                 break
             subtract(out, step, rest)
@@ -252,34 +287,36 @@ def find_active(
 
 
 @kernel
-def active_set(body: Body, theta: Array, out: Array) -> bool:
-    """Project as `find_active`."""
-    max_faces = min(body.matrix.shape) + 1
-    active, multipliers = np.zeros(max_faces, dtype=np.int64), np.zeros(max_faces)
+def project_once(body: Body, theta: Array, out: Array) -> bool:
+    """Project by `find_active`, and return whether no row was skipped."""
+    max_active = min(body.matrix.shape) + 1
+    active, multipliers = np.zeros(max_active, dtype=np.int64), np.zeros(max_active)
     return find_active(body, theta, out, active, multipliers)[0]
 
 
 @kernel
 def project_again(body: Body, out: Array) -> None:
-    """Project what a projection has reached that left faces out, at most three times.
+    """Repeat a projection that skipped rows, at most three times.
 
-    From a far point the faces of a thin body are one: the active ones are missed by
-    rounding errors of the distance, and the opposite ones seem to contradict them. The
-    next projection is a short one.
+    For a far point the opposite facets of a thin body are the same up to the rounding
+    errors of the distance, so one of them seems to contradict the other. The point that
+    the first projection reached is near, and its projection is accurate.
     """
     for _ in range(3):
-        if active_set(body, out.copy(), out):
+        if project_once(body, out.copy(), out):
             return
 
 
 @kernel(counts_references=False)
 def polytope_project(body: Body, theta: Array, out: Array) -> None:
-    """Write the nearest point, pulled towards the center over rounding errors."""
+    """Write the nearest point, moved towards the center by a few rounding errors."""
     if not math.isfinite(inner(theta, theta)):
         return
-    if not active_set(body, theta, out):
+    if not project_once(body, theta, out):
         project_again(body, out)
-    for i in range(body.num_rows):  # of a far point they have lost digits
+    # The equalities of a far point have lost digits. Rows of equalities are
+    # orthonormal, so one correction of each suffices.
+    for i in range(body.num_rows):
         missed = inner(body.matrix[i], out) - body.bounds[i]
         if abs(missed) > 0.5 * body.tolerance:
             subtract(out, missed, body.matrix[i])
@@ -290,42 +327,41 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
         pull = min(2.0 * pull, 1.0)
 
 
-# Relative size of singular values, and of rows, that count as 0.
-DEPENDENT = 1e-10
-# How far equalities may be missed, in units of the center's largest coordinate or 1.
-TOLERANCE = 1e-9
-# Drift of a direction off the equalities, relative to its length, that is rounding.
-ZERO_DRIFT = 1e-12
-# Sizes of rows, as powers of ten: squares and products of squares exist.
-LARGEST_POWER = 60
-FARTHEST_POWER = 200  # of sides
-# Equalities whose null space is found by a QR, the share of entries up to which rows
-# are multiplied as sparse ones, and how many a message lists.
-MANY = 50
-SPARSE = 0.02
-# Share of entries up to which linear programs keep the given coordinates.
-FAR_SPARSER = 0.1
-MAX_LISTED = 40
-# One linear program per direction is affordable up to here.
-MAX_PROGRAMS = 200
+class SolvedEqualities(NamedTuple):
+    """Solutions theta = c + N v of equalities."""
+
+    rows: Array  # (l, dim): an orthonormal basis of the equalities' rows
+    point: Array  # (dim,): c, the shortest solution
+    basis: Array  # (dim, dim - l): N, with orthonormal columns
+
+
+class FreeRows(NamedTuple):
+    """Inequalities <a, v> <= b in free coordinates, m of the rows of ``A``."""
+
+    rows: Array  # (m, dim - l)
+    bounds: Array  # (m,)
+    noise: Array  # (m,): rounding errors of the bounds
+    numbers: Ints  # (m,): positions in ``A``
+    factors: Array  # (m,): powers of two by which rows and bounds are multiplied
 
 
 def _check_rows(name: str, rows: Array) -> None:
-    """Refuse rows of zeros, and those whose squares are no numbers."""
+    """Raise for rows of zeros, and for rows whose squares overflow or underflow."""
     sizes = np.abs(rows).max(axis=1)
     zero = np.flatnonzero(sizes == 0.0)
     if len(zero):
         check.fail(f"every row of {name}", "nonzero", f"zeros in row {zero[0]}")
-    odd = np.flatnonzero(np.abs(np.log10(sizes)) > LARGEST_POWER)
+    # Products of squares of these sizes neither overflow nor underflow.
+    odd = np.flatnonzero(np.abs(np.log10(sizes)) > 60)
     if len(odd):
-        condition = f"of size 1e-{LARGEST_POWER} to 1e{LARGEST_POWER}"
+        condition = "of size 1e-60 to 1e60"
         remedy = "Multiply the row and its bound by one number."
         got = f"a largest entry of {sizes[odd[0]]:.3g} in row {odd[0]}"
         check.fail(f"every row of {name}", condition, got, remedy)
 
 
 def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Equalities 0 = 0 left out: networks hold substances that no reaction uses."""
+    """Leave out equalities 0 = 0, as of a substance that no reaction uses."""
     zero = ~rows.any(axis=1)
     wrong = np.flatnonzero(zero & (values != 0.0))
     if len(wrong):
@@ -335,46 +371,50 @@ def _without_zeros(rows: Array, values: Array) -> tuple[Array, Array]:
     return rows[~zero], values[~zero]
 
 
-def _listed(rows: Ints) -> str:
-    """Numbers of rows in words, of which a line of text holds some."""
-    if len(rows) > MAX_LISTED:
-        first = ", ".join(str(i) for i in rows[:MAX_LISTED])
-        return f"Rows {first} and {len(rows) - MAX_LISTED} more"
+def _list_rows(rows: Ints) -> str:
+    """Return the numbers of rows as text, at most 40 of them."""
+    if len(rows) > 40:
+        first = ", ".join(str(i) for i in rows[:40])
+        return f"Rows {first} and {len(rows) - 40} more"
     *first_rows, last = [str(i) for i in rows]
     if not first_rows:
         return f"Row {last}"
     return f"Rows {', '.join(first_rows)} and {last}"
 
 
-def _null_space(unit: Array, level: Array) -> tuple[Array, Array, Array]:
-    """Orthonormal rows of equalities, their shortest point, and their null space."""
+def _solve_equalities(unit: Array, level: Array) -> SolvedEqualities:
+    """Solve the equalities ``unit theta = level`` with independent unit rows."""
     count = len(unit)
     if count < MANY:
         across: Array = np.linalg.svd(unit)[2]
         point: Array = np.asarray(np.linalg.lstsq(unit, level, rcond=None)[0])
-        return across[:count].copy(), point, np.ascontiguousarray(across[count:].T)
+        basis: Array = np.ascontiguousarray(across[count:].T)
+        return SolvedEqualities(across[:count].copy(), point, basis)
     from scipy.linalg import qr, solve_triangular
 
-    # Of independent rows a QR gives the same spaces in a tenth of the time.
+    # The rows are independent, so a QR decomposition gives the same spaces, in a tenth
+    # of the time of a singular value decomposition.
     factors: Any = qr(unit.T)
     whole, triangle = factors
-    along, basis = whole[:, :count], whole[:, count:]
+    along = whole[:, :count]
     point = np.asarray(along @ solve_triangular(triangle[:count], level, trans="T"))
-    return along.T.copy(), point, np.ascontiguousarray(basis)
+    basis = np.ascontiguousarray(whole[:, count:])
+    return SolvedEqualities(along.T.copy(), point, basis)
 
 
-def _product(rows: Array, basis: Array) -> Array:
-    """Product of rows, mostly of zeros or not, and a matrix."""
-    if np.count_nonzero(rows) > SPARSE * rows.size:
+def _multiply(rows: Array, basis: Array) -> Array:
+    """Return rows times a matrix, by a sparse product if the rows are sparse."""
+    # A sparse product is faster if at most one entry in fifty is not 0.
+    if np.count_nonzero(rows) > 0.02 * rows.size:
         return np.asarray(rows @ basis)
     from scipy.sparse import csr_array
 
     return np.asarray(csr_array(rows) @ basis)
 
 
-def _refuse(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
-    """Refuse the inequalities that leave no interior, by their numbers."""
-    listed = _listed(rows)
+def _raise_no_interior(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
+    """Raise for inequalities that leave no interior, with their numbers."""
+    listed = _list_rows(rows)
     got = "inequalities that no point satisfies strictly"
     solved = "give it as A_eq theta = b_eq, or call Polytope.reduced."
     if obstacle.is_contradiction:
@@ -383,23 +423,23 @@ def _refuse(obstacle: bounds.Obstacle, rows: Ints) -> NoReturn:
         remedy = f"{listed} of A force an equality: {solved}"
     elif obstacle.is_rounding:
         got = (
-            "inequalities that doubles cannot tell from equalities: the rounding error "
-            f"of a distance there is {obstacle.resolution:.2g}"
+            "inequalities that double precision cannot distinguish from equalities, "
+            f"with a rounding error of {obstacle.resolution:.2g} in a distance"
         )
         remedy = f"{listed} of A force an equality, up to rounding errors: {solved}"
     else:
         got = (
-            "inequalities of which the best point that linear programs found misses "
+            "inequalities of which the best point that linear programs found violates "
             f"some by {obstacle.missed:.2g}"
         )
         remedy = f"{listed} of A are suspect. Correct or scale the inequalities."
     check.fail("A theta <= b", "a set with interior points", got, remedy)
 
 
-def _independent(rows: Array, values: Array, error: float) -> Ints:
-    """Rows of equalities that imply all others; refuse those that contradict them.
+def _find_independent(rows: Array, values: Array, error: float) -> Ints:
+    """Return rows of equalities that imply all others. Raise for a contradiction.
 
-    ``error`` is what inequalities that were taken for equalities may differ by.
+    ``error`` is the largest difference of inequalities that count as equalities.
     """
     from scipy.linalg import qr, solve_triangular
 
@@ -408,9 +448,11 @@ def _independent(rows: Array, values: Array, error: float) -> Ints:
     sizes = np.linalg.norm(rows, axis=1)
     unit, level = rows / sizes[:, None], values / sizes
     across, triangle, order = qr(unit.T, mode="economic", pivoting=True)
+    # Pivoting takes the most independent rows first. Their number is the rank.
     sides = np.abs(np.diag(triangle))
     rank = int((sides > DEPENDENT * sides[0]).sum())
     first, independent = order[:rank], np.sort(order[:rank])
+    # The point that satisfies these rows must satisfy the others, too.
     heights = solve_triangular(triangle[:rank, :rank], level[first], trans="T")
     point = across[:, :rank] @ heights
     missed = float(np.abs(unit @ point - level).max())
@@ -427,9 +469,9 @@ def _independent(rows: Array, values: Array, error: float) -> Ints:
 class Polytope(Domain):
     r"""Polytope ``A theta <= b``, ``A_eq theta = b_eq``, with points inside.
 
-    Equalities are solved: theta = c + N v, N an orthonormal basis of the null space of
-    A_eq. The rows A N and sides b - A c give the same set in the coordinates v, of full
-    dimension (`free`), in which samplers draw.
+    Equalities are solved: theta = c + N v, where N is an orthonormal basis of the null
+    space of A_eq. The rows A N and bounds b - A c give the same set in the coordinates
+    v, in which it has full dimension (`free`). Samplers draw v.
 
     Parameters
     ----------
@@ -453,7 +495,7 @@ class Polytope(Domain):
     -----
     The search for a point inside takes a linear program, and several of a thin body:
     milliseconds at tens of coordinates, up to minutes at thousands of inequalities in
-    hundreds of coordinates. Ctrl-C is heard between programs.
+    hundreds of coordinates. Ctrl-C takes effect between programs.
 
     Examples
     --------
@@ -472,6 +514,7 @@ class Polytope(Domain):
     project_piece: ClassVar[Piece] = staticmethod(polytope_project)
     chord_piece: ClassVar[Piece] = staticmethod(polytope_chord)
     width_draws: ClassVar[int] = 1000
+    is_polytope: ClassVar[bool] = True
 
     A: Any
     b: Any
@@ -487,14 +530,14 @@ class Polytope(Domain):
         _check_rows("A", rows)
         with np.errstate(over="ignore"):
             distances = np.abs(limits) / np.abs(rows).max(axis=1)
-        if distances.max() > 10.0**FARTHEST_POWER:
-            condition = f"within 1e{FARTHEST_POWER} of 0"
+        if distances.max() > 1e200:
+            condition = "within 1e200 of 0"
             got = f"{distances.max():.3g} in row {int(distances.argmax())}"
             check.fail("every side of A theta <= b", condition, got)
         object.__setattr__(self, "A", freeze(rows))
         object.__setattr__(self, "b", freeze(limits))
         self._check_equalities(rows.shape[1])
-        _ = self._chebyshev  # refuses what leaves no point inside
+        _ = self._chebyshev  # raises if no point is inside
 
     def _check_equalities(self, dim: int) -> None:
         if self.A_eq is None or self.b_eq is None:
@@ -512,6 +555,7 @@ class Polytope(Domain):
         sizes = np.linalg.norm(rows, axis=1)
         unit, level = rows / sizes[:, None], values / sizes
         singular_values = np.linalg.svd(unit, compute_uv=False)
+        # Dependent rows contradict one another, or some of them are superfluous.
         if singular_values[-1] <= DEPENDENT * singular_values[0]:
             best = np.linalg.lstsq(unit, level, rcond=DEPENDENT)[0]
             missed = np.abs(unit @ best - level).max()
@@ -527,22 +571,22 @@ class Polytope(Domain):
         object.__setattr__(self, "b_eq", freeze(values))
 
     @classmethod
-    def reduced(
+    def reduced(  # lint: ok
         cls,
         A: ArrayLike,
         b: ArrayLike,
         A_eq: ArrayLike | None = None,
         b_eq: ArrayLike | None = None,
     ) -> Polytope:
-        """Polytope whose implied equalities are found and solved (facial reduction).
+        """Build a polytope whose implied equalities are found (facial reduction).
 
         Inequalities that hold with equality only, up to rounding errors, become rows of
-        ``A_eq``, of which those that others imply are left out.
+        ``A_eq``. Rows that others imply are left out.
 
         Parameters
         ----------
         A, b, A_eq, b_eq : array_like
-            As of `Polytope`; rows of equalities may depend on one another or be 0 = 0.
+            As in `Polytope`, but equalities may depend on one another or be 0 = 0.
 
         Returns
         -------
@@ -579,57 +623,68 @@ class Polytope(Domain):
             equal, level = _without_zeros(equal, level)
         for name, matrix in (("A", rows), ("A_eq", equal)):
             _check_rows(name, matrix)
+        # Each round finds inequalities that hold with equality only, moves them to the
+        # equalities, and searches again. ``rest`` are the rows that are left.
         error = 0.0
         while True:
-            independent = _independent(equal, level, error)
+            independent = _find_independent(equal, level, error)
+            # The checks of `Polytope` would raise for the inequalities that are found.
             body = object.__new__(cls)
             vars(body).update(A=rows[rest], b=limits[rest], A_eq=None, b_eq=None)
             if len(independent):
                 vars(body).update(A_eq=equal[independent], b_eq=level[independent])
             center, numbers = body._find_center()
             if not isinstance(center, bounds.Obstacle):
-                vars(body)["_center_found"] = center  # not searched for again
+                # The checks take the center from here instead of a second search.
+                vars(body)["_checked_center"] = center
                 body.__init__(body.A, body.b, body.A_eq, body.b_eq)  # type: ignore[misc]
                 return body
             forced = rest[numbers[center.rows]]
             if not center.is_rounding:
-                _refuse(center, forced)
-            # Both sides of a strip that doubles cannot tell from a plane.
+                _raise_no_interior(center, forced)
+            # The bounds of a strip that double arithmetic cannot distinguish from a
+            # plane may differ by their rounding errors.
             error = max(error, 2.0 * bounds.ROUNDINGS * center.resolution)
             equal = np.vstack([equal, rows[forced]])
             level = np.append(level, limits[forced])
             rest = np.setdiff1d(rest, forced)
 
     def to_dict(self) -> Json:
-        """Return the fields and the name; no equalities are left out."""
+        """Return the name and the fields, equalities only if there are any."""
         return {k: v for k, v in super().to_dict().items() if v is not None}
 
     @cached_property
-    def _solved(self) -> tuple[Array, Array, Array]:
-        """Orthonormal rows of the equalities, their shortest point c, and N."""
+    def _solved(self) -> SolvedEqualities:
+        """Solutions of the equalities."""
         sizes = np.linalg.norm(self.A_eq, axis=1)
         unit = self.A_eq / sizes[:, None]
-        return _null_space(unit, self.b_eq / sizes)
+        return _solve_equalities(unit, self.b_eq / sizes)
 
     @property
     def free(self) -> Polytope:
-        """The same set in coordinates v, theta = c + N v; itself without equalities."""
-        return self if self.A_eq is None else self._free  # no circle through itself
+        """The same set in coordinates v, theta = c + N v."""
+        # A cached reference to itself would keep the polytope in memory.
+        return self if self.A_eq is None else self._free
 
     @cached_property
     def _free(self) -> Polytope:
-        rows, limits, *_ = self._free_rows
+        # Without its checks, which would search for the center again.
         free = object.__new__(Polytope)
-        vars(free).update(A=freeze(rows), b=freeze(limits), A_eq=None, b_eq=None)
-        vars(free)["_chebyshev"] = self._center_found
+        rows, limits = freeze(self._free_rows.rows), freeze(self._free_rows.bounds)
+        vars(free).update(A=rows, b=limits, A_eq=None, b_eq=None)
+        vars(free)["_chebyshev"] = self._checked_center
         return free
 
     def _find_center(self) -> tuple[Array | bounds.Obstacle, Ints]:
-        """Center of the free coordinates or an obstacle, and the rows it numbers."""
+        """Return a center in free coordinates, or an obstacle, and numbers of rows.
+
+        The obstacle counts the rows that remain in free coordinates. The numbers are
+        their positions in ``A``.
+        """
         if self.A_eq is None:
             return bounds.find_center(self.A, self.b), np.arange(len(self.b))
         rows, limits, noise, numbers, _ = self._free_rows
-        chart = self._given_chart
+        chart = self._theta_chart
         center = bounds.find_center(rows, limits, noise, chart)
         if chart is not None and isinstance(center, bounds.Obstacle) and center.is_open:
             # The chart may be ill-conditioned, for equalities of many scales.
@@ -637,70 +692,122 @@ class Polytope(Domain):
         return center, numbers
 
     @property
-    def _given_chart(self) -> bounds.Chart | None:
-        """Chart of theta's coordinates, if rows in them are far sparser than in v."""
-        rows, _, _, numbers, units = self._free_rows
-        count = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
-        if rows.shape[1] < bounds.MANY or count > FAR_SPARSER * rows.size:
+    def _theta_chart(self) -> bounds.Chart | None:
+        """Coordinates of theta for linear programs, None if v serves as well.
+
+        Rows of a network are sparse in theta and dense in v.
+        """
+        free = self._free_rows
+        num_entries = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
+        # A dense program of ten times as many entries takes longer, although it has
+        # fewer coordinates and no equalities.
+        if free.rows.shape[1] < bounds.MANY or num_entries > 0.1 * free.rows.size:
             return None
         from scipy.sparse import csr_array
 
-        factors = (units / np.linalg.norm(rows, axis=1))[:, None]
+        # Rows that have length 1 in free coordinates, as the others in a chart.
+        factors = (free.factors / np.linalg.norm(free.rows, axis=1))[:, None]
         sizes = np.linalg.norm(self.A_eq, axis=1)[:, None]
         return bounds.Chart(
-            csr_array(self.A[numbers] * factors),
-            np.ascontiguousarray(self._solved[2].T),
+            csr_array(self.A[free.numbers] * factors),
+            np.ascontiguousarray(self._solved.basis.T),
             csr_array(self.A_eq / sizes),
         )
 
     @cached_property
-    def _center_found(self) -> Array:
+    def _checked_center(self) -> Array:
         center, numbers = self._find_center()
         if isinstance(center, bounds.Obstacle):
-            _refuse(center, numbers[center.rows])
+            _raise_no_interior(center, numbers[center.rows])
         return center
 
     @cached_property
-    def _free_rows(self) -> tuple[Array, Array, Array, Ints, Array]:
-        """Inequalities in v, rounding errors of their bounds, numbers, and factors."""
+    def _free_rows(self) -> FreeRows:
+        """Inequalities in v, without those that are constant on the equalities."""
         _, point, basis = self._solved
-        rows, limits = _product(self.A, basis), self.b - self.A @ point
+        rows, limits = _multiply(self.A, basis), self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)
         is_idle = np.linalg.norm(rows, axis=1) <= DEPENDENT * sizes
         used = np.flatnonzero(~is_idle)
+        # A constant row holds everywhere or nowhere. The tolerance is the same as for
+        # equalities, in units of the size of the set.
         reach = min(1.0, float(np.abs(limits[used] / sizes[used]).max(initial=0.0)))
-        scale = TOLERANCE * (reach + np.abs(point).max()) * sizes
-        for i in np.flatnonzero(is_idle & (limits < -scale)):
+        tolerance = TOLERANCE * (reach + np.abs(point).max()) * sizes
+        for i in np.flatnonzero(is_idle & (limits < -tolerance)):
             got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
             check.fail("A theta <= b", "feasible on the equalities", got)
         if is_idle.all():
             got = "rows that the equalities imply"
             check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
         terms = np.abs(self.A) @ np.abs(point) + np.abs(self.b)
-        # A product with 0 does not round: bounds of single fluxes keep their digits.
+        # A product with 0 is exact, so a bound of one coordinate keeps its digits.
         noise = EPSILON * (np.count_nonzero(self.A, axis=1) + 1) * terms
-        # Steps of a row's size that keep all digits.
-        unit = np.ldexp(1.0, -np.frexp(np.abs(rows[used]).max(axis=1))[1])
-        rows = rows[used] * unit[:, None]
-        return rows, limits[used] * unit, noise[used] * unit, used, unit
+        # Multiplication by powers of two is exact, and gives rows of size about 1.
+        factors = np.ldexp(1.0, -np.frexp(np.abs(rows[used]).max(axis=1))[1])
+        return FreeRows(
+            rows=rows[used] * factors[:, None],
+            bounds=limits[used] * factors,
+            noise=noise[used] * factors,
+            numbers=used,
+            factors=factors,
+        )
 
     @cached_property
     def _chebyshev(self) -> Array:
         if self.A_eq is None:
-            return self._center_found
+            return self._checked_center
         _, point, basis = self._solved
         return np.asarray(point + basis @ self.free.default_center(basis.shape[1]))
 
     @cached_property
     def _reach(self) -> float:
-        """Distance to the farthest facet from the center, or 1 if that is less."""
+        """Distance from the center to the farthest facet, at most 1."""
         free = self.free
         slack = free.b - free.A @ free.default_center(free.A.shape[1])
         return min(1.0, float((slack / np.linalg.norm(free.A, axis=1)).max()))
 
     @property
+    def has_equalities(self) -> bool:
+        """Whether equalities are given."""
+        return self.A_eq is not None
+
+    @property
+    def is_product(self) -> bool:
+        """Whether every row bounds one coordinate, and all have two bounds."""
+        return self.box is not None
+
+    @property
+    def has_exact_test(self) -> bool:
+        """Whether the polytope is given by inequalities alone."""
+        return self.A_eq is None
+
+    def contains_exactly(self, point: Sequence[Decimal]) -> bool:
+        """Compare each row with its bound."""
+        rows = zip(self.A.tolist(), self.b.tolist(), strict=True)
+        return all(
+            sum(Decimal(a) * x for a, x in zip(row, point, strict=True))
+            <= Decimal(bound)
+            for row, bound in rows
+        )
+
+    def in_hull_coordinates(self, dim: int) -> Polytope:
+        """Return `free`."""
+        self.check(dim)
+        return self.free
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Return the inequalities, projected onto the null space of the equalities."""
+        body = self.body(dim)
+        return body.matrix[body.num_rows :], body.bounds[body.num_rows :]
+
+    def slacks(self, points: Array) -> Array:
+        """Distances from the facets, in units of the rows."""
+        rows, bounds = self.facets(points.shape[1])
+        return np.asarray(bounds - points @ rows.T)
+
+    @property
     def box(self) -> tuple[Array, Array] | None:
-        """Sides, if every row bounds one coordinate and all have two; else None."""
+        """Lower and upper bounds if the polytope is a product of intervals, or None."""
         sides = self._sides
         return None if sides is None else (sides[0].copy(), sides[1].copy())
 
@@ -729,7 +836,7 @@ class Polytope(Domain):
     @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        chart = None if self.A_eq is None else self._given_chart
+        chart = None if self.A_eq is None else self._theta_chart
         return bounds.is_bounded(self.free.A, chart)
 
     def affine_dim(self, dim: int) -> int:
@@ -757,7 +864,7 @@ class Polytope(Domain):
         return np.array(self._chebyshev)
 
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         center = self.default_center(dim)
         matrix, limits = np.array(self.A), np.array(self.b)
         if self.A_eq is None:
@@ -767,7 +874,8 @@ class Polytope(Domain):
                 center, matrix=matrix, bounds=limits, num_rows=0, **sides
             )
         across, point, basis = self._solved
-        # N^T c = 0, so that the projected rows have the sides of the free polytope.
+        # <N a, c + N v> = <a, v> because N^T c = 0. So the projected rows have the
+        # bounds of the free polytope.
         return body_around(
             center,
             matrix=np.vstack([across, self.free.A @ basis.T]),
@@ -777,10 +885,11 @@ class Polytope(Domain):
         )
 
     def support(self, directions: Directions) -> Values:
-        """Maxima by linear programs, rounded up through their dual solutions.
+        """Return maxima of linear programs, rounded up by their dual solutions.
 
-        Exact for a box. For more than 200 directions, upper bounds from the bounding
-        box, itself found by 2 d linear programs, which also answers along axes.
+        They are exact for a box. For more than 200 directions they are the upper bounds
+        of the bounding box, which 2 d linear programs find. The box also gives the
+        maxima along axes.
         """
         rows = as_rows(directions, self.A.shape[1])
         if self.A_eq is not None:
@@ -788,10 +897,10 @@ class Polytope(Domain):
             along = np.asarray(rows @ basis)
             return np.asarray(np.asarray(rows @ point) + self.free.support(along))[()]
         count = int(np.prod(rows.shape[:-1], dtype=np.int64))
-        if count > MAX_PROGRAMS or self.box is not None:
+        if count > 200 or self.box is not None:
             return box_support(rows, *self._box)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
-        if (np.count_nonzero(dense, axis=-1) <= 1).all():  # programs solved once
+        if (np.count_nonzero(dense, axis=-1) <= 1).all():  # along axes
             return box_support(dense, *self._box)
         center = self.default_center(self.A.shape[1])
         values = [
@@ -801,19 +910,20 @@ class Polytope(Domain):
         return np.array(values).reshape(dense.shape[:-1])[()]
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Upper bound: the farthest corner of the bounding box."""
-        middle = self._middle(p, center, dim)
+        """Return the distance of the farthest corner of the bounding box."""
+        middle = self._check_center(p, center, dim)
         lower, upper = self._box
         corner = float(norm(np.maximum(upper - middle, middle - lower), p))
         if self.A_eq is None or p != 2.0:
             return corner
-        across, point, basis = self._solved  # Pythagoras, from the hull
+        # The distance is split into parts along the hull and across it (Pythagoras).
+        across, point, basis = self._solved
         along = self.free.max_norm(2.0, basis.T @ (middle - point), basis.shape[1])
         off = float(np.linalg.norm(across @ (middle - point)))
         return min(corner, math.hypot(along, off))
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Exact: the largest <a, theta>/b over the inequalities that are violated."""
+        """Return the largest <a, theta> / b over rows with <a, theta> > 0."""
         if self.A_eq is not None:
             return super()._gauge_rows(rows)
         heights = rows @ self.A.T

@@ -1,11 +1,22 @@
-"""Linear programs over a polytope, each answered by a proved bound.
+"""Linear programs over a polytope A x <= b, each with a proved bound.
 
-A solver's optimum carries its tolerance. Its dual solution does not: for every y >= 0,
-``<v, x> <= <y, b> + <v - A'y, x>`` on ``A x <= b``; a box bounds the last term.
+The programs find a point strictly inside, decide whether the polytope is bounded, and
+bound linear functions <v, x> on it. The entries of A and b are taken as exact.
 
-The tolerance is also absolute. So a program is solved again in units of what the last
-solution missed (iterative refinement), until a point is inside in double arithmetic, or
-those units are rounding errors. The entries of A and b are taken as exact.
+The optimum of a solver has an error up to the solver's tolerance. A bound from its dual
+solution is valid whatever the error. For every y >= 0,
+
+    <v, x> <= <y, b> + <v - A'y, x>   on A x <= b,
+
+and a box that contains the polytope bounds the last term.
+
+The tolerance is absolute. So the program of a point inside is solved again in smaller
+units, as small as the error of the last solution (iterative refinement). It ends when
+a point is inside in double arithmetic, or when the units are rounding errors. If no
+point is inside, an `Obstacle` has the numbers of the inequalities that are responsible.
+
+A body is thin if the distances of a point from its facets have very different sizes. A
+chart is a choice of coordinates for a program, in which its rows may be sparse.
 """
 
 import math
@@ -18,48 +29,32 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.sparse import Rows
 from dpsample.numerics.exact import two_product
 
-# Radius of an inscribed ball, relative to the largest offset, from which one program
-# gives the center. A smaller one may be the solver's tolerance.
-SMALLEST_RADIUS = 1e-9
-# A refinement begins in units of this share of the largest offset, and sees so many of
-# its units far. Its solver errs by at most the last number of them.
+# The refinement begins with this unit, relative to the largest offset |b_i| / |a_i|.
 FIRST_UNIT = 1e-5
+# A program of the refinement looks for a move of at most this many units.
 REACH = 1e6
+# Error of a solver in units of its program.
 SOLVER_ERROR = 1e-6
-MAX_ROUNDS = 25
-# Relative error of the radius at which a refinement ends.
-RADIUS_ERROR = 1e-3
-MAX_NEWTON_STEPS = 100
-# Distances from facets that are within so many rounding errors of 0 count as 0.
+# A distance from a facet counts as 0 if it is at most this many rounding errors.
 ROUNDINGS = 64.0
-FAR = 1e6  # distances of so many rounding errors have enough digits
-# Options of `linprog`: the dual simplex method on the program as it is.
-PLAIN_SIMPLEX = {"method": "highs-ds", "options": {"presolve": False}}
-# Most rational multiply-adds with which a combination of inequalities is verified.
-MAX_EXACT_WORK = 200_000
 # Ratio of distances from facets at which a body is thin. A program over a thin body is
 # solved in coordinates in which the body is round.
 THIN = 1e6
-# Programs by which a direction is bounded over a thin body.
-MAX_DUALS = 6
-# Coordinates from which programs are solved in those of a `Chart`, and the size of its
-# entries that are rounding errors.
+# Number of coordinates from which programs are solved in the coordinates of a `Chart`.
 MANY = 50
-CHART_ERROR = 1e-11
-INDEPENDENT = 1e-10  # least relative size of a chart's sides
-# Newton decrement at which a point is central: the barrier is within 0.02 of its best.
-CENTRAL = 0.2
 
 
 class Obstacle(NamedTuple):
     """Inequalities between which no point strictly inside was found."""
 
     rows: Ints
-    missed: float  # by the point that misses the worst of all inequalities least
-    resolution: float  # rounding errors of what is missed
-    # Sign of a combination of the inequalities that leaves no other width: they
-    # contradict one another if it is negative, and are equalities if it is 0.
-    sign: int | None  # None if there is no proof
+    # Distance by which the best point that was found violates the worst inequality.
+    missed: float
+    resolution: float  # rounding error of this distance
+    # Sign of <y, b> for a combination y > 0 of the rows with A'y = 0, None if no such
+    # combination was proved. The inequalities contradict one another if the sign is
+    # negative, and are equalities if it is 0.
+    sign: int | None
 
     @property
     def is_contradiction(self) -> bool:
@@ -68,7 +63,7 @@ class Obstacle(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is proved: other programs may find a better point."""
+        """Whether nothing is proved, so that other programs may find a better point."""
         return self.sign is None and not self.is_rounding
 
     @property
@@ -78,7 +73,7 @@ class Obstacle(NamedTuple):
 
 
 class Facets(NamedTuple):
-    """Inequalities, the lengths of their rows, and the uncertainty of their bounds."""
+    """Inequalities, the lengths of their rows and the uncertainty of their bounds."""
 
     matrix: Array
     bounds: Array
@@ -86,42 +81,46 @@ class Facets(NamedTuple):
     noise: Array
 
     def distances(self, point: Array) -> tuple[Array, Array]:
-        """Distances of a point from the facets, and bounds of their rounding errors.
+        """Return distances of a point from the facets, and bounds of rounding errors.
 
-        The errors are those of a test of membership, which adds products in any order.
+        The bounds hold for a test of membership, which adds products in any order.
         """
         slack = self.bounds - self.matrix @ point
         terms = np.abs(self.matrix) @ np.abs(point)
         counts = np.count_nonzero(self.matrix, axis=1) + 1
         errors = 2.0**-53 * counts * terms + self.noise
-        # Exact sums take long. A far facet has enough digits without.
-        is_near = np.abs(slack) <= FAR * (errors + 2.0**-53 * np.abs(self.bounds))
-        slack[is_near] = _slack(self.matrix[is_near], self.bounds[is_near], point)
+        # Exact sums are slow, and far distances have enough digits without them.
+        is_near = np.abs(slack) <= 1e6 * (errors + 2.0**-53 * np.abs(self.bounds))
+        slack[is_near] = _compute_slack(
+            self.matrix[is_near], self.bounds[is_near], point
+        )
         return slack / self.sizes, errors / self.sizes
 
     def are_passed(self, point: Array) -> bool:
-        """Whether a point is inside all facets, whatever the rounding errors."""
+        """Return whether a point is inside all facets, whatever the rounding errors."""
         distances, errors = self.distances(point)
         return bool((distances > errors).all())
 
 
 class Chart(NamedTuple):
-    """Coordinates w of many dimensions, in which unit rows may be sparse.
+    """Coordinates w for linear programs, in which unit rows may be sparse.
 
-    They are the values of independent rows, z = back w, as fluxes are combinations of
-    few others, while the null space of their equalities is dense in an orthonormal
-    basis. A solver's time depends on the entries that are not 0. ``back`` is empty if
-    w = z. If z solves sparse equalities, w are the coordinates that it solves them
-    from, and ``held`` the equalities: held w = 0.
+    The time of a solver depends on the number of entries that are not 0. In an
+    orthonormal basis of a null space all entries are. The values of independent rows
+    are better coordinates, because other rows are combinations of few of them, as are
+    the fluxes of a network.
+
+    A move z of the polytope's coordinates is ``back w``, and z = w if ``back`` is
+    empty. With ``zero_rows``, w are coordinates that must satisfy zero_rows w = 0.
     """
 
-    rows: Rows  # sparse, or the unit rows themselves
+    rows: Rows  # unit rows as functions of w
     back: Array
-    held: "Rows | None" = None
+    zero_rows: "Rows | None" = None
 
     @classmethod
-    def of(cls, unit: Array) -> "Chart":
-        """Chart of the most independent rows, if they span a space of many."""
+    def find(cls, unit: Array) -> "Chart":
+        """Return the chart of the most independent of many rows, otherwise w = z."""
         from scipy import linalg, sparse
 
         dim = unit.shape[1]
@@ -129,34 +128,34 @@ class Chart(NamedTuple):
             return cls(unit, np.zeros((0, 0)))
         across, triangle, order = linalg.qr(unit.T, mode="economic", pivoting=True)
         sides = np.abs(np.diag(triangle))
-        if sides.min() <= INDEPENDENT * sides.max():
+        if sides.min() <= 1e-10 * sides.max():  # the rows do not span the space
             return cls(unit, np.zeros((0, 0)))
         values = linalg.solve_triangular(triangle[:, :dim], triangle[:, dim:])
-        values[np.abs(values) <= CHART_ERROR] = 0.0
+        values[np.abs(values) <= 1e-11] = 0.0  # rounding errors
         rows = np.zeros(unit.shape)
         rows[order[:dim]], rows[order[dim:]] = np.eye(dim), values.T
         back = linalg.solve_triangular(triangle[:, :dim], across.T)
         return cls(sparse.csr_array(rows), np.ascontiguousarray(back.T))
 
-    def equalities(self, count: int) -> "dict[str, Rows]":
-        """Arguments of a program whose ``count`` last variables are not in them."""
-        if self.held is None:
+    def equalities(self, num_others: int) -> "dict[str, Rows]":
+        """Return the equalities of a program in w and ``num_others`` variables more."""
+        if self.zero_rows is None:
             return {}
-        num_held = self.held.shape[0]
-        wider = _beside(self.held, np.zeros((num_held, count)))
-        return {"A_eq": wider, "b_eq": np.zeros(num_held)}
+        num_rows = self.zero_rows.shape[0]
+        wider = _append_columns(self.zero_rows, np.zeros((num_rows, num_others)))
+        return {"A_eq": wider, "b_eq": np.zeros(num_rows)}
 
-    def moved(self, w: Array) -> Array:
+    def to_move(self, w: Array) -> Array:
         """Return the move z of a move w."""
         return self.back @ w if self.back.size else np.asarray(w)
 
     def with_gain(self) -> Rows:
-        """Rows with one more column, of the least distance."""
-        return _beside(self.rows, np.ones((self.rows.shape[0], 1)))
+        """Return rows with one more column, for the gain of the least distance."""
+        return _append_columns(self.rows, np.ones((self.rows.shape[0], 1)))
 
 
-def _beside(rows: Rows, columns: Array) -> Rows:
-    """Append columns to rows, sparse if those are."""
+def _append_columns(rows: Rows, columns: Array) -> Rows:
+    """Append columns, as a sparse matrix if the rows are one."""
     from scipy import sparse
 
     if isinstance(rows, np.ndarray):
@@ -165,8 +164,8 @@ def _beside(rows: Rows, columns: Array) -> Rows:
     return wider
 
 
-def _below(rows: Rows, added: Rows) -> Rows:
-    """Append rows to rows, sparse if those are."""
+def _append_rows(rows: Rows, added: Rows) -> Rows:
+    """Append rows, as a sparse matrix unless both are dense."""
     from scipy import sparse
 
     if isinstance(rows, np.ndarray) and isinstance(added, np.ndarray):
@@ -177,7 +176,7 @@ def _below(rows: Rows, added: Rows) -> Rows:
 
 
 def _solve(cost: Array, **constraints: Any) -> Any:
-    """Solve a linear program, whose variables are free unless ``bounds`` are given."""
+    """Solve a linear program. Variables are free unless ``bounds`` are given."""
     from scipy.optimize import linprog
 
     usual = {"method": "highs", "bounds": (None, None)}
@@ -192,56 +191,64 @@ def find_center(
 ) -> Array | Obstacle:
     """Return a point that is strictly inside in double arithmetic, or an `Obstacle`.
 
-    It is the center of a largest ball inside. If that ball is smaller than 1e-9 of the
-    largest offset, it is the analytic center of what is near that ball. ``noise`` is
-    the uncertainty of the bounds, and ``chart`` one of the unit rows, if one is known.
+    It is the center of a largest ball inside. If the radius is smaller than 1e-9 of the
+    largest offset, it is the analytic center of the part near that ball. ``noise`` is
+    the uncertainty of the bounds, and ``chart`` a chart of the unit rows.
     """
     sizes = np.linalg.norm(matrix, axis=1)
     noise = np.zeros(len(bounds)) if noise is None else noise
     facets = Facets(matrix, bounds, sizes, noise)
-    # No ball in a bounded set is larger than the largest offset. Unbounded sets may
-    # hold balls of any size: one of that size will do.
+    # No ball in a bounded set is larger than the largest offset. An unbounded set may
+    # contain balls of any size, and one of that size suffices.
     unit = float(np.abs(bounds / sizes).max()) or 1.0
-    chart = Chart.of(matrix / sizes[:, None]) if chart is None else chart
-    center, radius = _largest_ball(facets, chart, unit)
-    if radius > SMALLEST_RADIUS and facets.are_passed(center):
+    chart = Chart.find(matrix / sizes[:, None]) if chart is None else chart
+    center, radius = _find_largest_ball(facets, chart, unit)
+    # A smaller radius may be the solver's tolerance.
+    if radius > 1e-9 and facets.are_passed(center):
         return center
-    center = _refined(facets, chart, center, unit)
+    center = _refine_center(facets, chart, center, unit)
     if facets.are_passed(center):
-        return _centered(facets, center, unit)
-    return _obstacle(facets, chart, center)
+        return _find_analytic_center(facets, center, unit)
+    return _find_obstacle(facets, chart, center)
 
 
-def _largest_ball(facets: Facets, chart: Chart, unit: float) -> tuple[Array, float]:
-    """Center of a largest ball, and its radius in units of ``unit``."""
+def _find_largest_ball(
+    facets: Facets, chart: Chart, unit: float
+) -> tuple[Array, float]:
+    """Return the center of a largest ball, and its radius in units of ``unit``.
+
+    The program maximizes r over rows w + r <= distances and r <= 1.
+    """
     dim = chart.rows.shape[1]
     rows, cap = chart.with_gain(), np.zeros((1, dim + 1))
     cap[0, dim] = 1.0
     answer = _solve(
         np.append(np.zeros(dim), -1.0),
-        A_ub=_below(rows, cap),
+        A_ub=_append_rows(rows, cap),
         b_ub=np.append(facets.bounds / facets.sizes / unit, 1.0),
         **chart.equalities(1),
     )
     if answer.x is None:
         return np.zeros(facets.matrix.shape[1]), -math.inf
-    return unit * chart.moved(answer.x[:dim]), float(answer.x[dim])
+    return unit * chart.to_move(answer.x[:dim]), float(answer.x[dim])
 
 
-def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
-    """Return the center of a largest ball, from programs in smaller and smaller units.
+def _refine_center(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
+    """Return the center of a largest ball, by programs in smaller and smaller units.
 
-    A program is about the move and the gain of the least distance, so that 0 solves it.
+    A program finds a move w and the gain of the least distance from a facet. Both are 0
+    if the center is already the best.
     """
     step = max(FIRST_UNIT * unit, np.finfo(np.float64).tiny)
     rows, dim = chart.with_gain(), chart.rows.shape[1]
     equalities = chart.equalities(1)
+    # Facets that no move of this program can reach are left out.
     sizes: Any = abs(rows)
     spans = 2.0 * REACH * np.asarray(sizes.sum(axis=1)).ravel()
     limits = np.full((dim + 1, 2), [-REACH, REACH])
     limits[dim, 0] = 0.0
     distances, errors = facets.distances(center)
-    for _ in range(MAX_ROUNDS):
+    for _ in range(25):
         low = distances.min()
         rest = (distances - low) / step
         is_near = rest <= spans
@@ -251,59 +258,66 @@ def _refined(facets: Facets, chart: Chart, center: Array, unit: float) -> Array:
         )
         if answer.x is None:
             break
-        candidate = center + step * chart.moved(answer.x[:dim])
+        candidate = center + step * chart.to_move(answer.x[:dim])
         after, after_errors = facets.distances(candidate)
         has_gained = after.min() > low
+        # The least distance that the program promised, less the true one.
         error = max(low + step * answer.x[dim] - after.min(), SOLVER_ERROR * step)
         if has_gained:
             center, distances, errors = candidate, after, after_errors
         if has_gained and np.abs(answer.x).max() >= 0.99 * REACH:
+            # The move ended at the limit of the program, so the unit is too small.
             step = min(10.0 * step, FIRST_UNIT * unit)
-        elif error <= max(
-            RADIUS_ERROR * abs(distances.min()), errors[distances.argmin()]
-        ):
+        elif error <= max(1e-3 * abs(distances.min()), errors[distances.argmin()]):
             break
         else:
             step *= min(max(error / step, 1e-4), 0.1)
     return center
 
 
-def _centered(facets: Facets, center: Array, unit: float) -> Array:
-    """Return the analytic center of the body within four units of a point inside.
+def _find_analytic_center(facets: Facets, center: Array, unit: float) -> Array:
+    """Return the analytic center of the body near a point inside.
 
-    Newton's method on distances relative to themselves: a thin body is not special.
+    It maximizes the sum of log distances from the facets, and from the sides of a cube
+    about the point, because the body may be unbounded. Newton's method is invariant to
+    scale, so a thin body is not special.
     """
     dim = len(center)
     eye, sides = np.eye(dim), np.full(2 * dim, 4.0 * unit)
     rows = np.vstack([facets.matrix / facets.sizes[:, None], eye, -eye])
     distances = np.append(facets.distances(center)[0], sides)
     best, start = center, center
-    for _ in range(MAX_NEWTON_STEPS):
+    for _ in range(100):
         shares = rows / distances[:, None]
-        move = -_regressed(shares)
+        move = -_solve_least_squares(shares)
         drift = shares @ move
         decrement = float(np.linalg.norm(drift))
-        center = best + _newton_share(drift, decrement) * move
+        center = best + _choose_newton_share(drift, decrement) * move
         inside, errors = facets.distances(center)
-        walls = np.concatenate(
+        in_cube = np.concatenate(
             [sides[:dim] - (center - start), sides[dim:] + (center - start)]
         )
-        if not ((inside > errors).all() and (walls > 0.0).all()):
+        if not ((inside > errors).all() and (in_cube > 0.0).all()):
             break
-        best, distances = center, np.append(inside, walls)
-        if decrement <= CENTRAL:
+        best, distances = center, np.append(inside, in_cube)
+        # With this Newton decrement the sum is within 0.02 of its maximum.
+        if decrement <= 0.2:
             break
     return best
 
 
-def _regressed(shares: Array) -> Array:
-    """Least-squares solution of ``shares z = 1``, of many columns by a QR, twice."""
+def _solve_least_squares(shares: Array) -> Array:
+    """Return the least-squares solution of ``shares z = 1``.
+
+    For many columns a QR decomposition gives the triangular factor of the normal
+    equations. They are solved twice, because the second solution corrects the first.
+    """
     ones = np.ones(len(shares))
     if shares.shape[1] < MANY:
         return np.asarray(np.linalg.lstsq(shares, ones, rcond=None)[0])
     from scipy.linalg import cho_solve
 
-    # Rows sorted by size keep the digits of the small ones.
+    # A QR decomposition of rows in descending order keeps the digits of small rows.
     order = np.argsort(-np.abs(shares).max(axis=1))
     factor = np.linalg.qr(shares[order], mode="r")
     if np.abs(np.diag(factor)).min() == 0.0:
@@ -314,10 +328,12 @@ def _regressed(shares: Array) -> Array:
     return np.asarray(z)
 
 
-def _newton_share(drift: Array, decrement: float) -> float:
-    """Share of a Newton step that raises sum(log(distances)) most, of some shares.
+def _choose_newton_share(drift: Array, decrement: float) -> float:
+    """Return the best share of a Newton step for sum(log(distances)).
 
-    1 / (1 + decrement) always raises it; larger ones end in fewer steps.
+    A share of 1 / (1 + decrement) always raises the sum. Up to twelve larger shares are
+    compared, because they lead to fewer steps. The largest leaves three tenths of the
+    distance that shrinks most.
     """
     damped = 1.0 / (1.0 + decrement)
     last = min(0.7 / max(float(drift.max()), 1e-300), 1.0 / damped)
@@ -328,36 +344,39 @@ def _newton_share(drift: Array, decrement: float) -> float:
     return float(shares[int(np.argmax(gains))])
 
 
-def _obstacle(facets: Facets, chart: Chart, center: Array) -> Obstacle:
-    """Return the inequalities that leave no interior, from a point that is best."""
+def _find_obstacle(facets: Facets, chart: Chart, center: Array) -> Obstacle:
+    """Return the inequalities that leave no interior, given the best point."""
     distances, errors = facets.distances(center)
     low = float(distances.min())
     if low < -ROUNDINGS * errors[distances.argmin()]:
-        rows, weights = _contradiction(facets, chart, distances)
+        rows, weights = _find_contradiction(facets, chart, distances)
     else:
         is_close = distances <= ROUNDINGS * errors + max(-low, 0.0)
-        rows, weights = _equalities(facets, chart, np.flatnonzero(is_close))
+        rows, weights = _find_equalities(facets, chart, np.flatnonzero(is_close))
     if not weights.any():
         return Obstacle(rows, max(-low, 5e-324), 0.0, None)
     resolution = float(errors[rows].max())
     return Obstacle(
-        rows, max(-low, 0.0), resolution, _sign(facets, center, rows, weights)
+        rows, max(-low, 0.0), resolution, _prove_sign(facets, center, rows, weights)
     )
 
 
-def _contradiction(
+def _find_contradiction(
     facets: Facets, chart: Chart, distances: Array
 ) -> tuple[Ints, Array]:
-    """Few inequalities of which a combination is below 0, and the combination."""
-    # min <y, distances> over A'y = 0, sum y = 1, y >= 0: the dual of `_largest_ball`.
-    whole, num_held = chart.with_gain(), 0
-    if chart.held is not None:
-        whole = _below(whole, chart.equalities(1)["A_eq"])
-        num_held = chart.held.shape[0]
+    """Return few inequalities that contradict one another, and a combination y of them.
+
+    The program is the dual of `_find_largest_ball`, min <y, distances> over A'y = 0,
+    sum y = 1 and y >= 0. The minimum is negative.
+    """
+    whole, num_equalities = chart.with_gain(), 0
+    if chart.zero_rows is not None:
+        whole = _append_rows(whole, chart.equalities(1)["A_eq"])
+        num_equalities = chart.zero_rows.shape[0]
     cost = np.minimum(distances / abs(distances.min()), REACH)
     answer = _solve(
-        np.append(cost, np.zeros(num_held)),
-        bounds=[(0.0, np.inf)] * len(cost) + [(-np.inf, np.inf)] * num_held,
+        np.append(cost, np.zeros(num_equalities)),
+        bounds=[(0.0, np.inf)] * len(cost) + [(-np.inf, np.inf)] * num_equalities,
         A_eq=whole.T,
         b_eq=np.append(np.zeros(chart.rows.shape[1]), 1.0),
     )
@@ -368,28 +387,30 @@ def _contradiction(
     return rows, answer.x[rows] / facets.sizes[rows]
 
 
-def _equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
-    """Return all of some facets through a point off which no direction leads inwards.
+def _find_equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
+    """Return the facets through a point that no direction z leaves inwards.
 
-    In the program max sum u over <a_i, z> + u_i <= 0, 0 <= u_i <= 1, a solution has
-    u_i = 0 or 1, and its dual solution is at least 1 where u_i = 0.
+    ``rows`` are the facets through the point. In the program max sum u over
+    <a_i, z> + u_i <= 0 and 0 <= u_i <= 1, a solution has u_i = 0 or 1. Facets with
+    u_i = 0 are the result, and there the dual solution is at least 1.
     """
     count = len(rows)
     flat = Chart(facets.matrix / facets.sizes[:, None], np.zeros((0, 0)))
-    # Where the usual method finds no answer, plain simplex steps may.
-    for units, options in ((chart, {}), (flat, {}), (flat, PLAIN_SIMPLEX)):
+    # If the usual method fails, the dual simplex method may find the solution.
+    dual_simplex = {"method": "highs-ds", "options": {"presolve": False}}
+    for units, options in ((chart, {}), (flat, {}), (flat, dual_simplex)):
         dim = units.rows.shape[1]
         answer = _solve(
             np.concatenate([np.zeros(dim), -np.ones(count)]),
             bounds=[(None, None)] * dim + [(0.0, 1.0)] * count,
-            A_ub=_beside(units.rows[rows], np.eye(count)),
+            A_ub=_append_columns(units.rows[rows], np.eye(count)),
             b_ub=np.zeros(count),
             **units.equalities(count),
             **options,
         )
         if answer.x is not None:
             break
-    else:  # nothing is known of any row: none may be called an equality
+    else:  # no method has an answer, so no row may be called an equality
         return rows, np.zeros(count)
     weights = np.ones(count)
     is_tight = np.ones(count, dtype=bool)
@@ -399,15 +420,18 @@ def _equalities(facets: Facets, chart: Chart, rows: Ints) -> tuple[Ints, Array]:
     return rows[is_tight], weights[is_tight] / facets.sizes[rows[is_tight]]
 
 
-def _sign(facets: Facets, center: Array, rows: Ints, weights: Array) -> int | None:
-    """Sign of a combination <y, b> of inequalities with A'y = 0 and y > 0.
+def _prove_sign(
+    facets: Facets, center: Array, rows: Ints, weights: Array
+) -> int | None:
+    """Return the sign of <y, b> for a combination y > 0 with A'y = 0, None if unproved.
 
-    Every point has <y, b - A x> = <y, b>. It is computed in rationals. If bounds have
-    errors or the rows are many, it is bounded within the largest offset of the center.
+    Every point has <y, b - A x> = <y, b>, which is computed in rationals. If the bounds
+    have errors or the rows are many, <y, b> is bounded on all points that are as near
+    as the largest offset.
     """
     matrix, bounds = facets.matrix[rows], facets.bounds[rows]
     if not facets.noise[rows].any():
-        y = _combination(matrix, weights)
+        y = _find_combination(matrix, weights)
         if y is not None:
             terms = (a * Fraction(x) for a, x in zip(y, bounds.tolist(), strict=True))
             total = sum(terms, Fraction(0))
@@ -421,10 +445,14 @@ def _sign(facets: Facets, center: Array, rows: Ints, weights: Array) -> int | No
     return -1 if float(weights @ distances[rows]) < -error else None
 
 
-def _combination(matrix: Array, weights: Array) -> list[Fraction] | None:
-    """Positive y near the weights with A'y = 0 exactly, or None."""
+def _find_combination(matrix: Array, weights: Array) -> list[Fraction] | None:
+    """Return positive y near the weights with A'y = 0 exactly, or None.
+
+    Gauss-Jordan elimination in rationals expresses some entries by the others, which
+    keep their weights. The largest weights are expressed, so that they stay positive.
+    """
     count, dim = matrix.shape
-    if count * count * dim > MAX_EXACT_WORK:
+    if count * count * dim > 200_000:  # too many rational multiplications
         return None
     rows = [[Fraction(x) for x in column] for column in matrix.T.tolist()]
     pivots: list[int] = []
@@ -449,47 +477,56 @@ def _combination(matrix: Array, weights: Array) -> list[Fraction] | None:
 
 
 def is_bounded(matrix: Array, chart: Chart | None = None) -> bool:
-    """Whether ``A d <= 0`` forces d = 0: the rows positively span the space."""
+    """Return whether only d = 0 satisfies A d <= 0.
+
+    Then the rows positively span the space: every vector is a combination of rows with
+    coefficients >= 0.
+    """
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     if np.linalg.matrix_rank(unit) < matrix.shape[1]:
         return False
-    chart = Chart.of(unit) if chart is None else chart
+    chart = Chart.find(unit) if chart is None else chart
     if chart.back.size:
-        return _is_spanned(chart.rows, chart.held)
-    # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0. The solver drops entries below
-    # 1e-9, so a coordinate's unit is between its smallest and its largest entry.
+        return _is_positively_spanned(chart.rows, chart.zero_rows)
+    # By Stiemke's lemma this holds if A'y = 0 for some y >= 1. The program is about
+    # y - 1 >= 0. The solver ignores entries below 1e-9, so the unit of a coordinate is
+    # the geometric mean of its smallest and its largest entry.
     entries = np.where(unit == 0.0, np.nan, np.abs(unit))
     small, large = np.nanmin(entries, axis=0), np.nanmax(entries, axis=0)
     if (small < large / THIN).any():
         unit = unit / np.sqrt(small * large)
-    return _is_spanned(unit)
+    return _is_positively_spanned(unit)
 
 
-def _is_spanned(rows: Rows, equalities: "Rows | None" = None) -> bool:
-    """Whether a combination is 0 of all rows, at least once, and equalities."""
+def _is_positively_spanned(rows: Rows, equalities: "Rows | None" = None) -> bool:
+    """Return whether A'y + E'x = 0 for some y >= 1 and any x, with E the equalities."""
     level = -np.asarray(rows.sum(axis=0)).ravel()
     cost, signs = np.ones(rows.shape[0]), [(0.0, np.inf)] * rows.shape[0]
     if equalities is not None:
-        num_held = equalities.shape[0]
-        rows, signs = _below(rows, equalities), signs + [(-np.inf, np.inf)] * num_held
-        cost = np.append(cost, np.zeros(num_held))
+        num_equalities = equalities.shape[0]
+        rows, signs = (
+            _append_rows(rows, equalities),
+            signs + [(-np.inf, np.inf)] * num_equalities,
+        )
+        cost = np.append(cost, np.zeros(num_equalities))
     answer = _solve(cost, bounds=signs, A_eq=rows.T, b_eq=level)
     return bool(answer.status == 0)
 
 
-def _slack(matrix: Array, bounds: Array, center: Array) -> Array:
-    """Compute ``b - A center`` with all its digits: of thin bodies it is small."""
+def _compute_slack(matrix: Array, bounds: Array, center: Array) -> Array:
+    """Compute ``b - A center`` with all digits, because it is small in thin bodies."""
     products, errors = two_product.py_func(matrix, center)
     terms = np.column_stack([bounds, -products, -errors])
     return np.array([math.fsum(row.tolist()) for row in terms])
 
 
 class RoundFrame(NamedTuple):
-    """Unit rows, distances from the facets, and a factor of what makes a body round.
+    """Polytope relative to a point inside, and coordinates in which it is round.
 
-    The body is ``rows z <= limits`` around its center. In ``w = factor z`` the rows are
-    nearly orthonormal after division by the limits. The factor is empty if the limits
-    are of like sizes, or the rows do not span the space.
+    The body is ``rows z <= limits`` with unit rows, so the limits are distances of the
+    point from the facets. In the coordinates ``factor z`` the rows are nearly
+    orthonormal after division by the limits. The factor is empty if the limits have
+    similar sizes, or if the rows do not span the space.
     """
 
     rows: Array
@@ -499,10 +536,10 @@ class RoundFrame(NamedTuple):
     factor: Array
 
     @classmethod
-    def around(cls, matrix: Array, bounds: Array, center: Array) -> "RoundFrame":
-        """RoundFrame of a body with a point inside."""
+    def build(cls, matrix: Array, bounds: Array, center: Array) -> "RoundFrame":
+        """Return the frame of a body with a point inside."""
         sizes = np.linalg.norm(matrix, axis=1)
-        slack = _slack(matrix, bounds, center)
+        slack = _compute_slack(matrix, bounds, center)
         rows, limits = matrix / sizes[:, None], slack / sizes
         factor: Array = np.zeros((0, 0))
         if limits.max() > THIN * limits.min() and len(rows) >= len(center):
@@ -512,19 +549,19 @@ class RoundFrame(NamedTuple):
         return cls(rows, limits, sizes, slack, factor)
 
 
-def _dual(frame: RoundFrame, direction: Array) -> Array | None:
-    """Multipliers y >= 0 of max <v, z> over A z <= slack, or None if unbounded.
+def _find_multipliers(frame: RoundFrame, direction: Array) -> Array | None:
+    """Return multipliers y >= 0 of max <v, z> over A z <= slack, None if unbounded.
 
-    The solver's tolerances are absolute: it sees a program in units of the data. Of a
-    thin body it finds what bounds the long sides first. The rest is a direction, too.
+    A solver's tolerances are absolute. In a thin body it first finds the rows that
+    bound the long sides. The rest v - A'y is again a direction, for the next program.
     """
     length = np.linalg.norm(direction)
     total, rest = np.zeros(len(frame.slack)), direction
-    for _ in range(MAX_DUALS if frame.factor.size else 1):
+    for _ in range(6 if frame.factor.size else 1):
         size = np.linalg.norm(rest)
         if size <= 2.0**-50 * length:
             break
-        y = _unit_dual(frame, rest / size)
+        y = _find_unit_multipliers(frame, rest / size)
         if y is None:
             return None if not total.any() else total / frame.sizes
         total = total + size * y
@@ -532,15 +569,16 @@ def _dual(frame: RoundFrame, direction: Array) -> Array | None:
     return np.asarray(total / frame.sizes)
 
 
-def _unit_dual(frame: RoundFrame, unit: Array) -> Array | None:
-    """Multipliers of the unit rows for a unit vector."""
+def _find_unit_multipliers(frame: RoundFrame, unit: Array) -> Array | None:
+    """Return multipliers of the unit rows for a unit vector, None if unbounded."""
     rows = frame.rows
     if frame.factor.size:
-        y = _dual_of_round(frame, unit)
+        y = _solve_round_dual(frame, unit)
     else:
-        y = _multipliers(rows, frame.limits / frame.limits.max(), unit)
+        y = _solve_dual(rows, frame.limits / frame.limits.max(), unit)
     if y is None:
         return None
+    # Least squares on the active rows remove the solver's error.
     active = np.flatnonzero(y)
     if len(active):
         polished = np.linalg.lstsq(rows[active].T, unit, rcond=None)[0]
@@ -549,8 +587,8 @@ def _unit_dual(frame: RoundFrame, unit: Array) -> Array | None:
     return y
 
 
-def _multipliers(rows: Array, limits: Array, direction: Array) -> Array | None:
-    """Dual solution of max <v, z> over rows z <= limits, or None if unbounded."""
+def _solve_dual(rows: Array, limits: Array, direction: Array) -> Array | None:
+    """Return the dual solution of max <v, z> over rows z <= limits, or None."""
     answer = _solve(-direction, A_ub=rows, b_ub=limits)
     if answer.status != 0:
         return None
@@ -558,32 +596,33 @@ def _multipliers(rows: Array, limits: Array, direction: Array) -> Array | None:
     return y
 
 
-def _dual_of_round(frame: RoundFrame, direction: Array) -> Array | None:
-    """Dual solution in the coordinates in which the body is round."""
+def _solve_round_dual(frame: RoundFrame, direction: Array) -> Array | None:
+    """Return the dual solution, found in coordinates in which the body is round."""
     from scipy.linalg import solve_triangular
 
     columns = np.column_stack([(frame.rows / frame.limits[:, None]).T, direction])
     round_rows = solve_triangular(frame.factor, columns, trans="T").T
     length = float(np.linalg.norm(round_rows[-1]))
-    y = _multipliers(round_rows[:-1], np.ones(len(frame.rows)), round_rows[-1] / length)
+    y = _solve_dual(round_rows[:-1], np.ones(len(frame.rows)), round_rows[-1] / length)
     return None if y is None else y * length / frame.limits
 
 
 def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array]:
-    """Bounds of every coordinate from 2 d linear programs, infinite where none is.
+    """Return bounds of all coordinates from 2 d linear programs, perhaps infinite.
 
-    If y leaves r = v - A'y and all half-widths are at most M, then a half-width is at
-    most ``<y, slack> + ||r||_1 M``; the largest of these inequalities bounds M.
+    For multipliers y of a direction v, let r = v - A'y. If all half-widths are at most
+    M, this one is at most ``<y, slack> + ||r||_1 M``. The largest of these inequalities
+    bounds M.
     """
     dim = len(center)
-    frame = RoundFrame.around(matrix, bounds, center)
+    frame = RoundFrame.build(matrix, bounds, center)
     reach = np.full((2, dim), np.inf)
     leak = np.zeros((2, dim))
     for side, sign in enumerate((-1.0, 1.0)):
         for j in range(dim):
             direction = np.zeros(dim)
             direction[j] = sign
-            y = _dual(frame, direction)
+            y = _find_multipliers(frame, direction)
             if y is not None:
                 reach[side, j] = y @ frame.slack
                 leak[side, j] = np.abs(direction - matrix.T @ y).sum()
@@ -602,11 +641,12 @@ def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array
 def support_value(
     matrix: Array, bounds: Array, center: Array, box: tuple[Array, Array], v: Array
 ) -> float:
-    """Upper bound of <v, x>, exact up to rounding."""
-    size = math.ldexp(0.5, math.frexp(np.abs(v).max())[1])  # squares of v / size exist
+    """Return an upper bound of <v, x>, exact up to rounding errors."""
+    # Division by a power of two is exact, and squares of v / size do not overflow.
+    size = math.ldexp(0.5, math.frexp(np.abs(v).max())[1])
     v = v / size
-    frame = RoundFrame.around(matrix, bounds, center)
-    y = _dual(frame, v)
+    frame = RoundFrame.build(matrix, bounds, center)
+    y = _find_multipliers(frame, v)
     if y is None:
         return math.inf
     rest = v - matrix.T @ y

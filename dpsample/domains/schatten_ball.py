@@ -1,4 +1,9 @@
-"""The ball of a Schatten norm around the zero matrix, and its compiled pieces."""
+"""The ball of a Schatten norm around the zero matrix, and its compiled functions.
+
+The Schatten norm of a matrix is the l_p norm of its singular values. Points are
+matrices, flattened row by row. A projection applies the projection of `domains.ball` to
+the singular values.
+"""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
@@ -32,9 +37,12 @@ from dpsample.numerics.vectors import copy_into
 
 
 @kernel
-def new_room(body: Body) -> Array:
-    """Memory of `norm_and_slope`."""
+def new_workspace(body: Body) -> Array:
+    """Return memory for `norm_and_slope`."""
     dim = len(body.center)
+    # A point, the normal of the norm there, and 3 dim + 1 numbers of `schatten_normal`.
+    # Those begin with the rotations of the last matrix, which make the next singular
+    # value decomposition faster, because Newton's steps are short.
     workspace = np.empty(5 * dim + 1)
     reset_rotations(min(body.num_rows, body.num_columns), workspace[2 * dim :])
     return workspace
@@ -44,7 +52,7 @@ def new_room(body: Body) -> Array:
 def norm_and_slope(
     body: Body, theta: Array, direction: Array, t: float, workspace: Array
 ) -> tuple[float, float]:
-    """Norm at ``theta + t direction`` and a subgradient in t."""
+    """Return the norm at ``theta + t direction`` and a subgradient in t."""
     dim, slope = len(theta), 0.0
     point, normal = workspace[:dim], workspace[dim : 2 * dim]
     scratch = workspace[2 * dim :]
@@ -60,33 +68,36 @@ def norm_and_slope(
 @kernel
 def schatten_along(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return the Schatten norm of ``theta + t direction``."""
+    # The Frobenius norm needs no singular values.
     if body.p == 2.0:
         return float(distance(theta + t * direction, body.center, 2.0))
     point = theta + t * direction
     if not np.isfinite(point).all():
         return np.nan
-    return norm_and_slope(body, theta, direction, t, new_room(body))[0]
+    return norm_and_slope(body, theta, direction, t, new_workspace(body))[0]
 
 
 @kernel
 def schatten_contains(body: Body, theta: Array, out: Array) -> None:
-    """Write 1 if the Schatten norm is at most the radius."""
+    """Write 1 if the Schatten norm is at most the radius, otherwise 0."""
     inside = schatten_along(body, theta, body.center, 0.0) <= body.radius
     out[0] = 1.0 if inside else 0.0
 
 
 @kernel
 def schatten_project(body: Body, theta: Array, out: Array) -> None:
-    """Project the singular values, pull in over rounding errors until inside."""
+    """Project the singular values, and move inside by a few rounding errors."""
     if not np.isfinite(theta).all():
         return
     if schatten_along(body, theta, body.center, 0.0) <= body.radius:
         copy_into(theta, out)
         return
+    # The nearest matrix has the same singular vectors, and the nearest singular values.
     left, values, right = thin_svd(theta, body.num_rows, body.num_columns)
     shrunk = np.empty(len(values))
     shrink_to_norm(values, body.radius, body.p, shrunk)
     write_product(left, shrunk, right, out)
+    # Rounding errors of the decomposition may leave the product outside.
     pull = EPSILON
     while schatten_along(body, out, body.center, 0.0) > body.radius:
         out *= 1.0 - pull
@@ -94,15 +105,16 @@ def schatten_project(body: Body, theta: Array, out: Array) -> None:
 
 
 @kernel
-def schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> float:
-    """Return the end of the chord on one side, inside in floating point.
+def find_schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> float:
+    """Return the end of the chord on one side, inside in double arithmetic.
 
-    The norm is convex in t, so Newton's method from outside never enters; bisection
-    takes over the last rounding errors.
+    The norm is convex in t, so Newton's method from a point outside does not pass the
+    end. Bisection corrects the last rounding errors.
     """
+    # By the triangle inequality the first t is outside.
     reach = schatten_along(body, theta, direction, 0.0)
     outside = (body.radius + reach) / schatten_along(body, direction, direction, 0.0)
-    workspace = new_room(body)
+    workspace = new_workspace(body)
     for _ in range(MAX_STEPS):
         value, slope = norm_and_slope(body, theta, direction, sign * outside, workspace)
         excess = value - body.radius
@@ -112,6 +124,8 @@ def schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> flo
         outside -= step
         if step <= EPSILON * outside:
             break
+    # Steps of doubled length lead inside. The membership test decides, as it rounds
+    # differently from `norm_and_slope`.
     inside = outside
     pull = EPSILON
     while not schatten_along(body, theta, direction, sign * inside) <= body.radius:
@@ -141,15 +155,12 @@ def schatten_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
         out[0] = -np.inf
         out[1] = np.inf
     else:
-        out[0] = schatten_end(body, theta, direction, -1.0)
-        out[1] = schatten_end(body, theta, direction, 1.0)
+        out[0] = find_schatten_end(body, theta, direction, -1.0)
+        out[1] = find_schatten_end(body, theta, direction, 1.0)
 
 
-ROWS_AT_ONCE = 4096
-
-
-def checked_shape(shape: object) -> tuple[int, int]:
-    """Return the sides of a matrix as two integers >= 1."""
+def check_shape(shape: object) -> tuple[int, int]:
+    """Return rows and columns of a matrix, or raise unless they are integers >= 1."""
     rows, columns = check.shape("shape", shape, length=2)
     return rows, columns
 
@@ -195,12 +206,32 @@ class SchattenBall(Domain):
     shape: tuple[int, int]
 
     def __post_init__(self) -> None:
-        """Check the numbers once."""
+        """Check and convert the fields."""
         check.positive(radius=self.radius)
         check.at_least(1.0, p=self.p)
         object.__setattr__(self, "radius", float(self.radius))
         object.__setattr__(self, "p", float(self.p))
-        object.__setattr__(self, "shape", checked_shape(self.shape))
+        object.__setattr__(self, "shape", check_shape(self.shape))
+
+    @property
+    def schatten_exponent(self) -> float:
+        """Exponent of the norm."""
+        return self.p
+
+    @property
+    def matrix_shape(self) -> tuple[int, int]:
+        """Rows and columns of a matrix."""
+        return self.shape
+
+    @property
+    def ball_radius(self) -> float:
+        """Radius in the Schatten norm."""
+        return self.radius
+
+    def slacks(self, points: Array) -> Array:
+        """Radius less the norm, in one column."""
+        norms = schatten(points, self.p, self.shape)
+        return np.asarray(self.radius - norms)[:, None]
 
     def check(self, dim: int) -> None:
         """Raise unless the matrices have ``dim`` entries."""
@@ -208,13 +239,13 @@ class SchattenBall(Domain):
         if self.shape[0] * self.shape[1] != dim:
             check.fail("shape", f"of a matrix with {dim} entries", self.shape)
 
-    def _flat(self, name: str, value: ArrayLike) -> Array:
+    def _to_vector(self, name: str, value: ArrayLike) -> Array:
         if np.ndim(value) == 2:
             value = check.array(name, value, shape=self.shape).reshape(-1)
-        return super()._flat(name, value)
+        return super()._to_vector(name, value)
 
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         return body_around(
             self.default_center(dim),
             lower=np.full(dim, -self.radius),
@@ -226,23 +257,24 @@ class SchattenBall(Domain):
         )
 
     def support(self, directions: Directions) -> Values:
-        """Exact: ``radius`` times the dual Schatten norm."""
+        """Return the exact maxima, ``radius`` times the dual Schatten norm."""
         rows = as_rows(directions, self.shape[0] * self.shape[1])
         if isinstance(rows, np.ndarray):
             return self.radius * schatten(rows, dual(self.p), self.shape)
+        block = 4096  # rows that are made dense at once
         parts = [
-            schatten(rows[k : k + ROWS_AT_ONCE].toarray(), dual(self.p), self.shape)
-            for k in range(0, rows.shape[0], ROWS_AT_ONCE)
+            schatten(rows[k : k + block].toarray(), dual(self.p), self.shape)
+            for k in range(0, rows.shape[0], block)
         ]
         return self.radius * np.concatenate(parts or [np.zeros(0)])
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Upper bound in the norm of the entries, by the triangle inequality.
+        """Return the bound of the triangle inequality in the norm of the entries.
 
         Around 0 it is exact for p >= 2, where the norm of the entries is at most the
-        Schatten norm; for p < 2 it goes through the Frobenius norm.
+        Schatten norm. For p < 2 the Frobenius norm is an intermediate bound.
         """
-        middle = self._middle(p, center, dim)
+        middle = self._check_center(p, center, dim)
         through = max(2.0, float(p))
         ratio = conversion(min(self.shape), self.p, through) * conversion(
             dim, through, p
@@ -257,15 +289,15 @@ class SchattenBall(Domain):
         *,
         shape: tuple[int, int] | None = None,
     ) -> float:
-        """Upper bound in the Schatten norm, exact around 0."""
-        middle = self._middle(p, center, dim)
+        """Return a bound in the Schatten norm, exact around 0."""
+        middle = self._check_center(p, center, dim)
         if shape is not None and check.shape("shape", shape, length=2) != self.shape:
             return super().max_schatten(p, center, dim, shape=shape)
         offset = float(schatten(middle, p, self.shape))
         return offset + self.radius * conversion(min(self.shape), self.p, p)
 
     def _gauge_rows(self, rows: Array) -> Array:
-        """Exact: a ratio of norms."""
+        """Return the exact gauge, a ratio of norms."""
         return np.asarray(schatten(rows, self.p, self.shape) / self.radius)
 
     def _exact_width(self, dim: int) -> float | None:

@@ -12,12 +12,8 @@ from dpsample.core.sparse import Directions
 from dpsample.domains.ball import soft_threshold
 from dpsample.domains.box import SAFE
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_largest
+from dpsample.domains.polytope import Polytope
 from dpsample.numerics.norms import norm
-
-TOLERANCE = 1e-9
-# A direction whose coordinates sum to more than this share of its l1 norm leaves the
-# simplex at once; rounding of a zero-sum direction stays far below.
-ZERO_SUM = 1e-12
 
 
 @kernel(counts_references=False)
@@ -46,7 +42,10 @@ def simplex_project(body: Body, theta: Array, out: Array) -> None:
 
 @kernel(counts_references=False)
 def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
-    """Intersect the intervals of the coordinates, for a zero-sum direction."""
+    """Intersect the intervals of the coordinates, for a direction with sum zero.
+
+    A direction with another sum has a chord of length 0.
+    """
     first, last, excess = -np.inf, np.inf, -1.0
     drift, size = 0.0, 0.0
     for i in range(len(theta)):
@@ -61,9 +60,12 @@ def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> Non
                 last = min(last, end)
     if not abs(excess) + size < np.inf:
         return
-    if abs(drift) > ZERO_SUM * size:
+    # Rounding errors of a direction with sum zero are far smaller than this.
+    if abs(drift) > 1e-12 * size:
         first, last = 0.0, 0.0
     elif drift != 0.0:
+        # A long chord could leave the hyperplane by the rounding error of the sum. Half
+        # of the tolerance remains for the error of the point itself.
         low = (-0.5 * body.tolerance - excess) / drift
         high = (0.5 * body.tolerance - excess) / drift
         first = max(first, min(low, high))
@@ -76,7 +78,7 @@ def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> Non
 class Simplex(Domain):
     """Probability vectors: ``theta >= 0``, ``sum(theta) = 1`` up to 1e-9.
 
-    The origin is not in the simplex. Its gauge is still defined: inf{t > 0: theta in
+    The origin is not in the simplex, but its gauge is defined. inf{t > 0: theta in
     t K} is the sum of the coordinates if none is negative and infinite otherwise, the
     gauge of all ``theta >= 0`` with ``sum(theta) <= 1`` (0 at the origin).
 
@@ -93,30 +95,49 @@ class Simplex(Domain):
     project_piece: ClassVar[Piece] = staticmethod(simplex_project)
     chord_piece: ClassVar[Piece] = staticmethod(simplex_chord)
     gauge_needs_origin: ClassVar[bool] = False
+    is_simplex: ClassVar[bool] = True
 
     def default_center(self, dim: int) -> Array:
-        """Uniform distribution."""
+        """Return the uniform distribution."""
         self.check(dim)
         return np.full(dim, 1.0 / dim)
 
     def affine_dim(self, dim: int) -> int:
-        """One less than ``dim``."""
+        """Return ``dim - 1``."""
         self.check(dim)
         return dim - 1
 
     def hull(self, dim: int) -> tuple[Array, Array]:
-        """Center, and all directions whose coordinates sum to zero."""
+        """Return the center, and a basis of all directions with sum zero."""
         center = self.default_center(dim)
         return center, np.linalg.svd(np.ones((1, dim)))[2][1:].T
 
+    def hull_normals(self, dim: int) -> tuple[Array, Array]:
+        """Return the only normal. A basis of the hull would have dim^2 numbers."""
+        return self.default_center(dim), np.full((1, dim), dim**-0.5)
+
+    def in_hull_coordinates(self, dim: int) -> Domain:
+        """Return the polytope of all v with c + N v >= 0."""
+        origin, basis = self.hull(dim)
+        return Polytope(-basis, origin)
+
+    def facets(self, dim: int) -> tuple[Array, Array]:
+        """Return the inequalities that no coordinate is negative."""
+        self.check(dim)
+        return -np.eye(dim), np.zeros(dim)
+
+    def slacks(self, points: Array) -> Array:
+        """Return the coordinates."""
+        return points
+
     def body(self, dim: int) -> Body:
-        """Return the parameters of the pieces, in fresh arrays."""
+        """Return the parameters of the compiled functions, in new arrays."""
         center = self.default_center(dim)
         sides = {"lower": np.zeros(dim), "upper": np.ones(dim)}
-        return body_around(center, **sides, tolerance=TOLERANCE)
+        return body_around(center, **sides, tolerance=1e-9)
 
     def support(self, directions: Directions) -> Values:
-        """Exact: the largest coordinate."""
+        """Return the largest coordinate of each direction."""
         rows = as_rows(directions)
         if not isinstance(rows, np.ndarray):
             return np.asarray(rows.max(axis=1).todense(), dtype=np.float64).reshape(-1)
@@ -124,9 +145,9 @@ class Simplex(Domain):
         return largest
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Exact: attained at a vertex."""
-        middle = self._middle(p, center, dim)
-        # |1 - c|^p - |c|^p falls with c: the farthest vertex has the smallest c.
+        """Return the exact maximum, which a vertex attains."""
+        middle = self._check_center(p, center, dim)
+        # |1 - c|^p - |c|^p decreases in c, so the farthest vertex has the smallest c.
         vertex = np.zeros(dim)
         vertex[np.argmin(middle)] = 1.0
         return float(norm(vertex - middle, p))

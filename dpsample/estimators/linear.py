@@ -43,7 +43,7 @@ from dpsample.privacy.certificates.sealed import SEARCH
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
-from dpsample.tables.encoding import clip_rows, refuse_undeclared
+from dpsample.tables.encoding import clip_rows, reject_undeclared
 
 Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")
@@ -249,7 +249,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             schema = schema_of(self.bounds, names) if declared is None else declared
             used = tuple(n for n in names if schema.kind(n) != "ignore")
             for undeclared in (n for n in used if schema.kind(n) is None):
-                refuse_undeclared(undeclared)
+                reject_undeclared(undeclared)
             schema, target = self._declare_response(
                 schema, used, getattr(y, "name", None)
             )

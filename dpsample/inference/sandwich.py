@@ -51,7 +51,6 @@ import numpy as np
 from dpsample import losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.noise.elementary import add_symmetric_gaussian, denoise
 from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers import AdaSSP, NoisyGD
@@ -255,9 +254,11 @@ def check_facts(sandwich: Sandwich, facts: PublicFacts) -> None:
     if not isinstance(facts.loss, SMOOTH + KINKED):
         condition = "a built-in loss that is curved or has a kink"
         check.fail("loss", condition, facts.loss)
-    if not isinstance(facts.domain, Ball | Box | WholeSpace):
+    domain = facts.domain
+    is_ball = domain.lp_exponent is not None
+    if not (domain.is_whole_space or domain.is_box or is_ball):
         remedy = "On others minimizers lie on the boundary, where they are not normal."
-        check.fail("domain", "a Ball, a Box or the WholeSpace", facts.domain, remedy)
+        check.fail("domain", "a Ball, a Box or the WholeSpace", domain, remedy)
     if facts.dim > MOST_DIM:
         check.fail("problem", f"with at most {MOST_DIM} coefficients", facts.dim)
     is_kinked = isinstance(facts.loss, KINKED)

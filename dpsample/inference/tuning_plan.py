@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsample.core import check
-from dpsample.losses import RecordGradient
 from dpsample.noise.noise import grid_step
 from dpsample.optimizers.loop.optimizer import Optimizer, Recipe, check_any_loss
 from dpsample.privacy import Budget, EventCertificate
@@ -97,7 +96,7 @@ class TuningPlan:
         for recipe, optimizer in zip(recipes, self.candidates, strict=True):
             if recipe.event is None:
                 check.fail("candidates", "with privacy proofs", optimizer)
-            if isinstance(self.facts.loss, RecordGradient):
+            if not self.facts.loss.has_margin:
                 check_any_loss(recipe, optimizer, is_private=True)
             recipe.check_private(self.facts)
         return recipes

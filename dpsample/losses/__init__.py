@@ -1,4 +1,4 @@
-"""Convex losses of a linear margin: value, slope, declared bounds, compiled pieces."""
+"""Convex losses of a linear margin, with declared bounds and compiled functions."""
 
 from dpsample.core.public import dir_of
 from dpsample.losses.classification import (

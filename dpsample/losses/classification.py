@@ -1,4 +1,4 @@
-"""Losses of labels y in {-1, 1}, and the linear loss: functions of y u."""
+"""Losses of labels y in {-1, 1}, and the linear loss, as functions of y u."""
 
 import math
 from dataclasses import dataclass
@@ -44,12 +44,12 @@ class Linear(Loss):
         return -y * u
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return the response bound: the slope is -y."""
+        """Return the response bound, because the slope is -y."""
         del margin_bound
         return response_bound
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
-        """Return zeros: the loss is linear."""
+        """Return zeros, because the loss is linear."""
         return np.zeros_like(lower), np.zeros_like(lower)
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
@@ -85,7 +85,7 @@ class Logistic(Loss):
 
     @staticmethod
     def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
-        # The exponential is below all digits long before its exponent is too small.
+        # The exponential is below the last digit long before its exponent underflows.
         small = (-abs(u)).max(Decimal(-1_000_000)).exp()
         return (-y * u).max(Decimal(0)) + (1 + small).ln()
 
@@ -102,16 +102,17 @@ class Logistic(Loss):
 
 @dataclass(frozen=True)
 class CappedLogistic(Loss):
-    r"""Logistic loss whose slope is capped: less sensitive, and convex all the same.
+    r"""Logistic loss whose slope is capped, less sensitive and still convex.
 
     With :math:`z = yu`, the cap C and the entropy :math:`H(p) = -p \log p - (1 - p)
-    \log(1 - p)`, it is :math:`\max_{0 \le p \le C} [H(p) - pz]`, the logistic loss if
-    C were 1: :math:`\log(1 + e^{-z})` where the sigmoid of -z is at most C, and the
-    tangent :math:`H(C) - Cz` elsewhere. Slope at most C, curvature at most 1/4, or
-    :math:`C(1 - C)` if C is below 1/2; it jumps where the tangent ends.
+    \log(1 - p)`, it is :math:`\max_{0 \le p \le C} [H(p) - pz]`. This is
+    :math:`\log(1 + e^{-z})` where the sigmoid of -z is at most C, and the tangent
+    :math:`H(C) - Cz` elsewhere. With C = 1 it would be the logistic loss. Slope at most
+    C, curvature at most 1/4, or :math:`C(1 - C)` if C is below 1/2, with a jump where
+    the tangent ends.
 
-    Noise can be smaller by the factor C. In return it is no likelihood: of records that
-    the logistic model is more certain of than C, the fit is too certain.
+    Noise can be smaller by the factor C. In return the loss is not a likelihood. If the
+    logistic model is more certain of a record than C, the fit is too certain of it.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ class CappedLogistic(Loss):
     is_classification: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse a cap outside (0.01, 1): digits are lost near 0."""
+        """Raise for a cap outside (0.01, 1), as digits are lost near 0."""
         remedy = "Logistic() has the cap 1."
         check.open_interval(0.01, 1.0, cap=self.cap, remedy=remedy)
 
@@ -144,14 +145,15 @@ class CappedLogistic(Loss):
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         value, share = softplus_sigmoid(-y * u)
-        if share > params[0]:  # never NaN
+        if share > params[0]:  # not for NaN, which stays NaN below
             return params[2] + params[0] * (params[1] - y * u), -y * params[0]
         return value, -y * share
 
     @staticmethod
     def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
         z, cap = y * u, params[0]
-        odds = cap.ln() - (1 - cap).ln()  # of the cap: -z where the tangent begins
+        # The tangent begins where -z is the log odds of the cap.
+        odds = cap.ln() - (1 - cap).ln()
         if -z > odds:
             return -cap * (z + odds) - (1 - cap).ln()
         return Logistic._exact((), u, y)
@@ -162,7 +164,7 @@ class CappedLogistic(Loss):
         return self.cap
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
-        """Return that of the logistic loss on the part that is not linear."""
+        """Return the logistic curvature on the part that is not linear."""
         z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
         end = float(self.params[1])
         slack = ROUNDING * (1.0 + abs(end))
@@ -175,15 +177,15 @@ class CappedLogistic(Loss):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedLogistic(Loss):
-    r"""Loss that tells probabilities as the logistic one does, half as sensitive.
+    r"""Loss with the logistic loss's probabilities, half as sensitive.
 
     With :math:`z = yu`, half of :math:`e^{-z}` for :math:`z \ge 0`, half of :math:`1 -
-    z` below. Slope at most 1/2, curvature at most 1/2; it jumps at 0.
+    z` below. Slope at most 1/2, curvature at most 1/2, with a jump at 0.
 
     Its best margin is the logarithm of the odds, as of all losses with the slope
     :math:`-w(z)/(1 + e^z)` and an even w. Among those whose slope is at most 1/2, it
     has the largest mean curvature, w/4 sech^2(z/2), at every margin. Noise can be half
-    of the logistic loss's, without the bias of `CappedLogistic`; in return the sampling
+    of the logistic loss's, without the bias of `CappedLogistic`. In return the sampling
     error is larger where one label is rare.
 
     Examples
@@ -201,14 +203,14 @@ class CalibratedLogistic(Loss):
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         z = y * u
-        if z <= 0.0:  # never NaN
+        if z <= 0.0:  # not for NaN, which stays NaN below
             return 0.5 - 0.5 * z, -0.5 * y
         half = 0.5 * vexp(-z)
         return half, -y * half
 
     @staticmethod
     def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
-        # The exponential is below all digits long before its exponent is too small.
+        # The exponential is below the last digit long before its exponent underflows.
         half, z = Decimal("0.5"), y * u
         return half * (1 - z if z <= 0 else max(-z, Decimal(-1_000_000)).exp())
 
@@ -244,18 +246,18 @@ class Hinge(Loss):
         return (0.0, 0.0) if gap <= 0.0 else (gap, -y)
 
     def kink(self, response: Array) -> Array:
-        """Return the labels: y u = 1 at u = y."""
+        """Return the labels, because y u = 1 at u = y."""
         return response
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
-        """Move towards the kink at y u = 1, by at most step."""
+        """Move towards the non-smooth point y u = 1, by at most step."""
         z = y * u
         return np.asarray(y * np.where(z >= 1.0, z, np.minimum(z + c, 1.0)))
 
 
 @dataclass(frozen=True)
 class SmoothedHinge(Loss):
-    r"""Hinge loss smoothed over a width :math:`w` below the kink.
+    r"""Hinge loss smoothed over a width :math:`w` below the margin 1.
 
     With :math:`z = yu`: 0 for :math:`z \ge 1`, :math:`(1-z)^2 / (2w)` for
     :math:`1 - w < z < 1`, :math:`1 - z - w/2` below. Curvature at most :math:`1/w`.
@@ -274,7 +276,7 @@ class SmoothedHinge(Loss):
     is_classification: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse a width that formulas do not bear."""
+        """Raise for a width with which formulas overflow or underflow."""
         check.scale(width=self.width, remedy="Use Hinge() for the loss itself.")
 
     @staticmethod

@@ -1,8 +1,15 @@
-"""What every loss of a linear margin declares and compiles.
+"""Base class of losses of a linear margin, and their compiled functions.
 
-A loss is phi(u, y), convex in the margin u = <a, theta> + offset, y the response. It is
-written once, as a scalar function that returns value and slope; its pieces work on a
-block of margins, so one kernel serves dense and sparse features and every loss.
+A loss is phi(u, y), convex in the margin u = <a, theta> + offset, where y is the
+response. The slope is its derivative phi' in the margin, and the curvature is phi''.
+
+A loss is written once, as a scalar function that returns value and slope. Three
+functions are compiled from it: values of a block of margins, values and slopes of a
+block, and both for one record. They work on margins, so one kernel serves dense and
+sparse features and all losses.
+
+Subclasses declare bounds that hold for every record. Privacy rests on `slope_bound`,
+and certified samplers on the curvatures.
 """
 
 from __future__ import annotations
@@ -25,16 +32,16 @@ from dpsample.core.jit import (
     f8,
     kernel,
     pointer,
-    refuse_print,
+    reject_print,
     vector,
 )
 from dpsample.core.spec import Json
 
-# (params, margins, response, out): margins become phi, out[0] their sum
+# (params, margins, response, out): margins are replaced by phi, and out[0] is their sum
 LOSS_VALUE = numba_types.void(vector, vector, vector, vector)
-# (params, margins, response, slopes, out): also slopes = d phi / du
+# (params, margins, response, slopes, out): in addition slopes become phi'
 LOSS_SLOPE = numba_types.void(vector, vector, vector, vector, vector)
-# (params, margin, response, out): out = value, slope of one record
+# (params, margin, response, out): out becomes value and slope of one record
 LOSS_RECORD = numba_types.void(vector, f8, f8, vector)
 
 Pieces = tuple[Piece, Piece, Piece]  # value, slope, and one record
@@ -45,7 +52,7 @@ registry: dict[str, type[Loss]] = {}
 
 @kernel(fastmath={"reassoc"}, counts_references=False)
 def total(values: Array) -> float:
-    """Sum in any order, which lets the compiler use vector registers."""
+    """Return a sum in any order, so that the compiler can use vector registers."""
     result = 0.0
     for i in range(values.shape[0]):
         result += values[i]
@@ -56,12 +63,12 @@ def compile_pieces(
     scalar: Callable[..., tuple[float, float]],
     decorator: Callable[[Piece], Piece] | None = None,
 ) -> Pieces:
-    """Value, slope and record pieces of a scalar loss (params, u, y) -> (phi, phi').
+    """Compile the functions of a scalar loss (params, u, y) -> (phi, phi').
 
-    A closure over a `register_jitable` function is found again on disk (measured: no
-    new file in a second process); one over a compiled function is not. The value piece
-    drops the slope's work as dead code. Filling an array and summing it afterwards
-    keeps the first loop free of a reduction, so that it vectorizes.
+    The scalar function must be `register_jitable`. Then the closures below are found in
+    the cache on disk by another process, which closures over compiled functions are
+    not. In the first of them the compiler removes the slope as dead code. Values are
+    stored before they are added, because a loop without a sum is vectorized.
     """
 
     def value(params: Array, margins: Array, response: Array, out: Array) -> None:
@@ -83,46 +90,46 @@ def compile_pieces(
     return compile_one(value), compile_one(slope), compile_one(record)
 
 
-ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
-LARGEST = 1e150  # of what a proximal map takes: no product overflows
-FARTHEST = 1e300  # of a proximal point
+# Rounding error of a difference, relative to its terms.
+ROUNDING = 32.0 * np.finfo(float).eps
 
 
 @kernel
-def lower_to_ends(
+def lower_by_end_quotients(
     order: int,
     margins: Array,
     value: Array,
     slope: Array,
     ends: Array,
-    value_there: Array,
-    slope_there: Array,
+    value_at_end: Array,
+    slope_at_end: Array,
     quotients: Array,
 ) -> None:
-    """Lower found to the quotients at the ends, less their rounding errors.
+    """Lower quotients to those at the ends of intervals, less their rounding errors.
 
-    Those of slopes, or of losses above their tangents; where an end is the margin there
-    is none.
+    For order 1 they are the quotients of `Loss.secant_curvature`, and for order 2 those
+    in `Loss.bregman_curvature`, with the margin u and the end v. If v = u there is no
+    quotient.
     """
     for i in range(quotients.shape[0]):
         t = ends[i] - margins[i]
-        if t == 0.0 or quotients[i] != quotients[i]:
+        if t == 0.0 or quotients[i] != quotients[i]:  # the same point, or NaN
             continue
         if order == 1:
-            quotient = (slope_there[i] - slope[i]) / t
-            size = (abs(slope_there[i]) + abs(slope[i])) / abs(t)
+            quotient = (slope_at_end[i] - slope[i]) / t
+            size = (abs(slope_at_end[i]) + abs(slope[i])) / abs(t)
         else:
             tangent = slope[i] * t
-            quotient = 2.0 * (value_there[i] - value[i] - tangent) / t**2
-            size = abs(value_there[i]) + abs(value[i]) + abs(tangent)
+            quotient = 2.0 * (value_at_end[i] - value[i] - tangent) / t**2
+            size = abs(value_at_end[i]) + abs(value[i]) + abs(tangent)
             size = 2.0 * size / t**2
         quotient -= ROUNDING * size
         if not quotient >= quotients[i]:
             quotients[i] = quotient
 
 
-def together(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
-    """Arrays of numbers, broadcast against each other."""
+def broadcast(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
+    """Return arrays of numbers, broadcast against each other."""
     arrays = [check.entries(n, value, finite=finite) for n, value in values.items()]
     try:
         return list(np.broadcast_arrays(*arrays))
@@ -133,18 +140,20 @@ def together(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Base of all losses: facts that hold for every record, and compiled pieces."""
+    """Base of all losses, with bounds for every record and compiled functions."""
 
     name: ClassVar[str] = ""
     _scalar: ClassVar[Callable[..., Any] | None] = None
-    # (params, u, y) to phi to the digits of the decimal context; None of a user's loss
+    # (params, u, y) to phi with the decimal context's digits, None for users' losses
     _exact: ClassVar[Callable[..., Decimal] | None] = None
     pieces: ClassVar[Any] = None
-    # Of losses whose bounds depend on neither margins nor responses.
+    # Bounds of losses for which they depend on neither margins nor responses.
     largest_slope: ClassVar[float] = np.inf
     largest_third_derivative: ClassVar[float] = np.inf
     is_cached: ClassVar[bool] = True  # False if the functions are the user's
     is_ours: ClassVar[bool] = True  # whether the scalar function is of this package
+    # False for a loss that is given by gradients of whole records.
+    has_margin: ClassVar[bool] = True
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
     has_unimodal_curvature: ClassVar[bool] = False  # phi'' rises in u, and then falls
@@ -160,7 +169,7 @@ class Loss:
             # The cache on disk does not see a user's sources change.
             cls.is_ours = cls.__module__.split(".")[0] == "dpsample"
             if not cls.is_ours:
-                refuse_print("_scalar", cls.__dict__["_scalar"].__func__)
+                reject_print("_scalar", cls.__dict__["_scalar"].__func__)
             cls.pieces = compile_pieces(
                 register_jitable(cls.__dict__["_scalar"].__func__),
                 kernel(cached=cls.is_ours, counts_references=False),
@@ -168,9 +177,9 @@ class Loss:
 
     @property
     def params(self) -> Array:
-        """Numbers that the pieces read: the fields, in order.
+        """Numbers that compiled functions read, the fields in their order.
 
-        A user's functions carry their own numbers.
+        A user's functions contain their own numbers.
         """
         if not self.is_cached:
             return np.zeros(0)
@@ -178,12 +187,12 @@ class Loss:
 
     @property
     def has_digits(self) -> bool:
-        """Whether `_exact_value` is that of the scalar function: of our own losses."""
+        """Whether `_exact_value` computes the same loss as the scalar function."""
         owner = next(c for c in type(self).__mro__ if "_scalar" in vars(c))
         return vars(owner).get("_exact") is not None
 
     def _exact_value(self, margin: Decimal, response: float) -> Decimal:
-        """Loss of one record to the digits of the decimal context."""
+        """Return the loss of one record with the digits of the decimal context."""
         assert self._exact is not None
         params = tuple(map(Decimal, self.params.tolist()))
         return type(self)._exact(params, margin, Decimal(response))  # type: ignore[misc]
@@ -202,7 +211,7 @@ class Loss:
 
     @property
     def pointers(self) -> tuple[Pointer, Pointer, Pointer]:
-        """C functions of the value, slope and record pieces."""
+        """C functions of values, of values and slopes, and of one record."""
         value, slope, record = self.pieces
         cached = self.is_cached and self.is_ours
         return (
@@ -216,17 +225,17 @@ class Loss:
         return self._evaluate(margins, response)[0]
 
     def slope(self, margins: ArrayLike, response: ArrayLike) -> Array:
-        """Slope in the margin of each record; a subgradient at a kink."""
+        """Slope of each record at its margin, a subgradient if phi' jumps there."""
         return self._evaluate(margins, response)[1]
 
     def _evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
-        u, y = together(finite=False, margins=margins, response=response)
+        u, y = broadcast(finite=False, margins=margins, response=response)
         values, slopes, out = u.flatten(), np.empty(u.size), np.full(1, np.nan)
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)
 
     def _evaluate_flat(self, margins: Array, response: Array) -> tuple[Array, Array]:
-        """Losses and slopes at as many margins as responses, which are not checked."""
+        """Return losses and slopes at a margin for each response, without checks."""
         values, slopes, out = margins.copy(), np.empty_like(margins), np.full(1, np.nan)
         self.pieces[1](self.params, values, response, slopes, out)
         return values, slopes
@@ -234,7 +243,7 @@ class Loss:
     def check_response(
         self, response: Array, response_bound: float | None, *, first: int = 0
     ) -> None:
-        """Refuse labels that are not -1 or 1, or a response above its bound.
+        """Raise for labels other than -1 and 1, or for a response above its bound.
 
         ``first`` is the number of the first record.
         """
@@ -253,60 +262,65 @@ class Loss:
             check.fail("response", condition, got, remedy)
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
-        """Return responses of which each loss differs by a constant on the margins.
+        """Return responses with which each loss changes by a constant on all margins.
 
-        Where the loss is linear between all margins and a response far away, one that
-        is nearer keeps the digits of differences, and sums from overflowing.
+        Some losses are linear between all margins and a response that is far away. A
+        nearer response then gives the same slopes. Differences of losses keep more
+        digits, and sums do not overflow.
         """
         del margin_bound
         return response
 
     def kink(self, response: Array) -> Array | None:
-        """Margins at which the losses have their only kinks.
+        """Return margins at which the slopes jump, if the losses are linear elsewhere.
 
-        On both sides of it such a loss is linear in the margin; None for all others.
+        None for all other losses.
         """
         del response
         return None
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Largest |phi'| over |u| <= margin_bound and |y| <= response_bound."""
+        """Return the largest |phi'| on |u| <= margin_bound, |y| <= response_bound."""
         del margin_bound, response_bound
         return self.largest_slope
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
-        """Bounds of phi'' for each record on its margin interval [lower, upper]."""
+        """Return bounds of phi'' for each record on its interval [lower, upper]."""
         del upper, response  # no curvature is promised by default
         return np.zeros_like(lower), np.full_like(lower, np.inf)
 
     def secant_curvature(
         self, margins: Array, lower: Array, upper: Array, response: Array
     ) -> Array:
-        """Lower bounds of [phi'(v) - phi'(u)] / (v - u), v in [lower, upper].
+        """Return lower bounds of [phi'(v) - phi'(u)] / (v - u) for v in [lower, upper].
 
-        u is each record's margin, in its interval. At least the bound of `curvature`,
-        for secants average phi''.
+        u is the margin of each record, in its interval. The quotient is an average of
+        phi'', so the result is at least the bound of `curvature`.
         """
         lower_bounds, _ = self.curvature(lower, upper, response)
         if not self.has_unimodal_curvature:
             return lower_bounds
-        return self._least_at_ends(1, lower_bounds, margins, lower, upper, response)
+        return self._bound_by_end_quotients(
+            1, lower_bounds, margins, lower, upper, response
+        )
 
     def bregman_curvature(
         self, margins: Array, lower: Array, upper: Array, response: Array
     ) -> Array:
-        """Lower bounds of 2 [phi(v) - phi(u) - phi'(u)(v - u)] / (v - u)^2.
+        """Return lower bounds of 2 [phi(v) - phi(u) - phi'(u)(v - u)] / (v - u)^2.
 
-        For v in [lower, upper], where u is each record's margin: averages of the
-        quotients of `secant_curvature`, with weight 2 (v - w)/(v - u)^2. At least the
-        bound of `curvature`.
+        v is in [lower, upper] and u is the margin of each record. The quotient is the
+        average of phi''(w) with the weight 2 (v - w) / (v - u)^2, so the bound is at
+        least that of `curvature`.
         """
         if not self.has_unimodal_curvature:
             return self.secant_curvature(margins, lower, upper, response)
         lower_bounds, _ = self.curvature(lower, upper, response)
-        return self._least_at_ends(2, lower_bounds, margins, lower, upper, response)
+        return self._bound_by_end_quotients(
+            2, lower_bounds, margins, lower, upper, response
+        )
 
-    def _least_at_ends(
+    def _bound_by_end_quotients(
         self,
         order: int,
         lower_bounds: Array,
@@ -315,44 +329,50 @@ class Loss:
         upper: Array,
         response: Array,
     ) -> Array:
-        """Least quotient at u itself, where it is phi'', and at the two ends.
+        """Return the least of the quotients at u, where it is phi'', and at both ends.
 
-        Where phi'' rises and then falls, so do its averages over [u, v] as v leaves u,
-        with weights 1 and v - w: they have no least value strictly between. Below
-        ``least`` rounding errors have won.
+        phi'' rises and then falls. Its averages over [u, v] with weights 1 or v - w do
+        the same as v moves away from u, so they have no minimum strictly between. A
+        value below the bound of `curvature` is a rounding error.
         """
         quotients = np.array(self.curvature(margins, margins, response)[0])
         at_margins = self._evaluate_flat(margins, response)
         for ends in (lower, upper):
             at_ends = self._evaluate_flat(ends, response)
-            lower_to_ends(order, margins, *at_margins, ends, *at_ends, quotients)
-        return np.asarray(np.fmax(lower_bounds, quotients))  # NaN at an end at infinity
+            lower_by_end_quotients(
+                order, margins, *at_margins, ends, *at_ends, quotients
+            )
+        # An infinite end gives NaN, which `fmax` ignores.
+        return np.asarray(np.fmax(lower_bounds, quotients))
 
     def third_derivative_bound(
         self, margin_bound: float, response_bound: float
     ) -> float:
-        """Bound of |phi'''|; infinite where phi'' jumps."""
+        """Return a bound of |phi'''|, infinite if phi'' jumps."""
         del margin_bound, response_bound
         return self.largest_third_derivative
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Return argmin over v of phi(v, y) + (v - u)^2 / (2 step), elementwise."""
-        arrays = together(margins=margins, response=response, step=step)
+        arrays = broadcast(margins=margins, response=response, step=step)
         if (arrays[2] < 0.0).any():
             check.fail("step", ">= 0", float(arrays[2].min()))
         largest = max(float(np.abs(array).max(initial=0.0)) for array in arrays)
-        if largest > LARGEST:
+        if largest > 1e150:  # products might overflow
             names = "margins, response and step"
-            check.fail(names, f"at most {LARGEST:g} in absolute value", largest)
+            check.fail(names, "at most 1e+150 in absolute value", largest)
         with np.errstate(under="ignore"):
             return np.asarray(self._prox(*arrays))
 
     def _prox(self, u: Array, y: Array, c: Array) -> Array:
-        """Bisection on the increasing v - u + c phi'(v), without a closed form."""
+        """Find the root of the increasing function v - u + c phi'(v) by bisection.
+
+        The root is within c |phi'(u)| of u.
+        """
         with np.errstate(over="ignore"):
             reach = c * np.maximum(np.abs(self.slope(u, y)), 1e-300)
-        reach = np.minimum(reach, FARTHEST)
-        low, high = u - reach, u + reach  # |v - u| = step |phi'(v)| <= step |phi'(u)|
+        reach = np.minimum(reach, 1e300)
+        low, high = u - reach, u + reach
         middle = 0.5 * (low + high)
         while ((low < middle) & (middle < high)).any():
             with np.errstate(over="ignore"):
@@ -362,13 +382,13 @@ class Loss:
         return middle
 
     def to_dict(self) -> Json:
-        """Name and fields, as in a certificate."""
+        """Return name and fields, as in a certificate."""
         facts = {f.name: getattr(self, f.name) for f in fields(self)}
         return {"name": self.name} | facts
 
 
 def from_dict(spec: Json) -> Loss:
-    """Loss that `Loss.to_dict` described."""
+    """Rebuild the loss that `Loss.to_dict` described."""
     check.instance(dict, spec=spec)
     check.one_of(tuple(registry), loss=spec.get("name"))
     rest = {key: value for key, value in spec.items() if key != "name"}

@@ -20,7 +20,7 @@ from dpsample.core.jit import (
     f8,
     kernel,
     pointer,
-    refuse_print,
+    reject_print,
     vector,
 )
 from dpsample.core.sparse import Rows
@@ -39,17 +39,17 @@ ONLY_MINIMIZE = (
 
 @kernel
 def no_slope(params, margins, response, slopes, out):
-    """Stand in for the slope of a loss that has none: NaN remains in ``out``."""
+    """Do nothing in place of the slope of a loss without one, so ``out`` stays NaN."""
 
 
 @kernel
 def no_gradient(row, response, theta, out):
-    """Stand in for the gradient of a loss of the margin: NaN remains in ``out``."""
+    """Do nothing in place of the gradient of a loss of the margin."""
 
 
 @kernel
 def mean_value(value, rows, response, theta, out):
-    """Mean over the records of a user's loss."""
+    """Return the mean of a user's loss over the records."""
     total = 0.0
     for i in range(len(response)):
         out[0] = np.nan
@@ -60,23 +60,24 @@ def mean_value(value, rows, response, theta, out):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordGradient(Loss):
-    """Loss made by `record_gradient`; without functions it only carries its facts."""
+    """Loss of the function `record_gradient`. Read from a file, it has only facts."""
 
     label: str
     dim: int | None = None
     smoothness: float = np.inf
     functions: Any = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "record_gradient"
+    has_margin: ClassVar[bool] = False
     is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
 
     @property
     def pieces(self) -> NoReturn:
-        """Refuse: there is no margin, so no sampler and no release can use the loss."""
+        """Raise, because samplers and releases need a function of the margin."""
         check.fail("loss", "a function of the margin <a, theta>", self, ONLY_MINIMIZE)
 
     @property
     def gradient_pointer(self) -> Pointer:
-        """C function of the gradient; a loss read from a file has none."""
+        """C function of the gradient, which a loss read from a file does not have."""
         if self.functions is None:
             check.fail("loss", "a record gradient with its function", self.label)
         return pointer(self.functions[0], RECORD_GRADIENT, cached=False)
@@ -90,7 +91,7 @@ class RecordGradient(Loss):
         return pointer(self.functions[1], RECORD_LOSS, cached=False)
 
     def check_records(self, features: Rows, offset: Array) -> None:
-        """Refuse records that the functions cannot read."""
+        """Raise for records that the functions cannot read."""
         if hasattr(features, "indptr"):
             remedy = "Pass a dense array: the gradient reads whole rows."
             check.fail("features", "dense for a record gradient", "CSR", remedy)
@@ -98,39 +99,40 @@ class RecordGradient(Loss):
             check.fail("offset", "None for a record gradient", offset)
 
     def risk(self, rows: Array, response: Array, theta: Array) -> float:
-        """Mean loss over the records; NaN if the value raised. Not private."""
+        """Return the mean loss, NaN if the value raised. Not private."""
         return float(mean_value(self.value_pointer, rows, response, theta, np.empty(1)))
 
     def to_dict(self) -> Json:
-        """Return the declared facts only: functions do not travel."""
+        """Return the declared facts only, because a certificate holds no functions."""
         facts = ("name", "label", "dim", "smoothness")
         return {fact: getattr(self, fact) for fact in facts}
 
 
 def num_parameters(loss: Loss, width: int) -> int:
-    """Parameters of a model whose rows have ``width`` entries."""
+    """Return the number of parameters if rows have ``width`` entries."""
     if isinstance(loss, RecordGradient) and loss.dim is not None:
         return loss.dim
     return width
 
 
 def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer]:
-    """C functions of slopes and of single gradients; the loss has one of the two."""
+    """Return C functions of slopes and of gradients, one of which does nothing."""
     if isinstance(loss, RecordGradient):
         return pointer(no_slope, LOSS_SLOPE), loss.gradient_pointer
     return loss.slope_pointer, pointer(no_gradient, RECORD_GRADIENT)
 
 
-def _compiled(name: str, function: Piece, signature: Signature) -> Piece:
+def _compile_checked(name: str, function: Piece, signature: Signature) -> Piece:
     if not (is_jitted(function) or inspect.isfunction(function)):
         condition = "a Python or Numba function of (row, response, theta, out)"
         check.fail(name, condition, function)
-    refuse_print(name, function)
+    reject_print(name, function)
     compiled = function if is_jitted(function) else kernel(function, cached=False)
     try:
         pointer(compiled, signature, cached=False)
     except (NumbaError, TypeError) as error:
         remedy = "It has to compile for (array, float, array, array) and return None."
+        # Numba's message ends with the reason, except for lines about the place.
         lines = str(error).strip().splitlines()
         reason = next((x for x in lines[::-1] if not x.startswith("During")), lines[-1])
         check.fail(name, "a function that Numba compiles", reason, remedy)
@@ -149,23 +151,23 @@ def record_gradient(
 
     Clipping the gradients of a loss of the margin gives the gradients of another convex
     loss, on which output and objective perturbation rest. For other losses, convex or
-    not, this is false: one record can move the end of clipped gradient descent by far
-    more than the step sizes suggest (`dpsample.papers.clipping_instance`). What
-    survives is noise in every step, and `dps.minimize` accepts nothing else.
+    not, this is false. One record can move the end of clipped gradient descent by far
+    more than the step sizes suggest (`dpsample.papers.clipping_instance`). Noise in
+    every step protects any loss, and `dps.minimize` accepts no other proof.
 
     Parameters
     ----------
     gradient : callable
         ``gradient(row, response, theta, out)`` fills all of ``out``, of shape (dim,),
         with the gradient at ``theta`` and returns nothing. A plain Python or Numba
-        function, compiled alone; it must not write to ``row`` or ``theta``. In a run
+        function, compiled alone. It must not write to ``row`` or ``theta``. In a run
         with a budget a gradient that is not finite, or that raises, counts as 0: an
-        error would tell of the record. Without a budget it is an error.
+        error would depend on the record. Without a budget it is an error.
     value : callable, optional
-        ``value(row, response, theta, out)`` puts the loss into ``out[0]``; only
+        ``value(row, response, theta, out)`` puts the loss into ``out[0]``. Only
         `Problem.risk` needs it.
     dim : int, optional
-        Number of parameters; by default as many as a row has entries.
+        Number of parameters, by default as many as a row has entries.
     smoothness : float
         Public bound of the loss's curvature in theta. Step sizes of some optimizers
         depend on it, privacy does not.
@@ -203,8 +205,8 @@ def record_gradient(
     check.greater_than(0.0, smoothness=smoothness)
     check.instance(str, name=name)
     functions = (
-        _compiled("gradient", gradient, RECORD_GRADIENT),
-        None if value is None else _compiled("value", value, RECORD_LOSS),
+        _compile_checked("gradient", gradient, RECORD_GRADIENT),
+        None if value is None else _compile_checked("value", value, RECORD_LOSS),
     )
     return RecordGradient(
         label=name,

@@ -1,4 +1,4 @@
-"""Losses of a real response: functions of the residual u - y."""
+"""Losses of a real response, as functions of the residual u - y."""
 
 import math
 from dataclasses import dataclass
@@ -11,19 +11,20 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.losses.loss import ROUNDING, Curvatures, Loss
 
-# Responses farther than this many margins from 0 are brought nearer: beside them the
-# differences between losses would be lost to rounding.
+# Responses farther from 0 than this many margins are replaced by nearer ones, because
+# differences between their losses would be lost to rounding.
 FARTHEST = 1024.0
+# Factor that rounds a lower bound down.
 DOWN = 1.0 - ROUNDING
 
 
-def _nearer(response: Array, reach: float) -> Array:
-    """Responses at most `FARTHEST` times the reach of the margins away from 0."""
+def _clip_far_responses(response: Array, reach: float) -> Array:
+    """Clip responses to `FARTHEST` times the largest margin."""
     limit = FARTHEST * reach
     return np.clip(response, -limit, limit)
 
 
-class _Kinked(Loss):
+class _PiecewiseLinear(Loss):
     """Loss whose slope is constant on both sides of u = y."""
 
     def kink(self, response: Array) -> Array:
@@ -31,13 +32,13 @@ class _Kinked(Loss):
         return response
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
-        """Return responses with the same slopes; see `Loss.near_response`."""
-        return _nearer(response, margin_bound)
+        """Return responses with the same slopes, see `Loss.near_response`."""
+        return _clip_far_responses(response, margin_bound)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Absolute(_Kinked):
-    r"""Absolute loss :math:`|u - y|`; its minimizer is a conditional median.
+class Absolute(_PiecewiseLinear):
+    r"""Absolute loss :math:`|u - y|`. Its minimizer is a conditional median.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Absolute(_Kinked):
 
 
 @dataclass(frozen=True)
-class Quantile(_Kinked):
+class Quantile(_PiecewiseLinear):
     r"""Pinball loss :math:`\max(\tau(y-u), (\tau-1)(y-u))` of level :math:`\tau`.
 
     Examples
@@ -76,7 +77,7 @@ class Quantile(_Kinked):
     name: ClassVar[str] = "quantile"
 
     def __post_init__(self) -> None:
-        """Refuse a level outside (0, 1)."""
+        """Raise for a level outside (0, 1)."""
         check.open_interval(0.0, 1.0, level=self.level)
 
     @staticmethod
@@ -95,6 +96,7 @@ class Quantile(_Kinked):
         """Move the residual towards 0 by level or 1 - level steps."""
         residual = y - u
         high, low = c * self.level, c * (1.0 - self.level)
+        # The residual loses level or 1 - level steps, and stops at 0.
         shrunk = np.where(
             residual > high,
             residual - high,
@@ -107,7 +109,7 @@ class Quantile(_Kinked):
 class Huber(Loss):
     r"""Huber loss: :math:`e^2/2` for :math:`|e| \le w`, else :math:`w|e| - w^2/2`.
 
-    Here :math:`e = u - y`; the slope is at most :math:`w`.
+    Here :math:`e = u - y`. The slope is at most :math:`w`.
 
     Examples
     --------
@@ -121,7 +123,7 @@ class Huber(Loss):
     has_unimodal_curvature: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse a width that formulas do not bear."""
+        """Raise for a width with which formulas overflow or underflow."""
         check.scale(width=self.width)
 
     @staticmethod
@@ -143,8 +145,8 @@ class Huber(Loss):
         return self.width
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
-        """Return responses with the same slopes; see `Loss.near_response`."""
-        return _nearer(response, margin_bound + self.width)
+        """Return responses with the same slopes, see `Loss.near_response`."""
+        return _clip_far_responses(response, margin_bound + self.width)
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 1 where the interval meets the quadratic part."""
@@ -222,6 +224,7 @@ class PowerFour(Loss):
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return 4 (margin_bound + response_bound)^3."""
         residual = margin_bound + response_bound
+        # In Python a power that overflows is an error.
         return 4.0 * residual**3 if residual < 1e100 else math.inf
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
@@ -236,6 +239,8 @@ class PowerFour(Loss):
         self, margins: Array, lower: Array, upper: Array, response: Array
     ) -> Array:
         """Return the least 4 (e^2 + e f + f^2), f the residual at the margin."""
+        # e^2 + e f + f^2 = (e + f/2)^2 + 3 f^2 / 4 is least at e = -f/2, or at the end
+        # nearest to it. This sum of squares has no cancellation.
         f = margins - response
         e = np.clip(-0.5 * f, lower - response, upper - response)
         return DOWN * (4.0 * (e + 0.5 * f) ** 2 + 3.0 * f**2)
@@ -244,6 +249,7 @@ class PowerFour(Loss):
         self, margins: Array, lower: Array, upper: Array, response: Array
     ) -> Array:
         """Return the least 2 (e + f)^2 + 4 f^2, f the residual at the margin."""
+        # The least value is at e = -f, or at the end nearest to it.
         f = margins - response
         e = np.clip(-f, lower - response, upper - response)
         return DOWN * (2.0 * (e + f) ** 2 + 4.0 * f**2)

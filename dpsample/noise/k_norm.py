@@ -88,7 +88,7 @@ class KNorm(Noise):
 
     def _as_independent(self, dim: int) -> Noise | None:
         """Return Laplace coordinates for the l1 ball."""
-        if isinstance(self.domain, Ball) and self.domain.p == 1.0:
+        if self.domain.lp_exponent == 1.0:
             return Laplace(self.scale * self.domain.radius)
         return None
 
@@ -219,12 +219,13 @@ def k_norm_table(domain: Domain, dim: int) -> KNormTable:
     sides = _semi_axes(domain, dim)
     kind, cone, plan = COORDINATES, cone_table(math.inf), schatten_plan((1, 1), 2.0)
     simplices, shares = np.zeros((0, dim, dim)), np.zeros(0)
-    if isinstance(domain, Ball):
-        cone = cone_table(domain.p)
-    elif isinstance(domain, SchattenBall):
-        kind, plan = SPECTRUM, schatten_plan(domain.shape, domain.p)
-    elif isinstance(domain, Polytope):
-        kind, simplices = FACETS, _facets(domain)[0].copy()
+    if domain.lp_exponent is not None:
+        cone = cone_table(domain.lp_exponent)
+    elif domain.matrix_shape is not None and domain.schatten_exponent is not None:
+        kind = SPECTRUM
+        plan = schatten_plan(domain.matrix_shape, domain.schatten_exponent)
+    elif domain.is_polytope:
+        kind, simplices = FACETS, _facets(domain, dim)[0].copy()
         shares = np.cumsum(np.abs(np.linalg.det(simplices)))
     return KNormTable(kind, cone, plan, sides, simplices, shares)
 
@@ -287,16 +288,16 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
     kinds = (Ball, Box, SchattenBall, Polytope)
     check.instance(kinds, domain=domain, remedy="Choose one of them.")
     domain.check(dim)
-    if isinstance(domain, Polytope):
+    if domain.is_polytope:
         if domain.affine_dim(dim) < dim:
             check.fail("domain", "of full dimension", "a polytope with equalities")
         if not domain.is_bounded:
             check.fail("domain", "bounded", domain)
-        if not (domain.b > 0.0).all():
+        if not (domain.facets(dim)[1] > 0.0).all():
             check.fail("domain", "symmetric about 0", "a set without 0 inside")
         return np.zeros(0)
-    if isinstance(domain, SchattenBall):
-        return np.full(1, domain.radius)
+    if domain.matrix_shape is not None:
+        return np.full(1, domain.ball_radius)
     body = domain.body(dim)
     # The ends of a ball do not show a center that is small against its radius.
     center = domain.default_center(dim)
@@ -307,20 +308,20 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _facets(domain: Polytope) -> tuple[Array, float]:
+def _facets(domain: Domain, dim: int) -> tuple[Array, float]:
     """Return the simplices and the log volume of a polytope."""
-    return symmetric_facets(domain.A, domain.b)
+    return symmetric_facets(*domain.facets(dim))
 
 
 def _log_volume(domain: Domain, dim: int) -> float:
     """Return the logarithm of the volume of a body."""
     sides = _semi_axes(domain, dim)
-    if isinstance(domain, Polytope):
-        return _facets(domain)[1]
-    if isinstance(domain, SchattenBall):
-        volume = log_schatten_volume(domain.shape, domain.p)
-        return volume + dim * math.log(domain.radius)
-    p = domain.p if isinstance(domain, Ball) else math.inf
+    if domain.is_polytope:
+        return _facets(domain, dim)[1]
+    if domain.matrix_shape is not None and domain.schatten_exponent is not None:
+        volume = log_schatten_volume(domain.matrix_shape, domain.schatten_exponent)
+        return volume + dim * math.log(domain.ball_radius)
+    p = math.inf if domain.lp_exponent is None else domain.lp_exponent
     return log_ball_volume(dim, p) + float(np.log(sides).sum())
 
 

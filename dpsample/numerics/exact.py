@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs
-r"""Exact normals and exponentials: comparisons of random words, no library function.
+r"""Exact normal and exponential random numbers, by comparisons of random words.
 
-A number is drawn bit by bit from a law on the reals, not from one on the doubles near
-it: the two doubles that are returned, high + low, are its digits, cut off at 2^-97 for
-exponentials and 2^-102 for normals.
+No library function is called. A number is drawn bit by bit from a distribution on the
+reals, not from one on the doubles near it. The two doubles that are returned, high +
+low, are its digits, cut off at 2^-97 for exponentials and 2^-102 for normals.
 
 **Exponential** (von Neumann [1]_). Uniforms U_1 > U_2 > ... > U_n with U_n <= U_{n+1}
 have length n with P(n >= m | U_1 = u) = u^(m-1)/(m-1)!, so that n is odd with
@@ -21,12 +21,12 @@ and the number that held is even with probability e^-t. Beyond 8, e^(-(z-8)^2/2)
 chance that an exponential exceeds (z-8)^2/2. The step is found by Walker's alias method
 [4]_; its thresholds are irrational and stored to 119 bits.
 
-How far from exact: uniforms are compared by their first 64 bits and, if those agree, by
-64 more. These are the probabilities that a number is decided wrongly: the next words
-tie too, or are drawn twice, 2^-124; thresholds, 2^-118; t and its uniform are compared
-as pairs of doubles with an error below 2^-95, so 2^-93; in the tail, of mass 2^-49, as
-doubles with one below 2^-43. By the union bound a number is that of the exact law but
-with probability `TOTAL_VARIATION` = 2^-90.
+Accuracy. Uniforms are compared by their first 64 bits and, if these agree, by 64 more.
+A number is decided wrongly with these probabilities: 2^-124, if the next words agree as
+well, or are drawn twice; 2^-118, because thresholds are rounded; 2^-93, because t and
+its uniform are compared as pairs of doubles with an error below 2^-95. In the tail,
+which has mass 2^-49, they are doubles with an error below 2^-43. By the union bound a
+number has the exact distribution, except with probability `TOTAL_VARIATION` = 2^-90.
 
 References
 ----------
@@ -46,26 +46,36 @@ from numba.np.random.generator_core import next_uint64
 
 from dpsample.core.jit import kernel
 
+# Bound of the distance between the distribution of a number and the exact one.
 TOTAL_VARIATION = 2.0**-90
-NUM_STEPS = 256  # and one outcome for the tail
-_PER_UNIT = 32.0
-_COLUMNS = 512  # of the alias table: 9 bits of a word
+# Number of steps below 8, 32 in each unit. Step 256 stands for the tail.
+NUM_STEPS = 256
+_STEPS_PER_UNIT = 32.0
+# Number of columns of the alias table. Nine bits of a word choose the column, and the
+# other 55 are a fraction of its height.
+_COLUMNS = 512
 _FRACTION_BITS = 55
-_BITS = 256  # of the integers from which the table is made
+# Number of bits of the integers from which the table is computed.
+_BITS = 256
+# Units of the first and the second double of a fraction.
 _UNIT = 2.0**-44
 _LOW_UNIT = 2.0**-97
-_BEGINNING = np.uint64(2**64 - 2**34)
+# The first 30 bits of a word.
+_FIRST_BITS = np.uint64(2**64 - 2**34)
+# 2^27 + 1, with which Dekker's product splits a double into halves of 26 bits.
+_SPLITTER = 134217729.0
 
 
 def _alias_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds of the columns, their next 64 bits, and the aliases.
+    """Return thresholds of the columns, their next 64 bits, and the aliases.
 
-    Integers of 256 bits: heights are exp(-j^2/2048) by the recurrence h <- h r, r <- r
-    q^2 from q = exp(-1/2048), each cut off at 2^-256, together below 2^-246. The tail
-    weighs 32 times the integral of exp(-32 - 8 (z - 8)), that is 4 exp(-32).
+    Integers have 256 bits. The heights exp(-j^2/2048) are computed by the recurrence
+    h <- h r, r <- r q^2 from q = exp(-1/2048). Each product is cut off at 2^-256, and
+    the total error is below 2^-246. The tail has 32 times the integral of
+    exp(-32 - 8 (z - 8)) as its weight, that is 4 exp(-32).
     """
     one = 1 << _BITS
-    root, term, k = 0, one, 0
+    root, term, k = 0, one, 0  # the series of exp(-1/2048)
     while term:
         root += term if k % 2 == 0 else -term
         k += 1
@@ -75,9 +85,9 @@ def _alias_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         heights.append(height)
         height = height * ratio >> _BITS
         ratio = ratio * root * root >> 2 * _BITS
-    heights[NUM_STEPS] *= 4
+    heights[-1] *= 4
     shares = [h * _COLUMNS for h in heights] + [0] * (_COLUMNS - len(heights))
-    full = sum(heights)  # one column
+    full = sum(heights)  # the height of one column
     limits, aliases = [full] * _COLUMNS, list(range(_COLUMNS))
     small = [j for j, share in enumerate(shares) if share < full]
     large = [j for j, share in enumerate(shares) if share >= full]
@@ -87,7 +97,8 @@ def _alias_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         shares[k] -= full - shares[j]
         if shares[k] < full:
             small.append(large.pop())
-    # In units of 2^-119 of a column; a full one ends before its end, its own alias.
+    # Thresholds are in units of 2^-119 of a column. That of a full column is just below
+    # its end, which makes no difference, because the column is its own alias.
     cut = [(limit << 119) // full for limit in limits]
     cut = [min(c, (1 << 119) - 1) for c in cut]
     first = [(j << _FRACTION_BITS) + (c >> 64) for j, c in enumerate(cut)]
@@ -110,13 +121,13 @@ def random_word(rng):
 
 @kernel(counts_references=False)
 def _high(first):
-    """Read the first 44 bits of a fraction."""
+    """Return the first 44 bits of a fraction as a double."""
     return np.float64(first >> np.uint64(20)) * _UNIT
 
 
 @kernel(counts_references=False)
 def _low(first, second):
-    """Read the next 53 bits of a fraction."""
+    """Return the next 53 bits of a fraction as a double."""
     rest = ((first & np.uint64(0xFFFFF)) << np.uint64(33)) | (second >> np.uint64(31))
     return np.float64(rest) * _LOW_UNIT
 
@@ -136,9 +147,9 @@ def two_product(a, b):
     Without overflow: |a|, |b| < 2^995, and a b = 0 or |a b| > 2^-969.
     """
     product = a * b
-    cut = 134217729.0 * a
+    cut = _SPLITTER * a
     a_high = cut - (cut - a)
-    cut = 134217729.0 * b
+    cut = _SPLITTER * b
     b_high = cut - (cut - b)
     a_low, b_low = a - a_high, b - b_high
     error = ((a_high * b_high - product) + a_high * b_low) + a_low * b_high
@@ -147,12 +158,15 @@ def two_product(a, b):
 
 @kernel(counts_references=False)
 def _run_is_odd(rng, first, second):
-    """Whether a falling run of uniforms that begins with these 128 bits is odd."""
+    """Return whether the length of a falling run of uniforms is odd.
+
+    The first uniform begins with these 128 bits.
+    """
     length, last = 1, first
     while True:
         other = random_word(rng)
         is_below = other < last
-        if other == last:  # their next digits decide
+        if other == last:  # the next 64 bits of both are compared
             low = second if length == 1 else random_word(rng)
             is_below = random_word(rng) < low
         if not is_below:
@@ -176,10 +190,10 @@ def exact_exponential(rng):
 
 @kernel(counts_references=False)
 def _is_accepted(rng, j, first, second):
-    """Whether (j + u)/32 is kept: true with probability e^-t."""
-    # Bits 1 to 30 of the second word, of which u needs none, begin the first uniform.
-    words = (second << np.uint64(33)) & _BEGINNING
-    if words >= np.uint64(2 * j + 1) << np.uint64(53):  # no less than the largest t
+    """Return whether (j + u)/32 is accepted, which has probability e^-t."""
+    # Bits 1 to 30 of the second word are not part of u. They begin the first uniform.
+    words = (second << np.uint64(33)) & _FIRST_BITS
+    if words >= np.uint64(2 * j + 1) << np.uint64(53):  # at least the largest t
         return True
     words |= random_word(rng) >> np.uint64(30)
     high, low = _high(first), _low(first, second)
@@ -188,7 +202,8 @@ def _is_accepted(rng, j, first, second):
     t, rest = t / 2048.0, (rest + low * (edge + high)) / 2048.0
     n = 1.0
     while True:
-        # n times a multiple of 2^-44 is exact, and so is its distance to a close t.
+        # The uniform is compared with t/n. The product of n and a multiple of 2^-44 is
+        # exact, and so is its difference from a close t.
         gap = n * _high(words) - t
         if gap + (n * _low(words, random_word(rng)) - rest) >= 0.0:
             return n % 2.0 == 1.0
@@ -197,7 +212,7 @@ def _is_accepted(rng, j, first, second):
 
 @kernel(counts_references=False)
 def _tail(rng):
-    """Digits of a normal beyond 8, without its sign."""
+    """Return the digits of a normal above 8."""
     while True:
         high, low = exact_exponential(rng)
         excess = high / 8.0
@@ -224,5 +239,8 @@ def exact_normal(rng):
             high, low = _tail(rng)
             return sign * high, sign * low
         if _is_accepted(rng, j, first, second):
-            high, low = (j + _high(first)) / _PER_UNIT, _low(first, second) / _PER_UNIT
+            high, low = (
+                (j + _high(first)) / _STEPS_PER_UNIT,
+                _low(first, second) / _STEPS_PER_UNIT,
+            )
             return sign * high, sign * low

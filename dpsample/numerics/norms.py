@@ -1,9 +1,9 @@
 r"""Vector and Schatten norms, their duals, the constants between them, and regularity.
 
-``||v||_p = (sum |v_i|^p)^(1/p)`` for p in [1, inf]; a Schatten norm is the same norm of
-the singular values. Largest magnitudes are factored out, so no power overflows.
+``||v||_p = (sum |v_i|^p)^(1/p)`` for p in [1, inf]. A Schatten norm is the same norm of
+the singular values. Largest magnitudes are factored out, so that no power overflows.
 
-**Regularity**: how smooth a norm is after a small change of norm. A norm is
+**Regularity** measures how smooth a norm is after a small change of norm. A norm is
 kappa-regular if another one, ||.||_+, satisfies for all x, y
 
     ||x + y||_+^2 <= ||x||_+^2 + <grad ||x||_+^2, y> + kappa_+ ||y||_+^2,
@@ -32,14 +32,18 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
 from dpsample.core.sparse import CSR, Directions, as_csr, is_sparse
 
+# Sums of squares in this range have neither lost small terms nor overflowed.
 TINY_SQUARE = 1e-290
 HUGE_SQUARE = 1e290
-MAX_SWEEPS, ORTHOGONAL = 60, 2.0**-50  # of Jacobi's method
+# Jacobi's method rotates pairs of rows whose cosine is above this number.
+ORTHOGONAL = 2.0**-50
+# Maximum number of rounds over all pairs. Convergence is quadratic, so ten are usual.
+MAX_SWEEPS = 60
 
 
 @check.unwrap_numpy
 def dual(p: float) -> float:
-    """Exponent of the dual norm, in [1, inf] as ``p``: ``1/p + 1/dual(p) = 1``.
+    """Return the exponent of the dual norm: ``1/p + 1/dual(p) = 1``, p in [1, inf].
 
     Examples
     --------
@@ -54,10 +58,10 @@ def dual(p: float) -> float:
 
 @check.unwrap_numpy
 def conversion(dim: int, from_p: float, to_p: float) -> float:
-    """Smallest c with ``||a||_to <= c ||a||_from`` for vectors a of length ``dim``.
+    """Return the smallest c with ``||a||_to <= c ||a||_from`` for a of length ``dim``.
 
-    Equal to 1 if ``to_p >= from_p`` and to ``dim**(1/to_p - 1/from_p)`` otherwise, for
-    exponents in [1, inf]; for Schatten norms ``dim`` is the smaller side of the matrix.
+    It is 1 if ``to_p >= from_p`` and ``dim**(1/to_p - 1/from_p)`` otherwise, for
+    exponents in [1, inf]. For Schatten norms ``dim`` is the smaller side of the matrix.
 
     Examples
     --------
@@ -70,9 +74,9 @@ def conversion(dim: int, from_p: float, to_p: float) -> float:
 
 
 def norm(v: Directions, p: float, axis: int = -1) -> Values:
-    """Norm with exponent ``p`` in [1, inf] along ``axis``, which is removed.
+    """Return the norm with exponent ``p`` in [1, inf] along ``axis``.
 
-    Of a sparse matrix the norms of the rows are returned.
+    For a sparse matrix these are the norms of the rows.
 
     Examples
     --------
@@ -130,10 +134,10 @@ def _sparse_row_norms(rows: CSR, p: float) -> Array:
 
 
 def schatten(v: ArrayLike, p: float, shape: tuple[int, int]) -> Values:
-    """Norm with exponent ``p`` in [1, inf] of the singular values of matrices.
+    """Return the norm with exponent ``p`` in [1, inf] of the singular values.
 
-    They are flattened row by row along the last axis of ``v``, which is removed, and
-    have the sides ``shape``: 1 is the nuclear, 2 the Frobenius, inf the operator norm.
+    Matrices of this ``shape`` are flattened row by row along the last axis of ``v``.
+    The exponents 1, 2 and inf give the nuclear, Frobenius and operator norm.
 
     Examples
     --------
@@ -151,7 +155,7 @@ def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) ->
     dim = len(x)
     total, largest = 0.0, 0.0
     for i in range(dim):
-        # Python floats overflow in silence when the kernel is interpreted.
+        # In an interpreted kernel NumPy's floats would warn when they overflow.
         size = abs((float(x[i]) + t * float(direction[i])) - float(center[i]))
         if size != size:
             return np.nan
@@ -177,7 +181,10 @@ def distance(x: Array, center: Array, p: float) -> float:
 
 @kernel(counts_references=False)
 def lp_normal(offset: Array, p: float, normal: Array) -> float:
-    """Norm of a vector, and a subgradient, whose dual norm is 1."""
+    """Return the norm of a vector, and fill ``normal`` with a subgradient.
+
+    The dual norm of the subgradient is 1.
+    """
     largest, total = 0.0, 0.0
     for j in range(len(offset)):
         largest = max(largest, abs(offset[j]))
@@ -193,68 +200,79 @@ def lp_normal(offset: Array, p: float, normal: Array) -> float:
 
 
 @kernel(counts_references=False)
-def turn_pair(one: Array, other: Array, slope: float) -> None:
-    """Rotate two vectors by the angle of a slope."""
-    cosine = 1.0 / math.sqrt(1.0 + slope * slope)
-    for k in range(len(one)):
-        x, y = one[k], other[k]
-        one[k] = cosine * (x - slope * y)
-        other[k] = cosine * (y + slope * x)
+def rotate_pair(first: Array, second: Array, tangent: float) -> None:
+    """Rotate two vectors by the angle with this tangent."""
+    cosine = 1.0 / math.sqrt(1.0 + tangent * tangent)
+    for k in range(len(first)):
+        x, y = first[k], second[k]
+        first[k] = cosine * (x - tangent * y)
+        second[k] = cosine * (y + tangent * x)
 
 
 @kernel(counts_references=False)
-def orthogonalize(rows: Array, turns: Array) -> None:
-    """Turn rows into orthogonal ones by Jacobi's rotations (Hestenes, 1958).
+def orthogonalize(rows: Array, rotations: Array) -> None:
+    """Make rows orthogonal by Jacobi's rotations (Hestenes, 1958).
 
-    Their lengths are then the singular values, accurate to a few roundings.
+    Their lengths are then the singular values, accurate to a few rounding errors. The
+    same rotations are applied to the rows of ``rotations``.
     """
     for _ in range(MAX_SWEEPS):
         is_done = True
         for i in range(len(rows)):
             for j in range(i):
-                one, other, both = 0.0, 0.0, 0.0
+                square_i, square_j, product = 0.0, 0.0, 0.0
                 for k in range(rows.shape[1]):
-                    one += rows[i, k] * rows[i, k]
-                    other += rows[j, k] * rows[j, k]
-                    both += rows[i, k] * rows[j, k]
-                low, high = min(one, other), max(one, other)
+                    square_i += rows[i, k] * rows[i, k]
+                    square_j += rows[j, k] * rows[j, k]
+                    product += rows[i, k] * rows[j, k]
+                low, high = min(square_i, square_j), max(square_i, square_j)
                 if low <= ORTHOGONAL**2 * high:
                     continue  # a singular value that is 0 up to rounding
-                if abs(both) > ORTHOGONAL * math.sqrt(one * other):
-                    half = 0.5 * (other - one) / both
-                    far = abs(half) + math.sqrt(1.0 + half * half)
-                    slope = math.copysign(1.0 / far, half)
-                    turn_pair(rows[i], rows[j], slope)
-                    turn_pair(turns[i], turns[j], slope)
+                if abs(product) > ORTHOGONAL * math.sqrt(square_i * square_j):
+                    # The tangent t solves t^2 + 2 half t = 1. The smaller root is the
+                    # smaller angle, and this form of it does not cancel.
+                    half = 0.5 * (square_j - square_i) / product
+                    denominator = abs(half) + math.sqrt(1.0 + half * half)
+                    tangent = math.copysign(1.0 / denominator, half)
+                    rotate_pair(rows[i], rows[j], tangent)
+                    rotate_pair(rotations[i], rotations[j], tangent)
                     is_done = False
         if is_done:
             return
 
 
 @kernel(counts_references=False)
-def reset_rotations(short: int, room: Array) -> None:
-    """Prepare the room of `schatten_normal` for a first matrix."""
+def reset_rotations(short: int, workspace: Array) -> None:
+    """Prepare the workspace of `schatten_normal` for a first matrix."""
     for k in range(short * short):
-        room[k] = 1.0 if k % (short + 1) == 0 else 0.0
+        workspace[k] = 1.0 if k % (short + 1) == 0 else 0.0
 
 
 @kernel(counts_references=False)
 def schatten_normal(
-    flat: Array, num_rows: int, num_columns: int, p: float, room: Array, normal: Array
+    flat: Array,
+    num_rows: int,
+    num_columns: int,
+    p: float,
+    workspace: Array,
+    normal: Array,
 ) -> float:
-    """Schatten norm of a matrix, and a subgradient, whose dual norm is 1.
+    """Return the Schatten norm of a matrix, and fill ``normal`` with a subgradient.
 
-    The room, of three times the size and one, begins with the rotations that made an
-    earlier matrix orthogonal: one nearby needs few more.
+    The dual norm of the subgradient is 1. The matrix is flattened row by row. The
+    workspace has three times its size plus 1. It begins with the rotations that made an
+    earlier matrix orthogonal, because a matrix nearby needs few more.
     """
-    long, short, pace, stride = num_rows, num_columns, num_columns, 1
+    # The rows that are made orthogonal are those of the matrix or of its transpose,
+    # whichever are fewer. Entry k of row j is flat[k * column_stride + j * row_stride].
+    long, short, column_stride, row_stride = num_rows, num_columns, num_columns, 1
     if long < short:
-        long, short, pace, stride = short, long, 1, short
+        long, short, column_stride, row_stride = short, long, 1, short
     square, largest, longest = short * short, 0.0, 0.0
-    turns = room[:square].reshape((short, short))
-    rows = room[square : square + short * long].reshape((short, long))
-    sizes = room[square + short * long : square + short * (long + 1)]
-    weights = room[square + short * (long + 1) : square + short * (long + 2)]
+    rotations = workspace[:square].reshape((short, short))
+    rows = workspace[square : square + short * long].reshape((short, long))
+    sizes = workspace[square + short * long : square + short * (long + 1)]
+    weights = workspace[square + short * (long + 1) : square + short * (long + 2)]
     for j in range(len(flat)):
         largest = max(largest, abs(flat[j]))
     scale = 1.0 / largest if 1.0 / HUGE_SQUARE < largest else 1.0
@@ -262,9 +280,10 @@ def schatten_normal(
         for k in range(long):
             total = 0.0
             for j in range(short):
-                total += turns[i, j] * (scale * flat[k * pace + j * stride])
+                entry = flat[k * column_stride + j * row_stride]
+                total += rotations[i, j] * (scale * entry)
             rows[i, k] = total
-    orthogonalize(rows, turns)
+    orthogonalize(rows, rotations)
     for i in range(short):
         square_length = 0.0
         for k in range(long):
@@ -274,13 +293,15 @@ def schatten_normal(
     value = lp_normal(sizes, p, weights)
     for j in range(len(flat)):
         normal[j] = 0.0
+    # The subgradient has the same singular vectors, and the subgradient of the norm of
+    # the singular values as its singular values.
     for i in range(short):
         if weights[i] > 0.0 and sizes[i] > ORTHOGONAL * longest:
             weight = weights[i] / sizes[i]
             for k in range(long):
                 for j in range(short):
-                    part = weight * rows[i, k] * turns[i, j]
-                    normal[k * pace + j * stride] += part
+                    part = weight * rows[i, k] * rotations[i, j]
+                    normal[k * column_stride + j * row_stride] += part
     return float(value / scale)
 
 
@@ -288,7 +309,7 @@ def schatten_normal(
 def thin_svd(
     flat: Array, num_rows: int, num_columns: int
 ) -> tuple[Array, Array, Array]:
-    """Singular value decomposition of a finite row-major matrix."""
+    """Return the singular value decomposition of a finite row-major matrix."""
     return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
 
 
@@ -324,7 +345,7 @@ class Regularity(NamedTuple):
 def regularity(
     p: float, *, dim: int, r: float | Literal["best", "printed"] = "best"
 ) -> Regularity:
-    r"""Constants with which the dual of l_p (of Schatten-p) is kappa-regular.
+    r"""Return constants with which the dual of l_p (of Schatten-p) is kappa-regular.
 
     :math:`\kappa_+ = r-1`, :math:`c = d^{1/r-1/q}` and :math:`\kappa = (r-1)c^2` for
     2 <= r <= q = p/(p-1); if q < 2 the norm is :math:`d^{1/q-1/r}\|\cdot\|_r`.
@@ -377,10 +398,10 @@ def regularity(
 
 
 def printed_kappa(*, dim: int, p: float) -> float:
-    """Return min{1/(p-1), 2 log(dim)} as arXiv:2303.18047 prints it: a factor e short.
+    """Return min{1/(p-1), 2 log(dim)} of arXiv:2303.18047, which lacks a factor e.
 
-    `regularity` has the true constant. A ValueError says that nothing is printed unless
-    p is in [1, 2] and dim >= 2.
+    `regularity` has the correct constant. A ValueError is raised unless p is in [1, 2]
+    and dim >= 2, because the paper states no others.
 
     Examples
     --------
@@ -397,7 +418,7 @@ def printed_kappa(*, dim: int, p: float) -> float:
 
 
 def smooth_exponent(q: float, dim: int, r: float | str) -> float:
-    """Resolve the word for r, or check the number."""
+    """Return the exponent that a keyword for r means, or check the number."""
     log_dim = math.log(dim)
     if isinstance(r, str):
         check.one_of(("best", "printed"), r=r)

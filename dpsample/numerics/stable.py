@@ -1,6 +1,8 @@
 # mypy: allow-untyped-defs
 """Exponential, softplus, log Phi and log P(a, x) in kernels, without cancellation.
 
+Phi is the normal distribution function, P the regularized incomplete gamma function.
+
 `vexp` and `softplus_sigmoid` have no branches and no library calls, so that a loop over
 an array compiles to vector instructions. The exponential is 2**k e**r with r in
 [-log(2)/2, log(2)/2], a polynomial of degree 11 in r and k written into the exponent
@@ -34,7 +36,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 
-HALF_LOG_2PI = 0.9189385332046727
+HALF_LOG_2PI = 0.9189385332046727  # log(2 pi) / 2
 _INVERSE_SQRT2 = 0.7071067811865476
 _LOG2_E = 1.4426950408889634
 # log(2) in two parts; the first has 21 trailing zero bits, so k * _LN2_HIGH is exact.
@@ -42,15 +44,20 @@ _LN2_HIGH = 0.6931471803691238
 _LN2_LOW = 1.9082149292705877e-10
 # Adding 1.5 * 2**52 rounds to an integer and leaves it in the low mantissa bits.
 _ROUND = 6755399441055744.0
+# Logarithms of about the smallest normal number and of the largest one.
 _LOWEST = -708.0
 _HIGHEST = 709.782712893384
-# Bound above which a normal's tail is drawn from an exponential.
+# Normal tails above this bound are proposed from an exponential. More than 98 % of the
+# proposals are accepted there, and the quantile would need more digits.
 FAR = 10.0
-_MAX_TERMS = 100_000  # of the series of the incomplete gamma function
+# Maximum number of terms of the series and the fraction for the incomplete gamma
+# function. They need about sqrt(a) terms.
+_MAX_TERMS = 100_000
+# From this number the remainder of Stirling's formula has full accuracy.
 _STIRLING_FROM = 10.0
 
-# 'reassoc' would fold _ROUND away, 'nnan' would license dropping NaN. A caller may
-# use 'reassoc' itself, as long as these stay separate functions.
+# 'reassoc' would let the compiler remove _ROUND, 'nnan' the tests for NaN. A caller may
+# use 'reassoc' itself, because a function with fastmath is compiled separately.
 _EXACT = {"contract", "nsz"}
 
 
@@ -100,7 +107,10 @@ def _half_log1p_series(f):
 
 @kernel(fastmath=_EXACT)
 def softplus_sigmoid(x):
-    """log(1 + e**x) and its slope 1 / (1 + e**-x): one exponential, one division."""
+    """Return log(1 + e**x) and its derivative 1 / (1 + e**-x).
+
+    Both need one exponential and one division.
+    """
     z = vexp(-abs(x))
     one, two = 1.0 + z, 2.0 + z
     inverse = 1.0 / (one * two)
@@ -112,7 +122,7 @@ def softplus_sigmoid(x):
 
 @kernel(counts_references=False)
 def log_ndtr(x):
-    """Logarithm of Phi(x)."""
+    """Return log Phi(x)."""
     if x > 0.0:
         return math.log1p(-0.5 * math.erfc(x * _INVERSE_SQRT2))
     if x > -20.0:
@@ -131,7 +141,8 @@ def log_ndtr(x):
 @kernel(counts_references=False)
 def log_quantile(y):
     """Return x with log Phi(x) = y < 0, by Halley's method."""
-    if y > -0.5:  # by the other tail, for its digits
+    # If Phi(x) is close to 1, its logarithm has lost the digits of the upper tail.
+    if y > -0.5:
         return -log_lower_quantile(np.log(-np.expm1(y)))
     return log_lower_quantile(y)
 
@@ -151,7 +162,8 @@ def log_lower_quantile(y):
         gap = value - y
         step = gap / (hazard + 0.5 * gap * (x + hazard))
         x -= step
-        if not abs(step) > 1e-5 * (1.0 + abs(x)):  # the next one is of its cube
+        # Convergence is cubic, so the next step would be below rounding errors.
+        if not abs(step) > 1e-5 * (1.0 + abs(x)):
             break
     return x
 
@@ -160,30 +172,33 @@ def log_lower_quantile(y):
 def tail_excess(low, rng, above):
     """Fill above with Z - low for standard normals Z above low, to full accuracy.
 
-    In the order of arrays: what is refused is drawn again after all others.
+    Random numbers are used in the order of the arrays. Rejected proposals are replaced
+    after all others.
     """
-    left, last, log_mass = 0, np.nan, 0.0
-    again = np.empty(above.shape[0], np.int64)
+    num_left, last, log_mass = 0, np.nan, 0.0
+    pending = np.empty(above.shape[0], np.int64)  # indices that need a proposal
     for i in range(above.shape[0]):
         if low[i] != last:
             last, log_mass = low[i], log_ndtr(-low[i])
+        # The tail probability of Z is uniform between 0 and that of low.
         log_tail = log_mass - rng.standard_exponential()
         if low[i] > FAR:
-            again[left] = i
-            left += 1
+            pending[num_left] = i
+            num_left += 1
         else:
             above[i] = -log_quantile(log_tail) - low[i]
             above[i] = above[i] if above[i] > 0.0 else 0.0
-    while left > 0:  # Exp(low), kept with probability exp(-t^2 / 2)
-        for j in range(left):
-            above[again[j]] = rng.standard_exponential() / low[again[j]]
-        count = 0
-        for j in range(left):
-            t = above[again[j]]
+    # Proposals t from Exp(low) are accepted with probability exp(-t^2 / 2).
+    while num_left > 0:
+        for j in range(num_left):
+            above[pending[j]] = rng.standard_exponential() / low[pending[j]]
+        num_rejected = 0
+        for j in range(num_left):
+            t = above[pending[j]]
             if rng.standard_exponential() < 0.5 * t * t:
-                again[count] = again[j]
-                count += 1
-        left = count
+                pending[num_rejected] = pending[j]
+                num_rejected += 1
+        num_left = num_rejected
 
 
 @kernel(counts_references=False)
@@ -217,7 +232,7 @@ def _stirling_remainder(a):
 
 @kernel(counts_references=False)
 def log_gamma_factor(a, x):
-    """Logarithm of D(a, x) = a log x - x - log Gamma(a + 1)."""
+    """Return log D(a, x) = a log x - x - log Gamma(a + 1)."""
     if a < _STIRLING_FROM:
         return a * math.log(x) - x - math.lgamma(a + 1.0)
     if x < 0.5 * a:
@@ -229,7 +244,7 @@ def log_gamma_factor(a, x):
 
 @kernel(counts_references=False)
 def _log_lower_series(a, x):
-    """Logarithm of P(a, x) by the power series, for x < a + 1."""
+    """Return log P(a, x) by the power series, for x < a + 1."""
     term, total = 1.0, 1.0
     for n in range(1, _MAX_TERMS):
         term *= x / (a + n)
@@ -241,7 +256,7 @@ def _log_lower_series(a, x):
 
 @kernel(counts_references=False)
 def _log_upper_fraction(a, x):
-    """Logarithm of Q(a, x) by the continued fraction, for x >= a + 1 (Lentz)."""
+    """Return log Q(a, x) by the continued fraction, for x >= a + 1 (Lentz)."""
     b = x + 1.0 - a
     c = 1e300
     d = 1.0 / b
@@ -260,7 +275,7 @@ def _log_upper_fraction(a, x):
 
 @kernel(counts_references=False)
 def log_gammainc(a, x):
-    """Logarithm of P(a, x), the distribution function of Gamma(a, 1); -inf at x = 0."""
+    """Return log P(a, x), P the distribution function of Gamma(a, 1); -inf at x = 0."""
     if not (a > 0.0 and x >= 0.0):
         return np.nan
     if x == 0.0:

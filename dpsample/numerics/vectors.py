@@ -11,8 +11,8 @@ from dpsample.core.jit import kernel
 def copy_into(source, out):
     """Copy a vector into another one of its length.
 
-    A slice assignment would guard against overlaps first, and compiles the text of an
-    error about shapes: four seconds at the first call of a process.
+    A slice assignment would test for overlaps first, and compile the text of an error
+    about shapes, which takes four seconds at the first call of a process.
     """
     for j in range(len(out)):
         out[j] = source[j]
@@ -40,8 +40,8 @@ def solve_upper(root: Array, x: Array) -> None:
 def multiply(matrix, vector, out):
     """Fill out with matrix times vector.
 
-    One product is compiled for all, and alone counts references, for callers that do
-    not: Numba's would copy arrays of another layout.
+    This product is compiled once for all callers. It counts references, because Numba's
+    product would copy arrays of another layout, but its callers need not.
     """
     np.dot(matrix, vector, out)
 

@@ -1,7 +1,6 @@
 """Certification: the certificate of a minimization, from its recipe."""
 
 from dpsample.core import check
-from dpsample.losses import RecordGradient
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Optimizer,
@@ -26,7 +25,7 @@ def certify(
 
     Raises a ValueError if the calibration is exact and nothing is proved.
     """
-    if isinstance(facts.loss, RecordGradient):
+    if not facts.loss.has_margin:
         check_any_loss(recipe, optimizer, is_private=True)
     if recipe.event is not None:
         recipe.check_private(facts)

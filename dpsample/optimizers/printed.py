@@ -19,7 +19,7 @@ import math
 from typing import Literal, NamedTuple
 
 from dpsample.core import check
-from dpsample.domains import Ball, Domain
+from dpsample.domains import Domain
 from dpsample.numerics.norms import conversion, printed_kappa
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.clipping import (
@@ -270,10 +270,10 @@ def _su_stddev(scales: TiltScales, budget: Budget) -> float:
 
 def _inner_radius(domain: Domain, dim: int) -> float:
     """Return the radius of the largest l2 ball about 0 in an l_p ball about 0."""
-    if not isinstance(domain, Ball) or domain.default_center(dim).any():
+    if domain.lp_exponent is None or domain.default_center(dim).any():
         remedy = "Its gauge gives the published modulus."
         check.fail("domain", "a Ball about 0 for published constants", domain, remedy)
-    return float(domain.radius / conversion(dim, 2.0, domain.p))
+    return float(domain.ball_radius / conversion(dim, 2.0, domain.lp_exponent))
 
 
 class PrintedLocalization(NamedTuple):

@@ -25,14 +25,12 @@ from dataclasses import replace
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball
 from dpsample.losses import (
     CalibratedLogistic,
     CappedLogistic,
     Custom,
     Logistic,
     Loss,
-    RecordGradient,
 )
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
@@ -72,7 +70,7 @@ def loss_of_zero(facts: PublicFacts) -> float:
 def _is_unknown(loss: Loss) -> bool:
     """Return whether a loss has no values here, because only bounds are declared."""
     is_declared = isinstance(loss, Custom) and loss.functions is None
-    return is_declared or isinstance(loss, RecordGradient)
+    return is_declared or not loss.has_margin
 
 
 def gradient_noise_cost(
@@ -140,9 +138,9 @@ def reservations(
 
 def _smaller(facts: PublicFacts, share: float) -> str:
     """Return the advice on the domain. The bound grows at least in proportion to it."""
-    if not isinstance(facts.domain, Ball):
+    if facts.domain.lp_exponent is None:
         return "a smaller domain"
-    return f"a radius below {share * facts.domain.radius:.2g}"
+    return f"a radius below {share * facts.domain.ball_radius:.2g}"
 
 
 def warn_if_useless(facts: PublicFacts, budget: Budget, risk_bound: float) -> None:

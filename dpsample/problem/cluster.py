@@ -1,8 +1,9 @@
 """Records of a Dask array or DataFrame, which stay on the cluster.
 
-A pass is one task for each partition of `GROUP` chunks, and a tree of tasks that add up
-what they return: no number depends on how many workers there are, which of them does
-what, or which is lost and replaced. Without a cluster Dask runs the tasks here.
+A pass is one task for each partition of `GROUP` chunks, and a tree of tasks that
+combine the results. So no number depends on how many workers there are, on which of
+them runs a task, or on whether a worker is lost and replaced. Without a cluster Dask
+runs the tasks in this process.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from dpsample.problem.storage import (
     ENCODE,
     GROUP,
     OR_FILE,
-    Above,
     Fold,
     RecordRules,
     Result,
+    RowsAbove,
     TableStorage,
     fold_in_tree,
 )
 
 
 def _library(name: str) -> Any:
-    """Return a library that has no types and is loaded where it is needed."""
+    """Import a library where it is needed. It has no types."""
     return import_module(name)
 
 
 def is_dask(value: object) -> bool:
-    """Whether a value is a collection of Dask."""
+    """Return whether a value is a collection of Dask."""
     return type(value).__module__.startswith("dask.")
 
 
 def split_columns(
     features: Any, response: Any, offset: Any
 ) -> tuple[Any, list[str] | None, Any, Any]:
-    """Arrays of Dask, of columns if it is a DataFrame, and the features' names."""
+    """Return features as a Dask array, their names if known, response and offset."""
     names = None
     if hasattr(features, "columns"):
         columns = [str(column) for column in features.columns]
@@ -64,19 +65,21 @@ def split_columns(
 
 
 def _with_known_sizes(value: Any) -> Any:
-    """Array of Dask whose chunks have known sizes."""
+    """Return an array of Dask whose chunks have known sizes."""
     if hasattr(value, "to_dask_array"):
         types = list(value.dtypes) if value.ndim == 2 else [value.dtype]
         kinds = {getattr(dtype, "kind", "O") for dtype in types}
         is_mixed = not all(isinstance(dtype, np.dtype) for dtype in types)
         if kinds <= set("biuf") and (is_mixed or ("b" in kinds and len(kinds) > 1)):
-            value = value.astype("float64")  # arrays of pandas' are of objects
+            # Mixed columns or nullable types would become an array of objects.
+            value = value.astype("float64")
+        # The number of rows of a DataFrame's partition is only known after it is read.
         return value.to_dask_array(lengths=True)
     return value.compute_chunk_sizes() if np.isnan(value.shape).any() else value
 
 
 class ClusterStorage:
-    """Records of which a cluster holds partitions."""
+    """Records in partitions on a cluster."""
 
     is_parallel, is_in_memory, pass_seconds = True, False, 0.0
 
@@ -85,13 +88,14 @@ class ClusterStorage:
     ) -> None:
         self.num_records, self.dim = int(features.shape[0]), rules.facts.dim
         self.rules, self.chunk = rules, chunk_size(features.shape[0], self.dim)
+        # Records of a partition. Its boundaries are boundaries of chunks, too.
         self.size = min(GROUP * self.chunk, self.num_records)
         kinds = {"features": features, "response": response}
         kinds |= {} if offset is None else {"offset": offset}
         self.columns = [self._cut(name, value) for name, value in kinds.items()]
 
     def _cut(self, name: str, value: Any) -> Any:
-        """Array of Dask in our partitions."""
+        """Return an array of Dask in partitions of `GROUP` chunks."""
         if not is_dask(value):
             array = check.array(name, value, shape=(self.num_records,))
             value = _library("dask.array").from_array(array, self.size)
@@ -105,19 +109,19 @@ class ClusterStorage:
 
     @property
     def pass_bytes(self) -> float:
-        """As `RecordStorage.pass_bytes`."""
+        """See `RecordStorage.pass_bytes`."""
         return float(sum(column.nbytes for column in self.columns))
 
     @property
     def data(self) -> Data:
-        """As `RecordStorage.data`: it refuses."""
+        """Raise, because the records are on the cluster."""
         condition = "in memory or in a file here"
         check.fail("records", condition, "records on a cluster", OR_FILE)
 
     def _tasks(self, *work: object) -> list[Any]:
-        """One task for each partition."""
+        """Return one task for each partition."""
         parts = zip(*(c.to_delayed().ravel() for c in self.columns), strict=True)
-        # As one string: what two arguments share they share on the worker, too.
+        # One string, so that arguments that share an object share it on the worker.
         shared = _library("cloudpickle").dumps((self.rules, *work))
         run = _library("dask").delayed(_on_partition, pure=False, traverse=False)
         starts = range(0, self.num_records, self.size)
@@ -127,7 +131,7 @@ class ClusterStorage:
         ]
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `RecordStorage.map`; no part waits for those in front of it."""
+        """See `RecordStorage.map`. All chunks are processed before the first result."""
         tasks = self._tasks("map", None, function, *args)
         for results in _library("dask").compute(*tasks):
             yield from results
@@ -135,23 +139,24 @@ class ClusterStorage:
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
-        """As `RecordStorage.fold`, by a tree of tasks."""
+        """See `RecordStorage.fold`. The tree consists of tasks."""
         tasks = self._tasks("fold", fold, function, *args)
         begin = time.perf_counter()
+        # The tree is built of tasks, so that workers combine the results of subtrees.
         lazy_fold = _library("dask").delayed(fold, pure=False)
         result: Result = fold_in_tree(tasks, lazy_fold).compute()
         self.pass_seconds = time.perf_counter() - begin
         return result
 
-    def check(self) -> Iterator[Above]:
-        """Say what `RecordRules.check` does, of each chunk."""
+    def check(self) -> Iterator[RowsAbove]:
+        """Yield the result of `RecordRules.check` for each chunk."""
         for results in _library("dask").compute(*self._tasks("check", None, None)):
             yield from results
 
     def windows(
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
-        """As `RecordStorage.windows`: records stream through this process."""
+        """See `RecordStorage.windows`. Each part is fetched into this process."""
         size = multiple * max(1, self.size // multiple)
         for start in range(first, last, size):
             stop = min(start + size, last)
@@ -162,10 +167,10 @@ class ClusterStorage:
 
 
 class _Partition(TableStorage):
-    """Records of one partition, on its worker: computed anew for every pass."""
+    """Records of one partition on its worker, computed again for every pass."""
 
     def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
-        """Check every time: what a collection is computed from may have changed."""
+        """Check in every pass, as the source of the collection may have changed."""
         above = self.rules.bound(rows, response, offset, self.first + start)
         self.rules.enforce([above])
 
@@ -178,7 +183,7 @@ def _store_partition(
     response: Any,
     offset: Any = None,
 ) -> _Partition:
-    """Storage of one partition, whose shape may be another than was declared."""
+    """Return the storage of one partition. Raise if it has not the declared shape."""
     named = {"features": rows, "response": response, "offset": offset}
     width = (rules.facts.dim - int(rules.facts.intercept),)
     tables = []
@@ -196,7 +201,7 @@ def _store_partition(
 
 
 def _on_partition(shared: bytes, first: int, count: int, *columns: object) -> Any:
-    """Work of one task, by one thread of BLAS: more change the last bits."""
+    """Run one task with one thread of BLAS, because more would change the last bits."""
     rules, kind, fold, function, *args = _library("cloudpickle").loads(shared)
     storage = _store_partition(rules, first, count, *columns)
     with pauses.single_threaded_blas():

@@ -1,4 +1,9 @@
-"""Public facts of a problem: all that privacy may depend on."""
+"""Public facts of a problem, which are all that privacy may depend on.
+
+The slope of a loss is its derivative in the margin <a, theta> + offset of a record with
+the row a. Bounds of slopes, margins and gradients follow from the domain and from
+declared bounds, and never from the records.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from dpsample import domains, losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Json, freeze
-from dpsample.domains import Domain, SchattenBall
+from dpsample.domains import Domain
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
 from dpsample.numerics import norms
@@ -23,10 +28,10 @@ RELATIONS = ("replace_one", "zero_out")
 
 @dataclass(frozen=True, kw_only=True)
 class PublicFacts:
-    """All that privacy may depend on: sizes, loss, domain and declared bounds.
+    """Sizes, loss, domain and declared bounds, on which alone privacy may depend.
 
     On matrix problems (a `SchattenBall` domain) norms are Schatten norms of the
-    features reshaped to the domain's shape; otherwise vector norms.
+    features reshaped to the domain's shape. Otherwise they are vector norms.
     """
 
     num_records: int
@@ -72,17 +77,18 @@ class PublicFacts:
             if self.loss.dim is not None:
                 check.one_of((self.loss.dim,), dim=self.dim)
         self.domain.check(self.dim)
+        # The range of margins follows from the facts that are checked above.
         if isinstance(self.loss, Custom):
             self.loss.check_declarations(self.margin_bound, self.response_bound)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out what was derived: a copy derives it from its own fields."""
+        """Leave out derived values, as a copy derives them from its own fields."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def is_matrix(self) -> bool:
         """Whether norms are Schatten norms."""
-        return isinstance(self.domain, SchattenBall)
+        return self.domain.matrix_shape is not None
 
     @cached_property
     def full_row_bound(self) -> float:
@@ -103,7 +109,8 @@ class PublicFacts:
 
     @cached_property
     def slope_bound(self) -> float:
-        """Bound of the loss's slope on the domain; infinite where there is none."""
+        """Bound of the loss's slope on the domain, perhaps infinite."""
+        # Without a declared bound, responses are at most 1 or are not read by the loss.
         bound = 1.0 if self.response_bound is None else self.response_bound
         slope = float(self.loss.slope_bound(self.margin_bound, bound))
         return slope if math.isfinite(slope) else math.inf
@@ -115,26 +122,29 @@ class PublicFacts:
 
     @property
     def _radius(self) -> float:
-        """Largest norm on the domain, in the norm dual to that of the rows."""
+        """Largest norm of a point of the domain, in the dual of the rows' norm."""
         dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
-        if isinstance(self.domain, SchattenBall):
-            return self.domain.max_schatten(dual, zero, self.dim)
+        shape = self.domain.matrix_shape
+        if shape is not None:
+            return self.domain.max_schatten(dual, zero, self.dim, shape=shape)
         return self.domain.max_norm(dual, zero, self.dim)
 
     def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
-        """Bounds of abs(<a, theta> + offset) on the domain for rows of given norms."""
+        """Return bounds of abs(<a, theta> + offset) for rows of given norms."""
         if self.intercept:
             pairs = np.stack([sizes, np.ones_like(sizes)], axis=1)
             sizes = np.asarray(norms.norm(pairs, self.row_norm))
         shift = 0.0 if offset is None else np.abs(offset)
-        with np.errstate(invalid="ignore"):  # 0 times an infinite radius is 0
+        # The margin of a row of zeros is 0, even if the radius is infinite.
+        with np.errstate(invalid="ignore"):
             return np.nan_to_num(sizes * self._radius, nan=0.0, posinf=np.inf) + shift
 
     def lipschitz(self, p: float) -> float:
-        r"""Lipschitz constant G of one record's loss in the l_p (Schatten-p) norm.
+        r"""Return the Lipschitz constant G of one record's loss in the l_p norm.
 
-        The slope bound times the row bound times
-        :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
+        It is the slope bound times the row bound times
+        :math:`\max \|a\|_{p^*} / \|a\|_q`, where q is the exponent of the row norm. On
+        matrix problems norms are Schatten norms.
         """
         check.at_least(1.0, p=p)
         if math.isinf(self.slope_bound):
@@ -142,28 +152,27 @@ class PublicFacts:
         return float(self.slope_bound * self.full_row_bound * self.dual_ratio(p))
 
     def lipschitz_or_inf(self, p: float) -> float:
-        """`lipschitz`, infinite where there is none."""
+        """Return `lipschitz`, or infinity if there is no such constant."""
         check.at_least(1.0, p=p)
         return self.lipschitz(p) if math.isfinite(self.slope_bound) else math.inf
 
     def dual_ratio(self, p: float) -> float:
-        """Largest ratio of a row's norm dual to l_p and its declared norm."""
+        """Return the largest ratio of the dual of the l_p norm and the row norm."""
         check.at_least(1.0, p=p)
         if p not in self._constants:
-            size = self.dim
-            if isinstance(self.domain, SchattenBall):
-                size = min(self.domain.shape)
+            size = self.domain.norm_length(self.dim)
+            # The dual of l_p is l_q with 1/p + 1/q = 1.
             ratio = norms.conversion(size, self.row_norm, norms.dual(p))
             self._constants[p] = float(ratio)
         return self._constants[p]
 
     @cached_property
     def _constants(self) -> dict[float | tuple[str, float], float]:
-        """Ratios by p, and smoothness by ("smoothness", p), once asked for."""
+        """Computed constants: ratios by p, and smoothness by ("smoothness", p)."""
         return {}
 
     def _fail_unbounded(self) -> NoReturn:
-        if isinstance(self.loss, RecordGradient):
+        if not self.loss.has_margin:
             condition = "a function of the margin <a, theta>"
             check.fail("loss", condition, self.loss, ONLY_MINIMIZE)
         if isinstance(self.loss, Custom) and self.loss.declared_slope == np.inf:
@@ -177,16 +186,17 @@ class PublicFacts:
         check.fail("domain", condition, self.domain, "Use a Ball or a Box.")
 
     def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
-        """Lipschitz constant of the change of one record's loss between neighbors.
+        """Return the Lipschitz constant of the change between neighboring data sets.
 
-        Replacing a record changes f(.; s) to f(.; s'): 2 G. Setting its loss to zero
-        changes it to 0: G. (The papers use G for both: GLLST-E1.)
+        If a record s is replaced by s', the change f(.; s) - f(.; s') has the constant
+        2 G. If its loss is set to zero, the constant is G. (The papers use G for both,
+        see GLLST-E1.)
         """
         check.one_of(RELATIONS, relation=relation)
         return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
 
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Name and value of every line of a certificate that is about the problem."""
+        """Return names and texts of a certificate's lines about the problem."""
         kind = "Schatten" if self.is_matrix else "l"
         words = f"rows with {kind}-{self.row_norm:g} norm <= {self.row_bound:g}"
         if self.intercept:
@@ -201,26 +211,26 @@ class PublicFacts:
         )
 
     def to_dict(self) -> Json:
-        """Facts as JSON-able values."""
+        """Return the facts as values for JSON."""
         facts = {f.name: getattr(self, f.name) for f in fields(self)}
         return facts | {"loss": self.loss.to_dict(), "domain": self.domain.to_dict()}
 
     @classmethod
     def from_dict(cls, facts: Json) -> PublicFacts:
-        """Facts that `to_dict` described."""
+        """Rebuild the facts that `to_dict` described."""
         check.instance(dict, facts=facts)
-        pieces = {
+        parts = {
             "loss": losses.from_dict(facts.get("loss", {})),
             "domain": domains.from_dict(facts.get("domain", {})),
         }
-        return check.build("facts", cls, facts | pieces)
+        return check.build("facts", cls, facts | parts)
 
 
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
-    """Bound of phi'' |a|_q^2, q = p/(p - 1), over the domain and all possible records.
+    """Return the l_p smoothness of one record's loss on the domain, for p >= 1.
 
-    The l_p smoothness beta of one record's loss, p >= 1; a ValueError if the loss has a
-    kink, or its curvature is unbounded on the domain.
+    It is the largest phi'' |a|_q^2 with q = p / (p - 1) over all possible records. A
+    ValueError says that the loss is not smooth, or that phi'' is unbounded.
 
     Examples
     --------
@@ -247,10 +257,10 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
 
 
 def smoothness_or_inf(facts: PublicFacts, p: float = 2.0) -> float:
-    """`smoothness`, infinite where there is none."""
+    """Return `smoothness`, or infinity if the loss is not smooth on the domain."""
     try:
         return smoothness(facts, p)
-    except ValueError:  # a kink, or a curvature without end
+    except ValueError:
         return math.inf
 
 

@@ -1,8 +1,9 @@
-"""A private convex optimization problem: records, loss, domain, declared bounds.
+"""A private convex optimization problem, with records, loss, domain and bounds.
 
-Bounds are public facts that the user declares. They are checked once, here, against
-the records and never computed from them, which would leak. Rows come dense or sparse;
-they are copied, measured and, if the user says so, scaled once.
+Bounds are public facts that the user declares. They are checked here against the
+records. They are never computed from the records, because that would reveal something
+about them. Dense or sparse rows are copied once, checked, and scaled down to their
+bounds if the user allows it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,46 +39,46 @@ class Problem:
     Parameters
     ----------
     features : array, scipy.sparse matrix or DataFrame of shape (num_records, dim)
-        Rows a_i, copied once: dense ones in C order, sparse ones as CSR, many of
-        float32 as they are. Or a ``numpy.memmap``, or the path of a Parquet file:
-        larger than memory, they are read in every pass. Or an array or DataFrame of
-        Dask, which stays on its cluster and is checked in every pass.
+        Rows a_i. Dense rows are copied in C order, sparse rows as CSR, and many rows of
+        float32 without conversion. A ``numpy.memmap`` or the path of a Parquet file may
+        be larger than memory, as it is read in every pass. An array or DataFrame of
+        Dask stays on its cluster and is checked in every pass.
     response : array of shape (num_records,), or a column's name (Parquet, Dask)
         Labels -1, 1 or real responses y_i.
     loss : Loss
         One of `dpsample.losses`.
     domain : Domain
-        One of `dpsample.domains`; with ``intercept`` it includes the intercept.
+        One of `dpsample.domains`. With ``intercept`` it includes the intercept.
     row_bound : float
         Public bound of every possible row's norm, from 1e-60 to 1e60, as all declared
         bounds. A row above it is an error.
     row_norm : float
-        Exponent of that norm, in [1, inf]; a Schatten exponent on a `SchattenBall`.
+        Exponent of that norm, in [1, inf]. On a `SchattenBall`, of a Schatten norm.
     response_bound : float, optional
-        Public bound of abs(response); needed by losses whose slope grows. Infinity, if
-        there is none, serves methods that bound gradients themselves.
+        Public bound of abs(response), for losses whose slope is not bounded. Infinity,
+        if there is no bound, is for methods that bound gradients themselves.
     intercept : bool
         Append a column of ones (the row bound grows accordingly).
     clip_rows : bool
-        Scale rows (and clip responses) that exceed their bound instead of refusing
-        them. Privacy then rests on no assumption about the records' sizes; what is
-        refused even so (numbers that are not finite, labels other than -1 and 1) is
-        listed in the certificate. Answers that have one scale rows to predict, too.
+        Scale rows and clip responses that exceed their bound, instead of raising. Then
+        privacy rests on no assumption about the records' sizes. Numbers that are not
+        finite, and labels other than -1 and 1, still raise, as the certificate says.
+        Answers that have one scale rows to predict, too.
     feature_names : sequence of str, optional
-        Names of the columns; a DataFrame brings its own.
+        Names of the columns. A DataFrame has its own.
     offset : array of shape (num_records,), or a column's name, optional
         Known additive part b_i of the margin.
     offset_bound : float
         Public bound of abs(offset).
     encoding : Encoding, optional
-        What made these rows from a table (`dpsample.tables`); answers carry it, and
-        with it predict from raw tables. See `from_table`.
+        Encoding that made these rows from a table (`dpsample.tables`). Answers carry
+        it, so that they predict from raw tables. See `from_table`.
 
     Raises
     ------
     ValueError
-        If an argument is malformed, or a record exceeds a declared bound; the message
-        names the record.
+        If an argument is malformed, or a record exceeds a declared bound. The message
+        has the number of the record.
 
     Examples
     --------
@@ -131,7 +132,7 @@ class Problem:
         self.storage = self._store(rows, response, offset)
         names = names if feature_names is None else feature_names
         if encoding is not None:
-            encoding = self._own(encoding, names)
+            encoding = self._adapt_encoding(encoding, names)
             names = encoding.feature_names
         if isinstance(loss, RecordGradient):
             loss.check_records(rows, self.data.offset)
@@ -139,14 +140,15 @@ class Problem:
             if feature_names is None and self.dim != width:
                 names = None
         self.encoding = encoding
-        self.feature_names = self._names(names, self.dim - intercept)
-        # What a verb has derived from the problem last, and from which arguments.
+        self.feature_names = self._complete_names(names, self.dim - intercept)
+        # Last plan of a top-level function for this problem, with its arguments.
         self.plan: tuple[Any, Any] | None = None
 
     def _store(
         self, features: object, response: object, offset: object
     ) -> RecordStorage:
-        """Check records, within their bounds or moved there, and keep them."""
+        """Check records and store them, within their bounds."""
+        # Without a bound, responses of the linear loss are within [-1, 1].
         is_linear = self.loss.name == "linear" and self.response_bound is None
         rules = RecordRules(
             facts=self.facts,
@@ -172,7 +174,7 @@ class Problem:
         data : Dataset
             As `dpsample.tables.read_table` and the data sets return it.
         loss, domain, intercept, clip_rows
-            As of the class.
+            As in the class.
 
         Returns
         -------
@@ -182,7 +184,7 @@ class Problem:
         Raises
         ------
         ValueError
-            As by the class; also if ``data`` has no row bound.
+            As by the class, also if ``data`` has no row bound.
 
         Examples
         --------
@@ -216,24 +218,29 @@ class Problem:
         )
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out the plan: another process makes its own."""
+        """Leave out the plan, as another process makes its own."""
         return self.__dict__ | {"plan": None}
 
-    def _own(self, encoding: Encoding, names: Sequence[str] | None) -> Encoding:
-        """Return the encoding of rows that this problem may have scaled down, too."""
+    def _adapt_encoding(
+        self, encoding: Encoding, names: Sequence[str] | None
+    ) -> Encoding:
+        """Return the encoding that also describes how this problem scales rows."""
         bound, norm = self.facts.row_bound, self.facts.row_norm
         if encoding.row_norm != norm:
             check.fail("row_norm", f"{encoding.row_norm:g}, as in the encoding", norm)
         if names is not None and tuple(names) != encoding.feature_names:
             got = check.describe(list(names))
             check.fail("feature_names", "those of the encoding, in its order", got)
+        # An encoding that scales rows to a smaller bound needs no second scaling.
         is_within = encoding.row_bound is not None and encoding.row_bound <= bound
         if encoding.row_bound == bound or (encoding.clip and is_within):
             return encoding
         is_clipped = self.clip_rows or encoding.clip
         return replace(encoding, row_bound=bound, clip=is_clipped)
 
-    def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
+    def _complete_names(
+        self, names: Sequence[str] | None, width: int
+    ) -> tuple[str, ...]:
         if names is None:
             names = [str(j) for j in range(width)]
         labels = unique(names)
@@ -244,7 +251,7 @@ class Problem:
 
     @property
     def data(self) -> Data:
-        """Records in memory as kernels see them; files refuse."""
+        """Records in memory, as kernels read them. Raises for records on a cluster."""
         return self.storage.data
 
     @property
@@ -264,7 +271,7 @@ class Problem:
 
     @property
     def num_records(self) -> int:
-        """Number of records; public."""
+        """Number of records, which is public."""
         return self.facts.num_records
 
     @property
@@ -281,20 +288,23 @@ class Problem:
         return self.storage.pass_bytes
 
     def lipschitz(self, p: float) -> float:
-        """Lipschitz constant of one record's loss; see `PublicFacts.lipschitz`."""
+        """Return a constant of one record's loss, see `PublicFacts.lipschitz`."""
         return self.facts.lipschitz(p)
 
     def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
-        """Constant of the change between neighbors; `PublicFacts.diff_lipschitz`."""
+        """Return a constant of the change between neighboring data sets.
+
+        See `PublicFacts.diff_lipschitz`.
+        """
         return self.facts.diff_lipschitz(p, relation)
 
     def risk(self, theta: ArrayLike) -> float:
-        """Empirical risk F at theta of shape (dim,). Not private."""
+        """Return the empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
         return float(self._risks(point[None])[0])
 
     def _risks(self, points: Array) -> Array:
-        """Empirical risks at points (any, dim), by one pass. Not private."""
+        """Return empirical risks at points (any, dim), by one pass. Not private."""
         if isinstance(self.loss, RecordGradient):
             arrays = self.data.dense, self.data.response
             return np.array([self.loss.risk(*arrays, point) for point in points])
@@ -313,8 +323,8 @@ class Problem:
         Parameters
         ----------
         features, response, offset
-            As of the class, and as many as there are; columns with names in the same
-            order as here.
+            As in the class, and of the same number of records. Columns with names must
+            be in the same order as here.
 
         Returns
         -------
@@ -336,9 +346,10 @@ class Problem:
         """
         rows, names, response, offset = as_records(features, response, offset)
         width = self.dim - self.facts.intercept
-        if not isinstance(self.loss, RecordGradient):
+        if self.loss.has_margin:
             if rows.shape[1] != width:
                 check.fail("features", f"of {width} columns", f"{rows.shape[1]}")
+            # Names that are positions only, as "0", "1", say nothing about the order.
             own_names, other_names = self.feature_names[:width], tuple(names or ())
             if not any(map(columns_module.are_positions, (own_names, other_names))):
                 columns_module.find_positions("features", other_names, own_names)
@@ -355,7 +366,7 @@ class Problem:
         return other
 
     def margins(self, theta: ArrayLike) -> Array:
-        """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""
+        """Return margins <a_i, theta> + b_i of all records, shape (num_records,)."""
         point = check.array("theta", theta, shape=(self.dim,))
         return np.concatenate(list(self.storage.map(margins_of, point)))
 
@@ -367,20 +378,21 @@ class Problem:
         )
 
 
-@np.errstate(all="ignore")  # what floating point meets depends on the records
+@np.errstate(all="ignore")  # whether it would warn depends on the records
 def store_records(
     features: Any, response: Any, offset: Any, rules: RecordRules
 ) -> RecordStorage:
     """Store records that `as_records` has looked at, with their bounds enforced."""
     if not cluster.is_dask(features):
         return storage.store_here(features, response, offset, rules)
+    # A collection of one chunk is fetched, as other small records.
     if not is_large(features):
         y, shift = (
             c.compute() if cluster.is_dask(c) else c for c in (response, offset)
         )
         rows = check.real_array("features", features.compute(), storage.ENCODE)
         return storage.store_here(rows, y, shift, rules)
-    if isinstance(rules.facts.loss, RecordGradient):
+    if not rules.facts.loss.has_margin:
         check.fail("features", "in memory for a record gradient", "a cluster")
     stored = cluster.ClusterStorage(features, response, offset, rules)
     rules.enforce(stored.check())
@@ -388,26 +400,26 @@ def store_records(
 
 
 def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
-    """Shares of a part in the empirical risks at points."""
+    """Return the contribution of a part to the empirical risks at points."""
     risks, work = np.empty(len(points)), records.make_work(part)
     value = loss.value_pointer
     size = part.dense.size + part.values.size + part.num_records
     count = max(1, records.GRAM_NUMBERS // size)
-    for start in range(0, len(points), count):  # Ctrl-C is heard in between
+    for start in range(0, len(points), count):  # Ctrl-C takes effect between calls
         block = slice(start, start + count)
         records.fill_risks(part, value, points[block], work, risks[block])
     return (risks * (part.num_records / num_records),)
 
 
 def margins_of(part: Data, theta: Array) -> Array:
-    """Margins of a part's records."""
+    """Return the margins of a part's records."""
     out = np.empty(part.num_records)
     records.margins_of(part, theta, 0, part.num_records, out)
     return out
 
 
 def unique(names: Iterable[object]) -> list[str]:
-    """Names of columns as text, each of which stands for one column only."""
+    """Return names of columns as text, or raise if a name occurs twice."""
     is_list = isinstance(names, Sequence) or getattr(names, "ndim", 0) == 1
     if isinstance(names, str | bytes) or not is_list:
         check.fail("feature_names", "a sequence of names", check.describe(names))
@@ -419,7 +431,10 @@ def unique(names: Iterable[object]) -> list[str]:
 def as_records(
     features: Any, response: Any, offset: Any
 ) -> tuple[Any, Sequence[str] | None, Any, Any]:
-    """Return records, perhaps in the caller's memory, and column names if any."""
+    """Return features, names of their columns if known, response and offset.
+
+    Arrays may be in the caller's memory.
+    """
     if is_sparse(features):
         return as_csr("features", features), None, response, offset
     if isinstance(features, str | PathLike):

@@ -1,10 +1,15 @@
 # mypy: allow-untyped-defs
 """Records in memory, dense or sparse, and the compiled passes over them.
 
-A pass walks over blocks of records that stay in the second-level cache: margins, loss,
-and, for a gradient, the transposed product while the block is still there. Of few dense
-records a target keeps a copy in tiles that are transposed: vector registers then take
-several records at once.
+The margin of record i is <a_i, theta> + offset_i. The empirical risk is the mean of the
+losses phi(margin, response), and its gradient the mean of phi' a_i.
+
+A pass goes over blocks of records that fit into the second-level cache. For each block
+it computes margins and losses. For a gradient it also adds the sum of phi' a_i, while
+the block is still in the cache.
+
+Few dense records also have a copy in tiles. A tile holds the transposed features of up
+to 512 records, so that vector registers process several records at once.
 """
 
 import math
@@ -21,27 +26,36 @@ from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
 from dpsample.numerics.vectors import multiply, multiply_rows
 
-BLOCK_NUMBERS = 65536  # 512 kB of features: half of a common second-level cache
+# Features of a block, 512 kB. That is half of a common second-level cache.
+BLOCK_NUMBERS = 65536
+# Records of a block of a sparse matrix.
 SPARSE_BLOCK = 2048
-TILE = 512  # records of a tile: loops over fewer take longer to begin
-MOST_TILED = 2**18  # features of a copy in tiles, 2 MB: more wait for memory anyway
-GRAM_NUMBERS = 10**7  # multiply-adds of one call that makes a curvature matrix
+# Most features of a copy in tiles, 2 MB. Passes over more features wait for memory, and
+# tiles would not make them faster.
+MAX_TILED = 2**18
+# Multiply-adds of one call that computes a curvature matrix, so that Ctrl-C takes
+# effect between calls.
+GRAM_NUMBERS = 10**7
 
 
 @by_address
 class Data(NamedTuple):
-    """Records as kernels see them; ``dense`` or ``values`` is empty."""
+    """Records as kernels read them.
+
+    Features are either ``dense`` or a CSR matrix of ``values``, ``columns`` and
+    ``starts``. The other arrays are empty.
+    """
 
     dense: Array  # (num_records, dim) or (0, dim)
-    values: Array  # (num_nonzero,)
-    columns: NDArray[np.uint32]  # (num_nonzero,)
-    starts: Ints  # (num_records + 1,)
+    values: Array  # (num_nonzero,): entries, record by record
+    columns: NDArray[np.uint32]  # (num_nonzero,): their features
+    starts: Ints  # (num_records + 1,): first entry of each record
     response: Array  # (num_records,)
     offset: Array  # (num_records,) or empty
-    loss_params: Array
+    loss_params: Array  # numbers of the loss
     num_records: int
     dim: int
-    block: int
+    block: int  # records of a block
     tiles: Array  # (num_records * dim,): dense transposed, tile by tile, or empty
     tile: int  # records of a tile, 0 without a copy in tiles
 
@@ -51,9 +65,9 @@ class Work(NamedTuple):
     """Scratch memory of one chain."""
 
     margins: Array  # (block,)
-    slopes: Array  # (block,)
+    slopes: Array  # (block,): derivatives of the losses in the margins
     vector: Array  # (dim,)
-    out: Array  # (2,)
+    out: Array  # (2,): results of compiled functions, NaN before the call
     control: RecordArray  # when to return to Python, see `core.pauses`
 
 
@@ -73,7 +87,7 @@ def make_data(
     """Lay out a dense array or a CSR matrix for the kernels."""
     num_records, dim = features.shape
     is_dense = isinstance(features, np.ndarray)
-    parts: Any = features  # of a CSR matrix
+    parts: Any = features
     block = block_size(dim) if is_dense else SPARSE_BLOCK
     return Data(
         dense=parts if is_dense else np.empty((0, dim)),
@@ -96,24 +110,29 @@ def add_tiles(data: Data) -> Data:
     dense = data.dense
     if not has_tiles(dense.size):
         return data
-    count = math.ceil(len(dense) / min(TILE, data.block))
-    tile = min(32 * math.ceil(len(dense) / (32 * count)), data.block)  # whole registers
+    # Tiles have about 512 records, because the start of a loop over fewer would take a
+    # noticeable share of the time. A multiple of 32 records fills all vector registers.
+    count = math.ceil(len(dense) / min(512, data.block))
+    tile = min(32 * math.ceil(len(dense) / (32 * count)), data.block)
     parts = [dense[i : i + tile].T.ravel() for i in range(0, len(dense), tile)]
     return data._replace(tiles=np.concatenate(parts), tile=tile)
 
 
 def has_tiles(num_features: int) -> bool:
-    """Return whether records with so many dense features get a copy in tiles."""
-    return 0 < num_features <= MOST_TILED
+    """Return whether records with this number of dense features are copied to tiles."""
+    return 0 < num_features <= MAX_TILED
 
 
 def block_size(dim: int) -> int:
-    """Dense records of a block."""
+    """Return the number of dense records of a block."""
     return min(max(BLOCK_NUMBERS // dim, 128), 8192)
 
 
 def part_of(data: Data, start: int, stop: int) -> Data:
-    """Return some of the records, in the same memory; of sparse ones all or none."""
+    """Return a range of dense records in the same memory.
+
+    Sparse records are in one range only, so that this returns all of them.
+    """
     if start == 0 and stop == data.num_records:
         return data
     part = slice(start, stop)
@@ -128,7 +147,7 @@ def part_of(data: Data, start: int, stop: int) -> Data:
 
 
 def writable(data: Data) -> Data:
-    """Copy arrays that are read-only or mapped: to Numba they are of another type."""
+    """Copy arrays that are read-only or mapped, as Numba gives them other types."""
     return Data._make(np.array(p) if _is_foreign(p) else p for p in data)
 
 
@@ -150,9 +169,10 @@ def make_work(data: Data) -> Work:
 
 @kernel
 def any_record(rng, first, last):
-    """Index of a random record from ``first`` to ``last - 1``.
+    """Return the index of a random record from ``first`` to ``last - 1``.
 
-    It alone counts references, for callers that do not: Numba's draw makes an array.
+    Numba's draw allocates an array. So this kernel counts references, and its callers
+    need not.
     """
     return rng.integers(first, last)
 
@@ -163,7 +183,7 @@ def products_of(data, theta, start, stop, products):
     if data.dense.shape[0] > 0:
         multiply(data.dense[start:stop], theta, products)
     else:
-        # No fastmath here: vectorized gathers of short rows are 3 times slower.
+        # Without fastmath, because vectorized gathers of short rows are 3 times slower.
         for i in range(start, stop):
             s = 0.0
             for j in range(data.starts[i], data.starts[i + 1]):
@@ -197,7 +217,7 @@ def add_transposed(data, slopes, start, stop, scratch, out):
 
 @kernel(counts_references=False)
 def four_columns(tile, count, j):
-    """Columns j to j + 3 of a tile of so many records."""
+    """Return the features j to j + 3 of ``count`` records of a tile."""
     first = j * count
     a, b = tile[first : first + count], tile[first + count : first + 2 * count]
     first += 2 * count
@@ -206,7 +226,10 @@ def four_columns(tile, count, j):
 
 @kernel(counts_references=False, fastmath={"reassoc", "contract"})
 def tile_margins(tile, theta, margins):
-    """Fill margins with those of a tile."""
+    """Fill margins with <a_i, theta> of a tile's records.
+
+    Four features at a time, so that margins are read and written a quarter as often.
+    """
     count, j = margins.shape[0], 0
     for i in range(count):
         margins[i] = 0.0
@@ -248,7 +271,7 @@ def add_tile(tile, slopes, out):
 
 @kernel(counts_references=False)
 def margins_in_tile(data, theta, start, stop, margins):
-    """As `margins_of`, of the records of a tile."""
+    """Fill margins[: stop - start] for the records of a tile, see `margins_of`."""
     tile_margins(data.tiles[start * data.dim : stop * data.dim], theta, margins)
     if data.offset.shape[0] > 0:
         for i in range(start, stop):
@@ -257,14 +280,17 @@ def margins_in_tile(data, theta, start, stop, margins):
 
 @kernel(counts_references=False)
 def add_transposed_tile(data, slopes, start, stop, scratch, out):
-    """As `add_transposed`, of the records of a tile."""
+    """Add the sum of slopes[i - start] a_i over a tile, see `add_transposed`."""
     add_tile(data.tiles[start * data.dim : stop * data.dim], slopes, out)
 
 
 def compile_mean_loss(
     margins_fn: Kernel[..., None], *, is_tiled: bool
 ) -> Kernel[..., float]:
-    """Pass over records that are in tiles or not: each compiles its own loops only."""
+    """Compile the empirical risk, for records in tiles or not.
+
+    The two are separate functions, so that each problem compiles only its own loops.
+    """
 
     def mean_loss(data, loss_value, theta, work):
         result, size = 0.0, data.tile if is_tiled else data.block
@@ -283,7 +309,7 @@ def compile_mean_loss(
 def compile_mean_gradient(
     margins_fn: Kernel[..., None], add_fn: Kernel[..., None], *, is_tiled: bool
 ) -> Kernel[..., float]:
-    """As `compile_mean_loss`, with the gradient."""
+    """Compile the empirical risk with its gradient, see `compile_mean_loss`."""
 
     def mean_gradient(data, loss_slope, theta, work, gradient):
         result, size = 0.0, data.tile if is_tiled else data.block
@@ -299,15 +325,15 @@ def compile_mean_gradient(
             result += work.out[0]
             add_fn(data, slopes, start, stop, work.vector, gradient)
         for j in range(gradient.shape[0]):
-            # A piece that stops halfway leaves slopes of an earlier block behind.
+            # If the loss failed, slopes may be from an earlier block.
             gradient[j] = np.nan if np.isnan(result) else gradient[j] / data.num_records
         return result / data.num_records
 
     return kernel(counts_references=False)(mean_gradient)
 
 
-# Empirical risk at theta, NaN if a piece failed; and with it the (sub)gradient, all NaN
-# if a piece failed. The second pair is for records with a copy in tiles.
+# Empirical risk at theta, and the risk with its (sub)gradient. Both are NaN if the loss
+# failed. The second pair is for records with a copy in tiles.
 mean_loss = compile_mean_loss(margins_of, is_tiled=False)
 mean_gradient = compile_mean_gradient(margins_of, add_transposed, is_tiled=False)
 mean_loss_of_tiles = compile_mean_loss(margins_in_tile, is_tiled=True)
@@ -335,21 +361,21 @@ def add_weighted_gram(data, weights, begin, stop, out):
 
 
 def curvature_matrix(data: Data, weights: Array) -> Array:
-    """Mean of weights_i a_i a_i^T, shape (dim, dim)."""
+    """Return the mean of weights_i a_i a_i^T, shape (dim, dim)."""
     return weighted_gram(data, weights) / data.num_records
 
 
 def weighted_gram(data: Data, weights: Array) -> Array:
-    """Sum of weights_i a_i a_i^T, shape (dim, dim)."""
+    """Return the sum of weights_i a_i a_i^T, shape (dim, dim)."""
     out = np.zeros((data.dim, data.dim))
     if data.dense.shape[0] == 0:
         largest = int(np.diff(data.starts).max(initial=1))
-        count = max(1, GRAM_NUMBERS // largest**2)  # records of one call
+        count = max(1, GRAM_NUMBERS // largest**2)
         for start in range(0, data.num_records, count):
             stop = min(start + count, data.num_records)
             add_weighted_gram(data, weights, start, stop, out)
         return out
-    for start in range(0, data.num_records, data.block):  # no copy of all records
+    for start in range(0, data.num_records, data.block):  # not a copy of all records
         part = slice(start, start + data.block)
         scaled = data.dense[part] * np.sqrt(weights[part])[:, None]
         out += scaled.T @ scaled

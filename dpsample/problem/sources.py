@@ -1,7 +1,8 @@
-"""Tables that are read piece by piece: arrays, files of numbers, Parquet files.
+"""Tables that are read in parts, from arrays, files of numbers and Parquet files.
 
-Passes map no file: mapped pages would count as this process's memory. Random records
-are read from a file that is mapped, of which they touch few pages.
+A table holds the features, the responses or the offsets of all records. Passes read
+files without mapping them, because mapped pages would count as this process's memory.
+Random records are read from a mapped copy, of which they need few pages.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
 from dpsample.problem.records import block_size
 
-CHUNK_NUMBERS = 2**19  # of a chunk: 4 MB of features in doubles
+# Features of a chunk, 4 MB in doubles.
+CHUNK_NUMBERS = 2**19
 
 
 def is_large(rows: NDArray[Any]) -> bool:
-    """Whether rows, or a column, are more than one chunk."""
+    """Return whether rows, or a column, are more than one chunk."""
     dim = rows.shape[1] if rows.ndim > 1 else 1
     return rows.size > 0 and rows.shape[0] > chunk_size(rows.shape[0], dim)
 
 
 def chunk_size(num_records: int, dim: int) -> int:
-    """Count the records of a chunk of dense rows: whole blocks, except in the last."""
+    """Return the number of records of a chunk, a multiple of the block if possible."""
     block = block_size(dim)
     return min(num_records, block * max(1, CHUNK_NUMBERS // (dim * block)))
 
@@ -42,7 +44,7 @@ Read = Callable[[int, int], NDArray[Any]]
 
 
 class Table(Protocol):
-    """Rows, or a column of numbers, of which any can be read."""
+    """Rows or a column of numbers, of which any range can be read."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -56,35 +58,35 @@ class Table(Protocol):
         """Return a function of (start, stop) to these rows, fast in ascending order."""
 
     def stamp(self) -> object:
-        """Return what changes if the table does."""
+        """Return a value that changes if the table does."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayTable:
-    """Array in memory, which nobody else writes to."""
+    """Array in memory, to which no other code writes."""
 
     array: NDArray[Any]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As `Table.shape`."""
+        """See `Table.shape`."""
         return len(self.array), self.array.shape[1] if self.array.ndim > 1 else 1
 
     @property
     def num_bytes(self) -> int:
-        """As `Table.num_bytes`."""
+        """See `Table.num_bytes`."""
         return self.array.nbytes
 
     def reader(self) -> Read:
-        """As `Table.reader`."""
+        """See `Table.reader`."""
         return lambda start, stop: self.array[start:stop]
 
     def stamp(self) -> None:
-        """As `Table.stamp`."""
+        """See `Table.stamp`."""
 
 
 def file_stamp(path: str) -> tuple[int, ...] | None:
-    """Identity, size and time of the last change of a file; None if it is gone."""
+    """Return identity, size and time of change of a file, None if it is gone."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -98,22 +100,23 @@ class FileTable:
 
     path: str
     dtype: np.dtype[Any]
-    offset: int  # bytes before them
+    offset: int  # bytes before the first number
     shape: tuple[int, int]
 
     @staticmethod
     def can_read(mapped: np.memmap[Any, Any]) -> bool:
-        """Whether a mapped array is a file's own numbers, row by row, and many."""
+        """Return whether a mapped array is large and has the layout of its file."""
         is_own = mapped.flags.c_contiguous and mapped.mode != "c"
         is_file = mapped.filename is not None and mapped.dtype.kind in "biuf"
         return is_own and is_file and mapped.ndim in (1, 2) and is_large(mapped)
 
     @classmethod
     def from_memmap(cls, mapped: np.memmap[Any, Any]) -> FileTable:
-        """Table of a mapped file, whose changes are on their way to it."""
+        """Return the table of a mapped file, after changes are written to it."""
         if mapped.mode != "r":
             mapped.flush()
         mapping: Any = mapped._mmap  # type: ignore[attr-defined]
+        # The array may begin anywhere in the mapped pages, for example after a slice.
         first = np.frombuffer(mapping, np.uint8).ctypes.data
         page = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
         return cls(
@@ -125,32 +128,34 @@ class FileTable:
 
     @property
     def num_bytes(self) -> int:
-        """As `Table.num_bytes`."""
+        """See `Table.num_bytes`."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def reader(self) -> Read:
-        """As `Table.reader`."""
+        """See `Table.reader`."""
         width = self.shape[1]
         size = width * self.dtype.itemsize
 
         def read(start: int, stop: int) -> NDArray[Any]:
             count, offset = (stop - start) * width, self.offset + start * size
             numbers = np.fromfile(self.path, self.dtype, count, offset=offset)
-            if len(numbers) < count:  # kernels would read on, in foreign memory
+            # Kernels would read beyond the end of a shorter array.
+            if len(numbers) < count:
                 raise OSError(f"The file {self.path} is shorter than the array.")
             return numbers
 
         return read
 
     def stamp(self) -> object:
-        """As `Table.stamp`."""
+        """See `Table.stamp`."""
         return file_stamp(self.path)
 
 
 def write_to_files(parts: Iterable[Sequence[Array]]) -> list[Array]:
-    """Concatenate columns that come part by part, in files that are mapped.
+    """Concatenate columns that come in parts, in files that are mapped.
 
-    The files have no name and end with the arrays. TMPDIR says where they are.
+    The files have no name, and are deleted with the arrays. They are in the directory
+    of the environment variable TMPDIR.
     """
     files: list[Any] = []
     shapes: list[list[int]] = []
@@ -166,12 +171,13 @@ def write_to_files(parts: Iterable[Sequence[Array]]) -> list[Array]:
 
 
 def _map_file(file: Any, shape: list[int]) -> Array:
-    """Array of a file, of a type that kernels know."""
+    """Map a file as an array of the type that kernels take."""
     if not math.prod(shape):
         return np.empty(shape)
     file.flush()
     mapped = np.memmap(file, np.float64, "r+", shape=tuple(shape))
-    if hasattr(mmap, "MADV_RANDOM"):  # else the system reads what lies around, too
+    # Without this advice the system would also read the pages around each record.
+    if hasattr(mmap, "MADV_RANDOM"):
         mapping: Any = mapped._mmap  # type: ignore[attr-defined]
         mapping.madvise(mmap.MADV_RANDOM)
     return mapped.view(np.ndarray)
@@ -187,16 +193,19 @@ class ParquetTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As `Table.shape`."""
+        """See `Table.shape`."""
         return self.num_records, len(self.names)
 
     @property
     def num_bytes(self) -> int:
-        """As `Table.num_bytes`, once they are decoded."""
+        """Bytes of the decoded columns."""
         return self.shape[0] * self.shape[1] * 8
 
     def reader(self) -> Read:
-        """As `Table.reader`: row groups are decoded in batches, once in order."""
+        """See `Table.reader`. Row groups are decoded in batches, each one once.
+
+        A start that does not continue the last range begins again at its row group.
+        """
         from pyarrow import parquet
 
         file = parquet.ParquetFile(self.path, memory_map=False)
@@ -206,10 +215,13 @@ class ParquetTable:
         batches: Iterator[NDArray[Any]] = iter(())
         rest, position = np.empty((0, len(self.names))), -1
 
-        def decoded(group: int) -> Iterator[NDArray[Any]]:
+        def decode_from(group: int) -> Iterator[NDArray[Any]]:
             groups = list(range(group, len(ends)))
             for batch in file.iter_batches(
-                2**14, row_groups=groups, columns=list(self.names), use_threads=False
+                2**14,  # records that are decoded at once
+                row_groups=groups,
+                columns=list(self.names),
+                use_threads=False,
             ):
                 columns = {c: batch.column(c) for c in self.names}
                 yield np.stack(
@@ -220,11 +232,12 @@ class ParquetTable:
                     axis=1,
                 )
 
+        # ``leftover`` are rows from ``position`` on that are decoded, but not returned.
         def read(start: int, stop: int) -> NDArray[Any]:
             nonlocal batches, rest, position
             if start != position:
                 group = int(np.searchsorted(ends, start, side="right"))
-                batches = decoded(group)
+                batches = decode_from(group)
                 rest, position = rest[:0], int(ends[group] - sizes[group])
             parts, count = [rest], len(rest)
             while count < stop - position:
@@ -241,26 +254,29 @@ class ParquetTable:
         return read
 
     def stamp(self) -> object:
-        """As `Table.stamp`."""
+        """See `Table.stamp`."""
         return file_stamp(self.path)
 
 
 def _index_columns(schema: Any) -> set[str]:
-    """Columns of a frame's index, as pandas writes and reads it: they are no features.
+    """Return the columns of a frame's index, which are not features.
 
-    Who filters a frame stores its records' numbers so.
+    Pandas stores the index as columns, for example the numbers of filtered records.
     """
     try:
         index_columns = schema.pandas_metadata["index_columns"]
         return {name for name in index_columns if isinstance(name, str)}
-    except (LookupError, TypeError, ValueError, RecursionError):  # none, or no JSON
-        return set()
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return set()  # without metadata, or with malformed JSON
 
 
 def open_parquet(
     path: str | os.PathLike[str], response: object, offset: object
 ) -> tuple[Any, list[str], Any, Any]:
-    """Features, their names, response and offset of a Parquet file; arrays if small."""
+    """Return features, their names, response and offset of a Parquet file.
+
+    They are arrays if the features fit into one chunk, otherwise tables.
+    """
     try:
         from pyarrow import ArrowInvalid, parquet, types
     except ImportError as error:
@@ -278,7 +294,8 @@ def open_parquet(
         remedy = "dpsample.tables reads text. " + str(error)
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
     count = metadata.num_rows
-    named = {each for each in (response, offset) if isinstance(each, str)}
+    named = {name for name in (response, offset) if isinstance(name, str)}
+    # A column of the index is used if the caller names it as response or offset.
     index = _index_columns(schema) - named
     usable = [name for name in schema.names if name not in index]
     names, others = columns_module.split_features(usable, response, offset)
@@ -294,6 +311,7 @@ def open_parquet(
 
     def table(columns: list[str]) -> Any:
         columns_table = ParquetTable(file, tuple(columns), count)
+        # All columns are tables or none, so that all are read in the same chunks.
         rows = np.broadcast_to(0.0, (count, len(names)))
         if is_large(rows):
             return columns_table

@@ -1,12 +1,16 @@
-"""Homes of records: this process's memory, files, a Dask cluster.
+"""Storage backends of records: this process's memory, files, a Dask cluster.
 
-Work on records is a pass: a function of one chunk after the other. Chunks are cut by
-the number of records and of coefficients alone, and what they return is combined in one
-binary tree: a number has the same bits whatever the storage and the number of workers.
-Records of one chunk are in memory, and summed as ever.
+Work on records is a pass: a function is called for one chunk of records after the
+other, and the results are combined. Only one chunk needs to be in memory. Chunks are
+cut by the numbers of records and coefficients alone, and results are combined in one
+binary tree. So a sum is the same to the last bit for all backends and any number of
+workers. Records of one chunk are in memory and are summed in order.
 
-No path of a tree over m chunks has more than m - 1 additions, nor more than 2 log2 m: a
-sum so errs by no more than the sum in order may, which is what proofs charge.
+A path of the tree over m chunks has at most m - 1 additions, and at most 2 log2 m. So
+its rounding error is within the bound for a sum in order, which privacy proofs include.
+
+Records are checked against their public bounds by `RecordRules` as they are read, and
+scaled down to them if the user allows it.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,8 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
-from dpsample.domains import SchattenBall
-from dpsample.losses import Custom, RecordGradient
+from dpsample.losses import Custom
 from dpsample.numerics import norms
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import Data, make_data, part_of, writable
@@ -41,8 +44,11 @@ from dpsample.problem.sources import (
 )
 from dpsample.tables.encoding import NORM_TOLERANCE
 
-HUGE = 1e100  # entries above every declared bound, whose norms might overflow
-GROUP = 8  # chunks of a task on a cluster, a power of 2: its sums are whole subtrees
+# Entries above this are above every declared bound, and their norms might overflow.
+HUGE = 1e100
+# Number of chunks of a task on a cluster. For a power of 2 the sums of a task are whole
+# subtrees of the binary tree.
+GROUP = 8
 IN_MEMORY = (
     "Pass np.array(features) if memory holds them, or use what works by passes: "
     "release of smooth losses, NoisyGD, objective perturbation."
@@ -50,22 +56,32 @@ IN_MEMORY = (
 OR_FILE = f"Pass a numpy.memmap or a Parquet file. {IN_MEMORY}"
 ENCODE = "Encode categories and drop or fill missing values first."
 CHANGED = (
-    "The file {} has changed since the Problem was built, whose bounds hold of what it "
-    "held then. Build the Problem anew."
+    "The file {} has changed since the Problem was built, and its new content was not "
+    "checked against the bounds. Build the Problem again."
 )
-Above = tuple[int, float, int]  # first row above its bound, its norm, how many are
-NONE_ABOVE = (-1, 0.0, 0)
 Result = TypeVar("Result")
 Fold = Callable[[Any, Any], Any]
 
 
+class RowsAbove(NamedTuple):
+    """Rows whose norm is above the bound, in one or several chunks."""
+
+    first: int  # number of the first such record, -1 if there is none
+    norm: float  # the norm of its row
+    count: int
+
+
+NONE_ABOVE = RowsAbove(-1, 0.0, 0)
+
+
 def add_entries(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Add the entries."""
+    """Add two tuples entry by entry."""
     return tuple(a + b for a, b in zip(left, right, strict=True))
 
 
 def fold_in_tree(parts: Iterable[Result], fold: Fold) -> Result:
-    """Combine neighbors, in a binary tree that their number alone decides."""
+    """Combine neighbors in a binary tree, whose shape depends on their number alone."""
+    # Pairs of a number of parts and their combined result, in descending order.
     waiting: list[tuple[int, Any]] = []
     for part in parts:
         size, result = 1, part
@@ -81,14 +97,19 @@ def fold_in_tree(parts: Iterable[Result], fold: Fold) -> Result:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordRules:
-    """What is asked of records, and done to them as they are read."""
+    """Public bounds of records, and what happens to records above them."""
 
     facts: PublicFacts
-    clip_rows: bool
-    response_limit: float | None
+    clip_rows: bool  # whether rows and responses are scaled to their bounds
+    response_limit: float | None  # largest |response|, None if there is no bound
 
-    def check(self, rows: Rows, response: Array, offset: Array, first: int) -> Above:
-        """Bound records, and compare a user's loss with its declaration at them."""
+    def check(
+        self, rows: Rows, response: Array, offset: Array, first: int
+    ) -> RowsAbove:
+        """Apply `bound`, and compare a user's loss with its declaration at the records.
+
+        ``first`` is the number of the first record.
+        """
         above, facts = self.bound(rows, response, offset, first), self.facts
         if isinstance(facts.loss, Custom) and above == NONE_ABOVE:
             facts.loss.check_at_records(
@@ -102,10 +123,13 @@ class RecordRules:
             )
         return above
 
-    def bound(self, rows: Rows, response: Array, offset: Array, first: int) -> Above:
-        """Refuse what no clipping mends; the first row above its bound, and how many.
+    def bound(
+        self, rows: Rows, response: Array, offset: Array, first: int
+    ) -> RowsAbove:
+        """Scale records to their bounds in place, and return rows that stay above them.
 
-        ``first`` is the number of the first record. What may be scaled is, in place.
+        Raises for values that no scaling corrects: numbers that are not finite, labels
+        other than -1 and 1, and offsets above their bound.
         """
         facts = self.facts
         if isinstance(rows, np.ndarray):
@@ -114,7 +138,7 @@ class RecordRules:
         check.finite("offset", offset, first=first)
         sizes, above = self.clip(rows, response)
         if above.size and not self.clip_rows:
-            return first + int(above[0]), float(sizes[above[0]]), above.size
+            return RowsAbove(first + int(above[0]), float(sizes[above[0]]), above.size)
         facts.loss.check_response(response, self.response_limit, first=first)
         for i in np.flatnonzero(np.abs(offset) > facts.offset_bound)[:1]:
             bound = f"within offset_bound = {check.describe(facts.offset_bound)}"
@@ -125,54 +149,58 @@ class RecordRules:
         return NONE_ABOVE
 
     def clip(self, rows: Rows, response: Array) -> tuple[Array, NDArray[np.intp]]:
-        """Scale in place what is above its bound, if that is allowed; rows that are.
+        """Scale rows and responses above their bounds in place, if that is allowed.
 
-        Returns the rows' norms before, and which of them are above the bound.
+        Returns the norms of the rows before, and the positions of rows above the bound.
+        Both are empty if a quick test shows that no row is above it.
         """
         facts, limit = self.facts, self.response_limit
         if self.clip_rows and limit is not None and not facts.loss.is_classification:
             np.clip(response, -limit, limit, out=response)
-        if self._are_short(rows):
+        if self._are_within_bound(rows):
             return np.empty(0), np.empty(0, np.intp)
         largest = np.asarray(norms.norm(rows, np.inf))
         is_huge = bool((largest > HUGE).any())
+        # The norm of a huge row may overflow, so the row is first scaled to `HUGE`.
         if is_huge and self.clip_rows:
             scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
-        is_refused = is_huge and not self.clip_rows
-        sizes = largest if is_refused else row_norms(rows, facts)
+        has_error = is_huge and not self.clip_rows
+        sizes = largest if has_error else row_norms(rows, facts)
         above = np.flatnonzero(sizes > facts.row_bound * (1.0 + NORM_TOLERANCE))
-        if self.clip_rows:
-            if above.size:  # no row within the slack: what is next to it shows in none
-                factors = np.ones(len(sizes))
-                factors[above] = facts.row_bound / sizes[above]
-                scale_rows(rows, factors)
+        # Rows within the tolerance are not scaled. Otherwise the result for one record
+        # could depend on whether another record of the chunk is scaled.
+        if self.clip_rows and above.size:
+            factors = np.ones(len(sizes))
+            factors[above] = facts.row_bound / sizes[above]
+            scale_rows(rows, factors)
         return sizes, above
 
-    def _are_short(self, rows: Rows) -> bool:
-        """Whether sums of squares say that no row is long: what all passes ask first.
+    def _are_within_bound(self, rows: Rows) -> bool:
+        """Return whether sums of squares show that no row is above its bound.
 
-        The l_p norm, and Schatten's, is at most n^max(1/p - 1/2, 0) times the l2 norm.
-        Roundings of up to 4000 terms are within half of the slack.
+        This test is quick, and it suffices for most chunks. The l_p or Schatten norm of
+        a row is at most length^max(1/p - 1/2, 0) times its l2 norm.
         """
+        # Up to 4000 terms, rounding errors of a sum of squares are within half of the
+        # tolerance of norms.
         if not isinstance(rows, np.ndarray) or rows.shape[1] > 4000:
             return False
-        facts, width = self.facts, rows.shape[1]
-        if isinstance(facts.domain, SchattenBall):
-            width = min(facts.domain.shape)
-        factor = width ** max(1.0 / facts.row_norm - 0.5, 0.0)
+        facts = self.facts
+        length = facts.domain.norm_length(rows.shape[1])
+        factor = length ** max(1.0 / facts.row_norm - 0.5, 0.0)
         limit = (facts.row_bound / factor * (1.0 + 0.5 * NORM_TOLERANCE)) ** 2
         with np.errstate(over="ignore"):
             squares = np.einsum("ij,ij->i", rows, rows)
         return bool((squares <= limit).all())
 
-    def enforce(self, checked: Iterable[Above]) -> None:
-        """Refuse rows above their bound, by what `check` said of all chunks."""
+    def enforce(self, results: Iterable[RowsAbove]) -> None:
+        """Raise for rows above their bound, given the results of all chunks."""
 
-        def worst(left: Above, right: Above) -> Above:
-            first = right if left[0] < 0 else left
-            return first[0], first[1], left[2] + right[2]
+        def combine(left: RowsAbove, right: RowsAbove) -> RowsAbove:
+            first = right if left.first < 0 else left
+            return RowsAbove(first.first, first.norm, left.count + right.count)
 
-        position, size, count = fold_in_tree(checked, worst)
+        position, size, count = fold_in_tree(results, combine)
         if count:
             norm, bound = self.facts.row_norm, self.facts.row_bound
             limit = f"row_bound = {check.describe(bound)}"
@@ -184,10 +212,11 @@ class RecordRules:
 
 
 def row_norms(features: Rows, facts: PublicFacts) -> Array:
-    """Norm of each row, in the declared norm."""
-    if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
+    """Return the norm of each row, in the declared norm."""
+    shape = facts.domain.matrix_shape
+    if shape is not None and facts.row_norm != 2.0:
         dense = features if isinstance(features, np.ndarray) else features.toarray()
-        return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
+        return np.asarray(norms.schatten(dense, facts.row_norm, shape))
     return np.asarray(norms.norm(features, facts.row_norm))
 
 
@@ -200,12 +229,12 @@ def scale_rows(features: Rows, factors: Array) -> None:
 
 
 class RecordStorage(Protocol):
-    """Where records are, and passes over them."""
+    """Records, wherever they are, and passes over them."""
 
     num_records: int
     dim: int
-    is_parallel: bool  # whether a part may be read before those in front of it
-    is_in_memory: bool  # whether ``data`` are where every pass is cheap
+    is_parallel: bool  # whether chunks may be processed in another order
+    is_in_memory: bool  # whether ``data`` is in memory, so that passes are inexpensive
 
     @property
     def pass_seconds(self) -> float:
@@ -217,51 +246,53 @@ class RecordStorage(Protocol):
 
     @property
     def data(self) -> Data:
-        """All records as kernels see them, those of files in a mapped file.
+        """All records as kernels read them, in a mapped file if they are in files.
 
         A cluster raises a ValueError that says what to do.
         """
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """Results of ``function(part, *args)`` of the chunks, in their order.
+        """Yield ``function(part, *args)`` for the chunks in their order.
 
-        A part is valid during its call only. Who stops early saves the rest.
+        A part is valid during its call only. Chunks that are not requested are not
+        read.
         """
 
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
-        """Results of a pass, `fold_in_tree`."""
+        """Combine the results of a pass by `fold_in_tree`."""
 
     def windows(
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
-        """Yield records from first to last, in parts of a multiple, but the last.
+        """Yield parts of the records from first to last, with their first numbers.
 
-        With the number of the part's first record; a part is valid until the next.
+        The sizes of all parts except the last are multiples of ``multiple``. A part is
+        valid until the next one.
         """
 
 
-class _Local:
-    """Passes in this process."""
+class _LocalStorage:
+    """Records that this process reads, chunk by chunk."""
 
     is_parallel, is_in_memory, pass_seconds = False, True, 0.0
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `RecordStorage.map`."""
+        """See `RecordStorage.map`."""
         raise NotImplementedError
 
     def fold(
         self, fold: Fold, function: Callable[..., Result], *args: object
     ) -> Result:
-        """As `RecordStorage.fold`."""
+        """See `RecordStorage.fold`."""
         begin = time.perf_counter()
         result = fold_in_tree(self.map(function, *args), fold)
         self.pass_seconds = time.perf_counter() - begin
         return result
 
 
-class MemoryStorage(_Local):
+class MemoryStorage(_LocalStorage):
     """Records in memory, in doubles, as kernels see them."""
 
     def __init__(self, data: Data) -> None:
@@ -273,31 +304,35 @@ class MemoryStorage(_Local):
 
     @property
     def pass_bytes(self) -> float:
-        """As `RecordStorage.pass_bytes`."""
+        """See `RecordStorage.pass_bytes`."""
         return float(sum(getattr(array, "nbytes", 0) for array in self.data))
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """Take the records over; joblib hands large ones to workers read-only."""
+        """Restore the records as writable arrays, as joblib maps large ones."""
         self.__dict__.update(state)
         self.data = writable(self.data)
 
     def windows(
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
-        """As `RecordStorage.windows`; it is one part."""
+        """Yield one part, see `RecordStorage.windows`."""
         del multiple
         yield first, part_of(self.data, first, last)
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `RecordStorage.map`."""
+        """See `RecordStorage.map`."""
         for start in range(0, self.num_records, self.chunk):
             stop = min(start + self.chunk, self.num_records)
             yield function(part_of(self.data, start, stop), *args)
             pauses.notify_listeners()
 
 
-class TableStorage(_Local):
-    """Records that are made into doubles, bounded and completed as they are read."""
+class TableStorage(_LocalStorage):
+    """Records in tables, which are converted and bounded as they are read.
+
+    Each chunk is converted to doubles, scaled to the bounds if necessary, and completed
+    by the column of the intercept.
+    """
 
     def __init__(
         self, features: Table, response: Table, offset: Table | None, rules: RecordRules
@@ -312,44 +347,48 @@ class TableStorage(_Local):
 
     @property
     def pass_bytes(self) -> float:
-        """As `RecordStorage.pass_bytes`."""
+        """See `RecordStorage.pass_bytes`."""
         return float(sum(table.num_bytes for table in self.tables))
 
     @cached_property
     def data(self) -> Data:
-        """All records in doubles: in memory, or in a file that nobody else can change.
+        """All records in doubles, in memory or in a mapped file without a name.
 
-        That file is mapped, so that who reads few records reads few pages.
+        No other process can change that file. Because it is mapped, code that reads few
+        records reads few pages.
         """
         if self.is_in_memory:
             return self.read(0, self.num_records)
-        parts = self._parts(self._part, 0, self.num_records, self.chunk)
+        parts = self._parts(self._read_part, 0, self.num_records, self.chunk)
         columns = ((part.dense, part.response, part.offset) for _, part in parts)
         rows, response, offset = write_to_files(columns)
         params = self.rules.facts.loss.params
         return make_data(rows, response, offset if offset.size else None, params)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out the mapped file: another process makes its own."""
+        """Leave out the mapped file, because another process maps its own."""
         left_out = () if self.is_in_memory else ("data",)
         return {k: v for k, v in self.__dict__.items() if k not in left_out}
 
     def require_same(self) -> None:
-        """Refuse tables that have changed."""
+        """Raise if a table has changed since the problem was built."""
         for table, stamp in zip(self.tables, self.stamps, strict=True):
             if table.stamp() != stamp:
                 raise RuntimeError(CHANGED.format(table.path))
 
     def read(self, start: int, stop: int) -> Data:
-        """Return some records, in memory of their own."""
+        """Return a range of records in new memory."""
         self.require_same()
         rows = np.empty((stop - start, self.dim))
-        return self._part([t.reader() for t in self.tables], rows, start, stop)
+        return self._read_part([t.reader() for t in self.tables], rows, start, stop)
 
-    def _raw(
+    def _read_raw(
         self, readers: list[Read], out: Array, start: int, stop: int
     ) -> tuple[Array, Array, Array]:
-        """Rows, responses and offsets as they are, in doubles."""
+        """Return rows, responses and offsets in doubles, without bounds.
+
+        The rows are a part of ``out``, which also has the column of the intercept.
+        """
         width = self.tables[0].shape[1]
         rows = out[: stop - start, :width]
         rows[...] = readers[0](start, stop).reshape(rows.shape)
@@ -357,23 +396,26 @@ class TableStorage(_Local):
         columns = [np.array(r(start, stop), np.float64).ravel() for r in readers[1:]]
         return rows, columns[0], columns[1] if len(columns) > 1 else np.empty(0)
 
-    def _part(self, readers: list[Read], out: Array, start: int, stop: int) -> Data:
-        rows, response, offset = self._raw(readers, out, start, stop)
+    def _read_part(
+        self, readers: list[Read], out: Array, start: int, stop: int
+    ) -> Data:
+        rows, response, offset = self._read_raw(readers, out, start, stop)
         self._bound(rows, response, offset, start)
         params = self.rules.facts.loss.params
         return make_data(out[: stop - start], response, offset, params)
 
     def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
-        """Bound records of files as if `check` had not: others may map them and write.
+        """Bound records of files again in each pass, as other processes may write.
 
-        A write to a page that waits for the disk leaves no trace in its file's stamp.
+        A write to a mapped page that is not on disk yet does not change the file's
+        stamp, so the stamp alone would not show it.
         """
         paths = [t.path for t in self.tables if not isinstance(t, ArrayTable)]
         if paths:
             try:
                 above = self.rules.bound(rows, response, offset, self.first + start)
                 self.rules.enforce([above])
-            except ValueError:  # of other records than those that were built from
+            except ValueError:  # the records were within their bounds before
                 raise RuntimeError(CHANGED.format(paths[0])) from None
         elif self.rules.clip_rows:
             self.rules.clip(rows, response)
@@ -381,9 +423,10 @@ class TableStorage(_Local):
     def _parts(
         self, make: Callable[..., Result], first: int, last: int, size: int
     ) -> Iterator[tuple[int, Result]]:
-        """First record and part of every chunk; the next one is read meanwhile."""
+        """Yield number and part of every chunk, while a thread reads the next one."""
         self.require_same()
         readers = [table.reader() for table in self.tables]
+        # One buffer is in use while the other is filled.
         buffers = [np.empty((size, self.dim)) for _ in range(2)]
         starts = range(first, last, size)
 
@@ -391,7 +434,8 @@ class TableStorage(_Local):
             stop = min(starts[i] + size, last)
             try:
                 return make(readers, buffers[i % 2], starts[i], stop)
-            except Exception:  # of a file that was cut off or written over
+            except Exception:
+                # A file that was truncated or overwritten gives any error.
                 self.require_same()
                 raise
 
@@ -408,24 +452,24 @@ class TableStorage(_Local):
         self.require_same()
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
-        """As `RecordStorage.map`."""
-        for _, part in self._parts(self._part, 0, self.num_records, self.chunk):
+        """See `RecordStorage.map`."""
+        for _, part in self._parts(self._read_part, 0, self.num_records, self.chunk):
             yield function(part, *args)
 
     def windows(
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
-        """As `RecordStorage.windows`."""
+        """See `RecordStorage.windows`."""
         size = multiple * max(1, self.chunk // multiple)
-        return self._parts(self._part, first, last, size)
+        return self._parts(self._read_part, first, last, size)
 
-    def check(self) -> Iterator[Above]:
-        """Say what `RecordRules.check` does, of each chunk."""
-        for start, raw in self._parts(self._raw, 0, self.num_records, self.chunk):
+    def check(self) -> Iterator[RowsAbove]:
+        """Yield the result of `RecordRules.check` for each chunk."""
+        for start, raw in self._parts(self._read_raw, 0, self.num_records, self.chunk):
             yield self.rules.check(*raw, self.first + start)
 
 
-# In quotes, as that of CSR: newer NumPys have an `ArrayLike` that joins no string.
+# A string, because `ArrayLike | "CSR"` raises in newer versions of NumPy.
 Features: TypeAlias = "ArrayLike | CSR | str | os.PathLike[str]"
 Response = ArrayLike | str
 
@@ -435,19 +479,20 @@ def store_here(
 ) -> RecordStorage:
     """Store records in this process, with their bounds enforced.
 
-    ``given`` are features that `dpsample.problem.problem.as_records` has looked at.
+    ``features`` come from `dpsample.problem.problem.as_records`.
     """
     count = features.shape[0]
-    columns = [_column("response", response, count)]
+    columns = [_as_table("response", response, count)]
     if offset is not None:
-        columns.append(_column("offset", offset, count))
+        columns.append(_as_table("offset", offset, count))
+    # Many rows of float32 stay as they are, and are converted chunk by chunk.
     is_single = isinstance(features, np.ndarray) and features.dtype == np.float32
     if isinstance(features, ArrayTable | FileTable | ParquetTable) or (
         is_single and count > chunk_size(count, rules.facts.dim)
     ):
         if is_single:
             features = ArrayTable(np.array(features, order="C"))
-        elif isinstance(rules.facts.loss, RecordGradient):
+        elif not rules.facts.loss.has_margin:
             check.fail("features", "in memory for a record gradient", "a file")
         stored = TableStorage(features, columns[0], (*columns, None)[1], rules)
         rules.enforce(stored.check())
@@ -462,15 +507,15 @@ def store_here(
         width = features.shape[1]
         rows = np.empty((count, width + rules.facts.intercept))
         rows[:, width:] = 1.0
-        rules.enforce(_written(features, rows[:, :width], y, shift, rules))
+        rules.enforce(_copy_and_check(features, rows[:, :width], y, shift, rules))
     params = rules.facts.loss.params
     return MemoryStorage(make_data(rows, y, shift if rest else None, params))
 
 
-def _written(
+def _copy_and_check(
     features: NDArray[Any], out: Array, y: Array, shift: Array, rules: RecordRules
-) -> Iterator[Above]:
-    """Copy records and check the copy, chunk by chunk."""
+) -> Iterator[RowsAbove]:
+    """Copy records, and yield the result of a check of each chunk of the copy."""
     size = chunk_size(len(features), rules.facts.dim)
     for start in range(0, len(features), size):
         part = slice(start, start + size)
@@ -478,8 +523,8 @@ def _written(
         yield rules.check(out[part], y[part], shift[part], start)
 
 
-def _column(name: str, value: object, count: int) -> Table:
-    """Column of numbers as a table."""
+def _as_table(name: str, value: object, count: int) -> Table:
+    """Return a column of numbers as a table."""
     if isinstance(value, ParquetTable):
         return value
     if isinstance(value, np.memmap) and FileTable.can_read(value):
@@ -490,7 +535,7 @@ def _column(name: str, value: object, count: int) -> Table:
 
 
 def append_ones(features: CSR) -> CSR:
-    """Append the intercept's column."""
+    """Append the column of ones for the intercept."""
     from scipy import sparse
 
     ones = sparse.csr_matrix(np.ones((features.shape[0], 1)))

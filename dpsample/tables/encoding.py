@@ -1,9 +1,10 @@
-"""The public encoding of a table: how one record becomes one bounded row.
+"""The public encoding of a table, which turns each record into one bounded row.
 
-Every used column contributes at most 1 to a row: a number scaled to [-1, 1] or [0, 1],
-or the indicator of one level. Rows of m columns therefore have q-norm at most m^(1/q),
-whatever the number of indicators; they are divided by that, so the implied public bound
-is 1. Of a response, labels become -1 and 1, and bounded numbers go to [-1, 1].
+Every used column contributes at most 1 to a row, either a number scaled to [-1, 1] or
+[0, 1], or the indicator of one level. A row of m columns therefore has q-norm at most
+m^(1/q), however many indicators it has. Rows are divided by this number, so that 1 is a
+public bound of their norm. In the response, labels become -1 and 1, and bounded numbers
+are scaled to [-1, 1].
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check
-from dpsample.core import columns as columns_module
+from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array, Bools
-from dpsample.core.columns import list_names
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
@@ -37,7 +37,7 @@ from dpsample.tables.entries import (
     UNKNOWN,
     Column,
 )
-from dpsample.tables.rules import in_words
+from dpsample.tables.rules import describe_encoding
 from dpsample.tables.schema import (
     Levels,
     Schema,
@@ -50,11 +50,15 @@ from dpsample.tables.schema import (
     toml_key,
 )
 
+# Version of the dictionaries that `Encoding.to_dict` returns.
 FORMAT = "dpsample encoding 1"
-SMALLER = 2.0**-200  # factor of rows whose norms overflow
-NORM_TOLERANCE = 1e-12  # relative slack for norms computed in floating point
-LABEL_BITS = 1000  # longer integers are no labels, and no doubles
-Columns = Mapping[str, Column]
+# Norms are rounded, so rows are accepted up to this share above their bound.
+NORM_TOLERANCE = 1e-12
+# Factor that brings the norm of any row of finite numbers into the range of floats.
+OVERFLOW_FACTOR = 2.0**-200
+# Integers of more bits are not accepted as labels, because floats cannot hold them.
+MAX_LABEL_BITS = 1000
+Table = Mapping[str, Column]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +68,27 @@ class Encoding:
     Parameters
     ----------
     schema : Schema or None
-        Ranges, levels, dates and rules of the columns; None, or one that declares the
-        target only: all other columns are numbers and stay as they are.
+        Ranges, levels, dates and rules of the columns. With None, or a schema that
+        declares the target only, all other columns are numbers and stay as they are.
     columns : sequence of str
-        Columns that become features, in this order; by default those of the schema.
+        Columns that become features, in this order. The default is all columns that the
+        schema declares, except the target.
     target : str, optional
         Column of the response.
     positive_label : str, optional
-        Declared level of the target that becomes 1, all others becoming -1. A number, a
-        boolean or bytes that a record of this level may hold become its text.
+        Declared level of the target that becomes 1. All other levels become -1. A
+        number, a boolean or bytes that a record of this level may hold become its text.
     clip : bool
-        Move values to their public bounds, encode other levels as zeros and scale rows
-        down to ``row_bound``, instead of refusing such records.
+        Whether to repair records that violate the schema, instead of raising an error.
+        Values are moved to their bounds, unknown levels become zeros, and longer rows
+        are scaled down to ``row_bound``.
     symmetric : bool
         Scale numbers to [-1, 1] rather than [0, 1].
     row_norm : float
         Exponent, in [1, inf], of the norm of rows.
     row_bound : float, optional
-        Public bound of that norm; by default ``scale`` if there is a schema.
+        Public bound of that norm. The default is ``scale`` if the schema declares
+        features.
     scale : float
         Public factor of all features.
 
@@ -92,8 +99,8 @@ class Encoding:
 
     Guarantee
     ---------
-    What a record becomes depends on that record and on these fields only, none of which
-    is taken from records.
+    The row of a record depends on that record and on these fields only, and none of the
+    fields is taken from records.
 
     Examples
     --------
@@ -119,37 +126,42 @@ class Encoding:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check every field."""
+        """Check every field, and fill in the defaults that depend on the schema."""
         check.instance((Schema, type(None)), schema=self.schema)
         check.members(str, columns=self.columns)
-        object.__setattr__(self, "target", response_name(self.target))
+        self._set(target=response_name(self.target))
         label: Any = self.positive_label
-        if not isinstance(label, str | None):  # it is kept as text
-            label = check_positive_label(self._facts, self.target, label)
-            object.__setattr__(self, "positive_label", label)
+        if not isinstance(label, str | None):
+            label = check_positive_label(self._declarations, self.target, label)
+            self._set(positive_label=label)
         check.instance(bool, clip=self.clip, symmetric=self.symmetric)
         check.at_least(1.0, row_norm=self.row_norm)
         check.scale(scale=self.scale)
-        for name in ("row_norm", "scale"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+        self._set(row_norm=float(self.row_norm), scale=float(self.scale))
         columns, schema = tuple(self.columns), self.schema
         if schema is not None and declares_features(schema, self.target):
-            own = tuple(name for name in schema.declared if name != self.target)
-            columns = columns or own
+            declared = [name for name in schema.declared if name != self.target]
+            columns = columns or tuple(declared)
             for name in columns:
-                if name not in own:
-                    refuse_undeclared(name)
+                if name not in declared:
+                    reject_undeclared(name)
         if not columns:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
-        columns_module.require_distinct("the encoding", columns)
-        object.__setattr__(self, "columns", columns)
+        column_names.require_distinct("the encoding", columns)
+        self._set(columns=columns)
         if self.row_bound is not None:
             check.scale(row_bound=self.row_bound)
-            object.__setattr__(self, "row_bound", float(self.row_bound))
+            self._set(row_bound=float(self.row_bound))
         elif self.is_scaled:
-            object.__setattr__(self, "row_bound", self.scale)
-        columns_module.require_distinct("the encoded table", self.feature_names)
+            self._set(row_bound=self.scale)
+        # A column named "ward=n" may collide with the indicator of level "n" of "ward".
+        column_names.require_distinct("the encoded table", self.feature_names)
         self._check_response()
+
+    def _set(self, **fields: object) -> None:
+        """Set fields of this frozen dataclass, while it is initialized."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def _check_response(self) -> None:
         levels = self.levels
@@ -157,43 +169,49 @@ class Encoding:
             remedy = "Give two levels, the positive one last, or a positive_label."
             name = f"categorical.{self.target}"
             check.fail(name, "of two levels", check.describe(levels), remedy)
-        schema, name = self._facts, self.target or ""
+        schema, name = self._declarations, self.target or ""
         if name in (*schema.date, *schema.missing, *schema.missing_indicator):
             got = "a date, or a rule for missing entries"
             check.fail(f"response {check.describe(name)}", "numeric or of labels", got)
 
+    @property
+    def _declarations(self) -> Schema:
+        """The schema, or one without declarations."""
+        return self.schema or Schema()
+
     @cached_property
-    def _blocks(self) -> dict[str, tuple[str, ...]]:
-        """Names of the features of each column."""
-        schema = self._facts
-        blocks: dict[str, tuple[str, ...]] = {}
-        for name in self.columns:
-            levels = schema.categorical.get(name)
-            names: tuple[str, ...] = (name,)
+    def _features_by_column(self) -> dict[str, tuple[str, ...]]:
+        """Names of the features of each used column."""
+        schema, features = self._declarations, {}
+        for column in self.columns:
+            levels = schema.categorical.get(column)
+            names = [column]
             if levels is not None:
-                names = tuple(f"{name}={level_text(level)}" for level in levels)
-            is_marked = name in schema.missing_indicator
-            blocks[name] = (*names, f"{name}=missing") if is_marked else names
-        return blocks
+                names = [f"{column}={level_text(level)}" for level in levels]
+            if column in schema.missing_indicator:
+                names.append(f"{column}=missing")
+            features[column] = tuple(names)
+        return features
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features, in their order."""
-        return tuple(name for names in self._blocks.values() for name in names)
+        blocks = self._features_by_column.values()
+        return tuple(name for names in blocks for name in names)
 
-    def _level_places(self) -> dict[str, list[int]]:
-        """Places of the indicators of each column's levels among the features."""
-        places, start = {}, 0
-        for name, block in self._blocks.items():
-            count = len(self._facts.categorical.get(name, ()))
-            if count:
-                places[name] = list(range(start, start + count))
-            start += len(block)
-        return places
+    def _indicator_positions(self) -> dict[str, range]:
+        """Return the positions of the indicators of each column's levels."""
+        positions, first = {}, 0
+        for column, names in self._features_by_column.items():
+            levels = self._declarations.categorical.get(column, ())
+            if levels:
+                positions[column] = range(first, first + len(levels))
+            first += len(names)
+        return positions
 
     @property
     def divisor(self) -> float:
-        """Largest norm that a row can have before it is divided by this."""
+        """Largest norm of a row before the division, which is by this number."""
         if not self.is_scaled:
             return 1.0
         return float(len(self.columns) ** (1.0 / self.row_norm))
@@ -201,12 +219,12 @@ class Encoding:
     @property
     def response_bound(self) -> float | None:
         """Public bound of the encoded response; None if there is none."""
-        is_declared = self.target in self._facts.declared
+        is_declared = self.target in self._declarations.declared
         return 1.0 if is_declared or self.positive_label is not None else None
 
     @property
     def is_scaled(self) -> bool:
-        """Whether features are scaled by public facts, and not taken as they are."""
+        """Whether features are scaled by the schema, and not taken as they are."""
         return self.schema is not None and declares_features(self.schema, self.target)
 
     @property
@@ -215,22 +233,18 @@ class Encoding:
         levels = self.levels
         if levels is None or len(levels) != 2:
             return None
-        index = find_level(self.positive_label, levels, self._facts.file)
+        index = find_level(self.positive_label, levels, self._declarations.file)
         return None if index < 0 else (levels[1 - index], levels[index])
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """What is done to any record, in words, one rule a line: public facts only."""
-        return in_words(self)
-
-    @property
-    def _facts(self) -> Schema:
-        return self.schema or Schema()
+        """Public sentences that describe how any record is encoded."""
+        return describe_encoding(self)
 
     @property
     def levels(self) -> tuple[Any, ...] | None:
         """Declared labels of the target, in their order; None if there are none."""
-        return self._facts.categorical.get(self.target or "")
+        return self._declarations.categorical.get(self.target or "")
 
     def features(self, frame: object) -> Array:
         """Encode private records.
@@ -240,25 +254,25 @@ class Encoding:
         frame : DataFrame
             Raw columns, of pandas, polars or another library that narwhals reads. They
             are matched by name, in any order. The target, and columns that the schema
-            ignores, may be there or not.
+            ignores, may be missing.
 
         Returns
         -------
         array of shape (num_records, num_features)
-            Rows of ``row_norm``-norm at most ``row_bound``, unless ``clip`` is False
-            and a row is longer: `dpsample.Problem` refuses it.
+            Rows of ``row_norm``-norm at most ``row_bound``. Without ``clip`` a row may
+            be longer, and `dpsample.Problem` raises an error.
 
         Raises
         ------
         ValueError
-            If a column is missing, not declared or there twice, a value is missing
-            without a public rule, is not what its column holds, or, without ``clip``,
-            is outside its public bounds; the message names column and record.
+            If a column is missing, not declared or present twice. Also if a value is
+            missing without a public rule, has the wrong type or, without ``clip``, is
+            outside its public bounds. The message names column and record.
         """
-        return self._rows(entries.columns_of(frame), clip=self.clip)[0]
+        return self._encode_rows(entries.columns_of(frame), clip=self.clip)[0]
 
     def new_features(self, frame: object) -> Array:
-        """Encode records to predict, which need not be private.
+        """Encode new records for predictions. They need not be private.
 
         Parameters
         ----------
@@ -268,16 +282,16 @@ class Encoding:
         Returns
         -------
         array of shape (num_records, num_features)
-            Rows; values outside their bounds are moved there, and a RuntimeWarning
-            tells how many there were.
+            Rows. Values outside their bounds are moved to them, and a RuntimeWarning
+            reports how many.
 
         Raises
         ------
         ValueError
             As in `features`.
         """
-        rows, clipped = self._rows(entries.columns_of(frame), clip=True)
-        _warn_of(clipped)
+        rows, num_clipped = self._encode_rows(entries.columns_of(frame), clip=True)
+        _warn_about_clipping(num_clipped)
         return rows
 
     def response(self, frame: Any) -> Array:
@@ -291,9 +305,9 @@ class Encoding:
         Returns
         -------
         array of shape (num_records,)
-            1 for ``positive_label`` and -1 for every other declared level; -1 and 1 for
-            the two declared levels; declared numbers scaled to [-1, 1]; others as they
-            are.
+            With a ``positive_label``, 1 for it and -1 for every other declared level.
+            Two declared levels become -1 and 1. Declared numbers are scaled to [-1, 1],
+            and other numbers stay as they are.
 
         Raises
         ------
@@ -304,26 +318,27 @@ class Encoding:
         table, name = entries.columns_of(frame), self.target or ""
         if name not in table:
             remedy = "Pass the response column (target=..., --target ...)."
-            condition = f"one of the columns {list_names(table)}"
+            condition = f"one of the columns {column_names.list_names(table)}"
             check.fail("target", condition, self.target, remedy)
-        return self._response(table[name], Counter())
+        return self._encode_response(table[name], Counter())
 
-    def _response(self, column: Column, clipped: Counter[str]) -> Array:
+    def _encode_response(self, column: Column, num_clipped: Counter[str]) -> Array:
         """Encode the target's entries, and count those that are moved to a bound."""
-        name, schema, levels = self.target or "", self._facts, self.levels
+        name, schema, levels = self.target or "", self._declarations, self.levels
         check_positive_label(schema, name, self.positive_label)
         if levels is not None:
             codes = entries.codes(column, levels, schema.file)
-            self._refuse_missing(column, codes == ABSENT)
-            column.refuse(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
+            self._reject_missing(column, codes == ABSENT)
+            column.reject(codes == UNKNOWN, "one of its public levels", LABEL_REMEDY)
             positive = find_level(self.positive_label, levels, schema.file)
             return np.where(codes == positive, 1.0, -1.0)
         if self.response_bound is not None:
-            return 2.0 * self._unit(column, clipped, clip=self.clip)[0] - 1.0
-        return self._complete(column)
+            unit, _ = self._scale_to_unit(column, num_clipped, clip=self.clip)
+            return 2.0 * unit - 1.0
+        return self._unscaled_numbers(column)
 
     def raw_response(self, margins: Array, *, is_label: bool) -> Any:
-        """Turn margins back into what the target column holds.
+        """Turn predictions back into values of the target column.
 
         Parameters
         ----------
@@ -335,22 +350,24 @@ class Encoding:
         Returns
         -------
         array of the same shape
-            Labels, as they were where both are public and -1 or 1 otherwise; or numbers
-            in the units of the response, by the inverse of its public scaling.
+            Labels, as they were if both are public and as -1 or 1 otherwise. Numbers
+            are in the units of the response, by the inverse of its public scaling.
         """
         margins = check.entries("margins", margins)
         check.instance(bool, is_label=is_label)
         if is_label:
-            low, high = self.labels or (-1.0, 1.0)
-            return np.where(margins >= 0.0, high, low)
-        name, schema = self.target or "", self._facts
-        is_number = name in schema.numeric or name in schema.log
-        if not is_number or self.positive_label is not None:
+            negative, positive = self.labels or (-1.0, 1.0)
+            return np.where(margins >= 0.0, positive, negative)
+        name, schema = self.target or "", self._declarations
+        is_scaled = name in schema.numeric or name in schema.log
+        if not is_scaled or self.positive_label is not None:
             return margins
-        ends, is_log = self._range(name), name in schema.log
-        lower, upper = map(log_scale, ends) if is_log else ends
+        lower, upper = self._range(name)
+        if name not in schema.log:
+            return lower + (margins + 1.0) / 2.0 * (upper - lower)
+        lower, upper = log_scale(lower), log_scale(upper)
         values = lower + (margins + 1.0) / 2.0 * (upper - lower)
-        return np.sign(values) * np.expm1(np.abs(values)) if is_log else values
+        return np.sign(values) * np.expm1(np.abs(values))
 
     def units(self) -> tuple[Array, Array]:
         """Slope and value at 0 of each feature, as a function of its raw column.
@@ -358,21 +375,23 @@ class Encoding:
         Returns
         -------
         slopes, offsets : array of shape (num_features,)
-            Within its bounds a feature is offset + slope * x: x the number, the day,
-            sign(x) log(1 + abs(x)) of a log column, or 1 where an indicator holds.
+            Within its bounds a feature is offset + slope * x. Here x is the number, the
+            day, sign(x) log(1 + abs(x)) of a log column, or 1 if an indicator holds.
         """
-        schema = self._facts
-        slopes, offsets = [], []
-        for name, block in self._blocks.items():
-            own, start = [1.0] * len(block), [0.0] * len(block)
-            if self.is_scaled and name not in schema.categorical:
-                lower, upper = self._range(name)
-                if name in schema.log:
+        schema = self._declarations
+        slopes: list[float] = []
+        offsets: list[float] = []
+        for column, names in self._features_by_column.items():
+            column_slopes, column_offsets = [1.0] * len(names), [0.0] * len(names)
+            if self.is_scaled and column not in schema.categorical:
+                lower, upper = self._range(column)
+                if column in schema.log:
                     lower, upper = log_scale(lower), log_scale(upper)
-                own[0] = (2.0 if self.symmetric else 1.0) / (upper - lower)
-                start[0] = -own[0] * lower - float(self.symmetric)
-            slopes += own
-            offsets += start
+                width = 2.0 if self.symmetric else 1.0
+                column_slopes[0] = width / (upper - lower)
+                column_offsets[0] = -column_slopes[0] * lower - float(self.symmetric)
+            slopes += column_slopes
+            offsets += column_offsets
         factor = self.scale / self.divisor
         return factor * np.array(slopes), factor * np.array(offsets)
 
@@ -382,7 +401,8 @@ class Encoding:
             name: getattr(self, name) for name in self.__dataclass_fields__
         }
         content["columns"] = list(self.columns)
-        content["schema"] = None if self.schema is None else self.schema.to_dict()
+        if self.schema is not None:
+            content["schema"] = self.schema.to_dict()
         if math.isinf(self.row_norm):
             content["row_norm"] = "inf"  # standard JSON has no infinity
         return content
@@ -394,207 +414,219 @@ class Encoding:
         Parameters
         ----------
         content : dict
-            Exactly that: other fields, or values written otherwise, are refused.
+            That dictionary. Other fields or spellings of values raise an error.
 
         Raises
         ------
         ValueError
-            If it is not what `to_dict` returns for any encoding.
+            If `to_dict` returns this for no encoding.
         """
         check.instance(dict, encoding=content)
         remedy = "Make the answer again with this version."
-        given = {"encoding.format": content.get("format")}
-        check.one_of((FORMAT,), remedy=remedy, **given)
+        version = {"encoding.format": content.get("format")}
+        check.one_of((FORMAT,), remedy=remedy, **version)
         fields = {name: value for name, value in content.items() if name != "format"}
         if fields.get("schema") is not None:
             fields["schema"] = Schema.from_dict(fields["schema"])
         if fields.get("row_norm") == "inf":
             fields["row_norm"] = math.inf
         encoding = check.build("encoding", cls, fields)
+        # The digest of a release is computed from `to_dict`, so it would not notice
+        # another spelling of the same encoding in a file.
         if encoding.to_dict() != content:
             got = "another form of the same"
             check.fail("encoding", "written as Encoding.to_dict writes it", got)
         return encoding
 
-    def _rows(self, table: Columns, *, clip: bool) -> tuple[Array, Counter[str]]:
-        """Return rows, and how many values and rows were moved to their bounds."""
+    def _encode_rows(self, table: Table, *, clip: bool) -> tuple[Array, Counter[str]]:
+        """Return the rows, and how many values and rows were moved to their bounds."""
         used = used_columns([*table], self.schema, self.target)
-        columns_module.find_positions("the table", used, self.columns)
+        column_names.find_positions("the table", used, self.columns)
         num_rows = max((len(column) for column in table.values()), default=0)
         rows = np.zeros((num_rows, len(self.feature_names)))
-        clipped: Counter[str] = Counter()
-        start = 0
-        for name, block in self._blocks.items():
-            part = rows[:, start : start + len(block)]
-            start += len(block)
+        num_clipped: Counter[str] = Counter()
+        first = 0
+        for name, features in self._features_by_column.items():
+            block = rows[:, first : first + len(features)]
+            first += len(features)
             if not self.is_scaled:
-                part[:, 0] = self._complete(table[name])
-            elif name in self._facts.categorical:
-                self._indicate(table[name], part, clipped, clip=clip)
+                block[:, 0] = self._unscaled_numbers(table[name])
+            elif name in self._declarations.categorical:
+                self._fill_indicators(table[name], block, num_clipped, clip=clip)
             else:
-                self._scale(table[name], part, clipped, clip=clip)
+                self._fill_scaled(table[name], block, num_clipped, clip=clip)
         rows /= self.divisor
         if self.scale != 1.0:
             rows *= self.scale
         if clip:
             norm = partial(norms.norm, p=self.row_norm)
-            rows = np.asarray(clip_rows(rows, self.row_bound, norm, clipped))
-        return rows, clipped
+            rows = np.asarray(clip_rows(rows, self.row_bound, norm, num_clipped))
+        return rows, num_clipped
 
-    def _unit(
-        self, column: Column, clipped: Counter[str], *, clip: bool
-    ) -> tuple[Array, Bools]:
-        """Numbers or dates mapped from their public range to [0, 1]; what is missing.
+    def _fill_scaled(
+        self, column: Column, block: Array, num_clipped: Counter[str], *, clip: bool
+    ) -> None:
+        """Fill the features of a column of numbers or dates.
 
-        Constants are put in first; without one, missing entries are NaN.
+        ``block`` has one column, and a second one if missing values have an indicator.
         """
-        schema, name = self._facts, column.name
+        unit, is_missing = self._scale_to_unit(column, num_clipped, clip=clip)
+        block[:, 0] = 2.0 * unit - 1.0 if self.symmetric else unit
+        if block.shape[1] == 2:
+            block[is_missing, 0] = 0.0
+            block[is_missing, 1] = 1.0
+
+    def _scale_to_unit(
+        self, column: Column, num_clipped: Counter[str], *, clip: bool
+    ) -> tuple[Array, Bools]:
+        """Map numbers or dates from their public range to [0, 1].
+
+        Missing entries become the column's public constant, or NaN if it has none. The
+        second array says which entries were missing.
+        """
+        schema, name = self._declarations, column.name
         is_date = name in schema.date
-        values = (entries.days if is_date else entries.numbers)(column, schema.file)
+        if is_date:
+            values = entries.days(column, schema.file)
+        else:
+            values = entries.numbers(column, schema.file)
         is_missing = np.isnan(values)
         if name in schema.missing:
             constant: Any = schema.missing[name]
             values[is_missing] = days(name, constant) if is_date else constant
         elif name not in schema.missing_indicator:
-            self._refuse_missing(column, is_missing)
+            self._reject_missing(column, is_missing)
         lower, upper = self._range(name)
-        outside = (values < lower) | (values > upper)
-        if outside.any():
-            shown = schema.date.get(name) or (
-                check.describe(lower),
-                check.describe(upper),
-            )
-            bounds = f"[{', '.join(shown)}]"
+        is_outside = (values < lower) | (values > upper)
+        if is_outside.any():
+            ends = check.describe(lower), check.describe(upper)
+            bounds = f"[{', '.join(schema.date.get(name) or ends)}]"
             if not clip:
+                # The message quotes a date as written, and a number as it was parsed.
+                quoted = column if is_date else Column(name, values)
                 condition = f"within its public bounds {bounds}"
-                one = column if is_date else Column(name, values)
-                one.refuse(outside, condition, CLIP_REMEDY)
-            clipped[f"of {check.describe(name)} outside {bounds}"] += int(outside.sum())
+                quoted.reject(is_outside, condition, CLIP_REMEDY)
+            reason = f"of {check.describe(name)} outside {bounds}"
+            num_clipped[reason] += int(is_outside.sum())
         values = np.clip(values, lower, upper)
         if name in schema.log:
             values, lower, upper = map(log_scale, (values, lower, upper))
-        # Rounding may leave the interval, and with it the declared bound.
+        # The quotient is clipped again, because it may be rounded up to 1 + 2^-52. That
+        # would break the declared bound, on which the privacy proof rests.
         return np.clip((values - lower) / (upper - lower), 0.0, 1.0), is_missing
 
     def _range(self, name: str) -> tuple[float, float]:
-        """Return the ends of a column's public range, dates as days."""
-        schema = self._facts
+        """Return the ends of a column's public range, in days if they are dates."""
+        schema = self._declarations
         if name in schema.date:
-            first, last = (float(days(name, end)) for end in schema.date[name])
-            return first, last
+            first, last = schema.date[name]
+            return float(days(name, first)), float(days(name, last))
         return schema.numeric.get(name) or schema.log[name]
 
-    def _scale(
-        self, column: Column, part: Array, clipped: Counter[str], *, clip: bool
+    def _fill_indicators(
+        self, column: Column, block: Array, num_clipped: Counter[str], *, clip: bool
     ) -> None:
-        """Fill in a column of numbers or dates, and its indicator of missing ones."""
-        unit, is_missing = self._unit(column, clipped, clip=clip)
-        part[:, 0] = 2.0 * unit - 1.0 if self.symmetric else unit
-        if part.shape[1] == 2:
-            part[is_missing, 0] = 0.0
-            part[is_missing, 1] = 1.0
-
-    def _indicate(
-        self, column: Column, part: Array, clipped: Counter[str], *, clip: bool
-    ) -> None:
-        """Fill in the indicators of a column's levels; all are 0 for another level."""
-        schema, name = self._facts, column.name
+        """Fill the indicators of a column's levels, with zeros for an unknown level."""
+        schema, name = self._declarations, column.name
         levels = schema.categorical[name]
         codes = entries.codes(column, levels, schema.file)
         if name in schema.missing:
             keys = [level_key(level) for level in levels]
             codes[codes == ABSENT] = keys.index(level_key(schema.missing[name]))
         elif name in schema.missing_indicator:
-            codes[codes == ABSENT] = len(levels)
-        self._refuse_missing(column, codes == ABSENT)
-        unknown = codes == UNKNOWN
-        if unknown.any():
+            codes[codes == ABSENT] = len(levels)  # the last feature of the block
+        self._reject_missing(column, codes == ABSENT)
+        is_unknown = codes == UNKNOWN
+        if is_unknown.any():
             if not clip:
-                column.refuse(unknown, "one of its public levels", CLIP_REMEDY)
-            clipped[f"of {check.describe(name)} at no public level"] += int(
-                unknown.sum()
-            )
-        known = np.flatnonzero(codes >= 0)
-        part[known, codes[known]] = 1.0
+                column.reject(is_unknown, "one of its public levels", CLIP_REMEDY)
+            reason = f"of {check.describe(name)} at no public level"
+            num_clipped[reason] += int(is_unknown.sum())
+        known_records = np.flatnonzero(codes >= 0)
+        block[known_records, codes[known_records]] = 1.0
 
-    def _complete(self, column: Column) -> Array:
-        """Return the numbers of a column that stays as it is."""
-        values = entries.numbers(column, self._facts.file)
-        self._refuse_missing(column, np.isnan(values))
+    def _unscaled_numbers(self, column: Column) -> Array:
+        """Return the numbers of a column without a public range."""
+        values = entries.numbers(column, self._declarations.file)
+        self._reject_missing(column, np.isnan(values))
         return values
 
-    def _refuse_missing(self, column: Column, is_missing: Bools) -> None:
-        """Refuse missing entries; a response has no rules for them."""
+    def _reject_missing(self, column: Column, is_missing: Bools) -> None:
+        """Raise if entries are missing, with the remedy for a feature or a response."""
         remedy = DROP_REMEDY if column.name == self.target else MISSING_REMEDY
-        column.refuse(is_missing, "complete", remedy)
+        column.reject(is_missing, "complete", remedy)
 
 
 def clip_rows(
     rows: Rows,
     bound: float | None,
     norm: Callable[[Rows], ArrayLike],
-    clipped: Counter[str] | None = None,
+    num_clipped: Counter[str] | None = None,
 ) -> Rows:
-    """Scale rows whose norms are above a bound down to it, and count them.
+    """Scale rows whose norm is above ``bound`` down to it.
 
-    Without a counter they are records to predict: a warning tells how many there were.
+    Their number is added to ``num_clipped``. Without this counter the rows belong to
+    records to predict, and a warning reports the number.
     """
     if bound is None:
         return rows
     with np.errstate(over="ignore"):
-        sizes = np.asarray(norm(rows))
-    above = sizes > bound * (1.0 + NORM_TOLERANCE)
-    if not above.any():
+        lengths = np.asarray(norm(rows))
+    is_long = lengths > bound * (1.0 + NORM_TOLERANCE)
+    if not is_long.any():
         return rows
-    counts: Counter[str] = Counter() if clipped is None else clipped
-    counts[f"rows above {bound:g}"] += int(above.sum())
-    if clipped is None:
-        _warn_of(counts)
-    is_huge = np.isinf(sizes)  # entries are finite, their norm is not
-    if is_huge.any():
-        rows = _times(rows, np.where(is_huge, SMALLER, 1.0))
-        sizes = np.where(is_huge, np.asarray(norm(rows)), sizes)
-    return _times(rows, np.where(above, bound / np.maximum(sizes, 1e-300), 1.0))
+    counts: Counter[str] = Counter() if num_clipped is None else num_clipped
+    counts[f"rows above {bound:g}"] += int(is_long.sum())
+    if num_clipped is None:
+        _warn_about_clipping(counts)
+    # Finite entries may have an infinite norm. Such rows are made shorter in two steps.
+    overflows = np.isinf(lengths)
+    if overflows.any():
+        rows = _multiply_rows(rows, np.where(overflows, OVERFLOW_FACTOR, 1.0))
+        lengths = np.where(overflows, np.asarray(norm(rows)), lengths)
+    factors = np.where(is_long, bound / np.maximum(lengths, 1e-300), 1.0)
+    return _multiply_rows(rows, factors)
 
 
-def _times(rows: Rows, factors: NDArray[Any]) -> Rows:
-    """Each row times its factor."""
+def _multiply_rows(rows: Rows, factors: NDArray[Any]) -> Rows:
+    """Multiply each row by its factor."""
     if isinstance(rows, np.ndarray):
         return np.asarray(rows * factors[:, None])
     scaled: Rows = rows.multiply(factors[:, None]).tocsr()
     return scaled
 
 
-def _warn_of(clipped: Counter[str]) -> None:
-    """Tell how many values of records to predict were moved to their bounds."""
-    told = ", ".join(f"{count} {what}" for what, count in clipped.items())
-    if told:
+def _warn_about_clipping(num_clipped: Counter[str]) -> None:
+    """Report how many values of records to predict were moved to their bounds."""
+    counts = ", ".join(f"{count} {reason}" for reason, count in num_clipped.items())
+    if counts:
         warnings.warn(
-            f"Clipped: {told}.", RuntimeWarning, stacklevel=check.user_stack_level()
+            f"Clipped: {counts}.",
+            RuntimeWarning,
+            stacklevel=check.user_stack_level(),
         )
 
 
 def used_columns(
     names: Sequence[str], schema: Schema | None, target: str | None
 ) -> list[str]:
-    """Columns of a table that become features; a ValueError if one is undeclared."""
+    """Return the columns that become features. Raise if one is not declared."""
     kind = (schema or Schema()).kind
     used = [name for name in names if name != target and kind(name) != "ignore"]
-    for name in (
-        used if schema is not None and declares_features(schema, target) else ()
-    ):
-        if kind(name) is None:
-            refuse_undeclared(name)
+    if schema is not None and declares_features(schema, target):
+        for name in used:
+            if kind(name) is None:
+                reject_undeclared(name)
     return used
 
 
 def declares_features(schema: Schema, target: str | None) -> bool:
-    """Return whether a schema declares more than the target: every feature."""
+    """Return whether a schema declares more columns than the target."""
     return any(name != target for name in schema.declared)
 
 
 def response_name(target: object) -> str | None:
-    """Name of the response, which is a number in a frame of numbered columns."""
+    """Return the name of the response, which a frame of numbered columns numbers."""
     name = column_name(target)
     if name is None or isinstance(name, str):
         return name
@@ -603,7 +635,7 @@ def response_name(target: object) -> str | None:
 
 
 def find_level(label: object, levels: Levels, file: TextFormat) -> int:
-    """Place of the positive label among public levels, negative if it is none.
+    """Return the position of a positive label among the levels, or a negative code.
 
     Without a label the last level is the positive one.
     """
@@ -615,14 +647,14 @@ def find_level(label: object, levels: Levels, file: TextFormat) -> int:
 def check_positive_label(
     schema: Schema, target: str | None, label: object
 ) -> str | None:
-    """Return a positive label as text; refuse one that is not declared.
+    """Return a positive label as text, or raise unless it is a declared level.
 
-    No record is looked at.
+    It is compared with the declared levels only, never with records.
     """
     remedy = 'Pass one of the declared levels, as "yes", 1 or True.'
-    kinds = (str, bool, int, float, bytes, np.generic, type(None))
-    is_long = isinstance(label, int) and label.bit_length() > LABEL_BITS
-    if is_long or not isinstance(label, kinds):
+    label_types = (str, bool, int, float, bytes, np.generic, type(None))
+    is_long = isinstance(label, int) and label.bit_length() > MAX_LABEL_BITS
+    if is_long or not isinstance(label, label_types):
         check.fail("positive_label", "a label", check.describe(label), remedy)
     if isinstance(label, np.generic):
         label = label.item()
@@ -630,33 +662,33 @@ def check_positive_label(
         return label
     levels = schema.categorical.get(target or "")
     if levels is None:
-        wanted = f"a declared level of the response {check.describe(target)}"
+        condition = f"a declared level of the response {check.describe(target)}"
         text = label_text(label)
         remedy = (
             "Declare all its labels in the bounds, below [categorical]: "
             f'{toml_key(target or "response")} = ["another label", {json.dumps(text)}].'
         )
-        check.fail("positive_label", wanted, check.describe(label), remedy)
-    place = find_level(label, levels, schema.file)
-    if place < 0:
-        wanted = f"{check.describe(label)} among its public levels"
+        check.fail("positive_label", condition, check.describe(label), remedy)
+    position = find_level(label, levels, schema.file)
+    if position < 0:
+        condition = f"{check.describe(label)} among its public levels"
         got = ", ".join(check.describe(level) for level in levels[:4])
         remedy = "Check the spelling of the positive label and of the levels."
-        check.fail(f"response {check.describe(target)}", wanted, got, remedy)
-    return label if isinstance(label, str) else level_text(levels[place])
+        check.fail(f"response {check.describe(target)}", condition, got, remedy)
+    return label if isinstance(label, str) else level_text(levels[position])
 
 
 def label_text(label: object) -> str:
-    """Return the text by which bounds may declare a label."""
+    """Return the text by which a schema may declare a label."""
     return next(iter(entries.spellings(entries.normalize(label))), str(label))
 
 
-def refuse_undeclared(name: str) -> NoReturn:
-    """Refuse a column that the bounds do not declare."""
+def reject_undeclared(name: str) -> NoReturn:
+    """Raise the error about a column that the schema does not declare."""
     remedy = (
         "Add it to [numeric], [log], [date], [categorical] or ignore. If the file has "
         "no line of names, list them in columns. The bounds of an answer are fixed: "
         "drop it from records to predict."
     )
-    wanted = "declared in the bounds"
-    check.fail(f"column {check.describe(name)}", wanted, "nothing", remedy)
+    column = f"column {check.describe(name)}"
+    check.fail(column, "declared in the bounds", "nothing", remedy)

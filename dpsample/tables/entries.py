@@ -1,8 +1,10 @@
-"""Formats of files, and single entries: numbers, days and codes, each by itself.
+"""Content of table files, and the values of single entries: numbers, days and levels.
 
-No type that a whole column was given decides what an entry becomes, because that would
-depend on other records: the entries "1", 1 and 1.0 are one number, whether or not
-another record has "x" in that column.
+An entry is what one record has in one column, a text of a file or any object of a data
+frame. Each entry is converted by itself. The type that a library gave to the whole
+column does not decide what an entry becomes, because that type depends on other
+records. The entries "1", 1 and 1.0 are one number, even if another record has "x" in
+this column.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core import columns as columns_module
+from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.sparse import CSR, MAX_SIDE
 from dpsample.tables.schema import LARGEST, Levels, TextFormat, level_key
@@ -43,8 +45,10 @@ COMPRESSED = {
     ".zst": "zstd",
     ".zstd": "zstd",
 }
-BLOCK = 2**20  # bytes that are read at once
-# Uncompressed bytes of a compressed file: a kilobyte can hold the zeros of gigabytes.
+# Number of bytes that are read at once.
+BLOCK = 2**20
+# Maximum number of bytes of a file after decompression. A file of one kilobyte may
+# decompress to gigabytes of zeros.
 LARGEST_FILE = 2**32
 FORMATS = {
     ".csv": "csv",
@@ -57,6 +61,7 @@ FORMATS = {
     ".t": "libsvm",
     "": "libsvm",
 }
+# Texts that stand for a missing entry.
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
@@ -70,22 +75,26 @@ MISSING_REMEDY = (
     "Drop such records, or declare a public rule: a constant in [missing], or the "
     "column in missing_indicator; one of its levels may mean 'unknown', too."
 )
-EPOCH = datetime.date(1970, 1, 1).toordinal()  # day 0 of NumPy, counted from year 1
+# Days are counted from the first day of year 1. NumPy counts them from this one.
+EPOCH = datetime.date(1970, 1, 1).toordinal()
 BYTES = (bytes, bytearray, memoryview)
-NO_NUMBERS = (*BYTES, np.datetime64, np.timedelta64)  # that Python would convert
-WORDS = {"true": True, "false": False}
+# Types that `float` converts although they are not numbers.
+NON_NUMBERS = (*BYTES, np.datetime64, np.timedelta64)
+# Suffix of the text of a moment whose time zone is UTC.
 UTC = "+00:00"
-UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
+# Codes of an entry that is not one of the levels, and of a missing entry.
+UNKNOWN = -1
+ABSENT = -2
 
 
 def read_content(path: Path) -> bytes:
-    """Whole uncompressed content of a file, a pipe, or of stdin if the path is "-".
+    """Return the uncompressed content of a file, a pipe, or of stdin if path is "-".
 
     Raises
     ------
     ValueError
-        If there is no such file, stdin is closed, or the file does not decompress to at
-        most `LARGEST_FILE` bytes.
+        If there is no such file, stdin is closed, or the file cannot be decompressed or
+        has more than `LARGEST_FILE` bytes then.
     ImportError
         If it is compressed by Zstandard and pyarrow is not installed.
     """
@@ -96,11 +105,11 @@ def read_content(path: Path) -> bytes:
     require_file(path)
     if path.suffix.lower() not in COMPRESSED:
         return path.read_bytes()
-    found, size = [], 0
+    blocks, size = [], 0
     try:
-        for piece in _unpacked(path):
-            found.append(piece)
-            size += len(piece)
+        for block in _decompress(path):
+            blocks.append(block)
+            size += len(block)
             if size > LARGEST_FILE:
                 break
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
@@ -109,49 +118,51 @@ def read_content(path: Path) -> bytes:
     if size > LARGEST_FILE:
         remedy = "Unpack it first, if it is what it should be."
         check.fail("path", f"of at most {LARGEST_FILE} bytes", path.name, remedy)
-    return b"".join(found)
+    return b"".join(blocks)
 
 
 def require_file(path: Path) -> None:
-    """Refuse what is no file, nor a pipe or "-"."""
+    """Raise unless the path is that of a file or pipe, or is "-"."""
     if str(path) != STDIN and (not os.path.exists(path) or path.is_dir()):
         check.fail("path", "an existing file", str(path))
 
 
-def _unpacked(path: Path) -> Iterator[bytes]:
-    """Pieces of all streams of a file, which may end with zeros.
+def _decompress(path: Path) -> Iterator[bytes]:
+    """Yield blocks of a compressed file, which may consist of several streams.
 
-    Python's own readers of bz2 and xz end in silence where a later stream is damaged.
+    Zeros between and after the streams are skipped. The readers of Python's standard
+    library for bz2 and xz do not report that a later stream is damaged: they stop as if
+    the file ended there.
     """
     kind = COMPRESSED[path.suffix.lower()]
     if kind in ("gzip", "zstd"):
         with gzip.open(path) if kind == "gzip" else _zstd(path) as packed:
-            while piece := packed.read(BLOCK):
-                yield piece
+            while block := packed.read(BLOCK):
+                yield block
         return
-    make = bz2.BZ2Decompressor if kind == "bz2" else lzma.LZMADecompressor
+    new_stream = bz2.BZ2Decompressor if kind == "bz2" else lzma.LZMADecompressor
     with path.open("rb") as file:
-        rest, stream = file.read(BLOCK), None
-        while rest:
-            rest = rest.lstrip(b"\0")
-            if not rest:
-                rest = file.read(BLOCK)
+        data, stream = file.read(BLOCK), None
+        while data:
+            data = data.lstrip(b"\0")
+            if not data:
+                data = file.read(BLOCK)
                 continue
-            stream = make()
+            stream = new_stream()
             while not stream.eof:
-                yield stream.decompress(rest, BLOCK)
-                rest = b""
+                yield stream.decompress(data, BLOCK)
+                data = b""
                 if stream.needs_input and not stream.eof:
-                    rest = file.read(BLOCK)
-                    if not rest:
+                    data = file.read(BLOCK)
+                    if not data:
                         raise EOFError("its end is missing")
-            rest = stream.unused_data or file.read(BLOCK)
+            data = stream.unused_data or file.read(BLOCK)
         if stream is None:
             raise EOFError("it is empty")
 
 
 def _zstd(path: Path) -> IO[bytes]:
-    """Open a file of Zstandard frames by pyarrow, which may not be installed."""
+    """Open a file that is compressed by Zstandard, with the optional pyarrow."""
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -164,10 +175,10 @@ def _zstd(path: Path) -> IO[bytes]:
 
 
 def infer_format(path: Path) -> str:
-    """Format by the suffix that remains without that of a compression.
+    """Return the format that the suffix means, in front of that of a compression.
 
-    LIBSVM's own files, such as ``a9a`` and ``a9a.t``, have no suffix or ``.t``. A pipe
-    has no name that could tell.
+    Files published by LIBSVM, such as ``a9a`` and ``a9a.t``, have no suffix or ``.t``.
+    The name of a pipe says nothing about its format.
     """
     is_packed = path.suffix.lower() in COMPRESSED
     suffix = (path.with_suffix("") if is_packed else path).suffix.lower()
@@ -189,12 +200,12 @@ def infer_format(path: Path) -> str:
 def parse_libsvm(
     lines: Iterable[str], num_features: int, *, source: str = ""
 ) -> tuple[CSR, Array]:
-    """Features and labels of lines ``label index:value ...``, indices from 1.
+    """Return features and labels of lines ``label index:value ...``, indices from 1.
 
-    The number of columns is public and must be given: a file whose records never use
-    the last features would otherwise come out narrower. Text after # is a comment.
-    Features have shape (num_records, num_features), labels (num_records,). A malformed
-    line is a ValueError that names it, and ``source``.
+    The number of columns is public and must be passed, because the records of a file
+    may never use the last features. Text after # is a comment. Features have the shape
+    (num_records, num_features), labels (num_records,). The error about a malformed line
+    gives its number, and ``source``.
 
     Examples
     --------
@@ -211,14 +222,15 @@ def parse_libsvm(
     values: list[float] = []
     columns: list[int] = []
     starts = [0]
-    place = f" in {source}" if source else ""
+    location = f" in {source}" if source else ""
     for number, line in enumerate(lines, start=1):
         text = line.partition("#")[0]
         tokens = text.split()
         if not tokens:
             continue
         try:
-            if "_" in text:  # which Python takes for a mark between digits
+            # Python accepts 1_000 as a number, LIBSVM does not.
+            if "_" in text:
                 raise ValueError
             labels.append(float(tokens[0]))
             for token in tokens[1:]:
@@ -226,9 +238,10 @@ def parse_libsvm(
                 columns.append(int(index) - 1)
                 values.append(float(value))
         except ValueError:
-            wanted = "of the form 'label index:value ...'"
-            check.fail(f"line {number}", wanted, " ".join(tokens[:3])[:80] + place)
-        _check_indices(columns[starts[-1] :], num_features, number, place)
+            condition = "of the form 'label index:value ...'"
+            got = " ".join(tokens[:3])[:80] + location
+            check.fail(f"line {number}", condition, got)
+        _check_indices(columns[starts[-1] :], num_features, number, location)
         starts.append(len(columns))
     data = (np.array(values), np.array(columns, dtype=np.int64), np.array(starts))
     shape = (len(labels), num_features)
@@ -236,76 +249,84 @@ def parse_libsvm(
     for name, numbers in (("labels", response), ("values", data[0])):
         if not np.isfinite(numbers).all():
             check.fail(
-                name, "finite", f"a NaN or an infinity{place}", "Remove such records."
+                name,
+                "finite",
+                f"a NaN or an infinity{location}",
+                "Remove such records.",
             )
     return sparse.csr_array(data, shape=shape, dtype=np.float64), response
 
 
 def _check_indices(
-    columns: list[int], num_features: int, number: int, place: str
+    columns: list[int], num_features: int, number: int, location: str
 ) -> None:
-    """Refuse indices that do not increase from 1 to at most ``num_features``."""
+    """Raise unless indices increase from 1 to at most ``num_features``.
+
+    ``columns`` are indices minus 1.
+    """
     if columns and not (columns[0] >= 0 and columns[-1] < num_features):
         worst = columns[0] if columns[0] < 0 else columns[-1]
         check.fail(
             f"line {number}",
             f"of indices between 1 and num_features = {num_features}",
-            f"{worst + 1}{place}",
+            f"{worst + 1}{location}",
             "Pass the public number of features.",
         )
     if any(a >= b for a, b in pairwise(columns)):
         check.fail(
-            f"line {number}", "of increasing indices", "indices out of order" + place
+            f"line {number}", "of increasing indices", "indices out of order" + location
         )
 
 
 class Column:
     """One column: its name, and its entries as an array of numbers or any objects.
 
-    Entries of a data frame are converted when they are first asked for, so a column
-    that is ignored may hold anything.
+    Entries of a data frame are converted when `entries` is first read, so a column that
+    is ignored may hold anything.
     """
 
     def __init__(self, name: str, entries: Any) -> None:
-        self.name, self._given = name, entries
+        self.name, self._source = name, entries
 
     @cached_property
     def entries(self) -> Array | Sequence[object]:
-        """All entries, each of which has the meaning that it has alone."""
-        if hasattr(self._given, "to_native"):
-            return entries_of(self._given)
-        given: Array | Sequence[object] = self._given
-        return given
+        """All entries. Each has the meaning that it would have alone."""
+        if hasattr(self._source, "to_native"):
+            return entries_of(self._source)
+        entries: Array | Sequence[object] = self._source
+        return entries
 
     def __len__(self) -> int:
         """Count the entries."""
-        return len(self._given)
+        return len(self._source)
 
-    def refuse(self, bad: Bools, condition: str, remedy: str) -> None:
-        """Refuse the first record that is ``bad``, if there is one."""
-        if bad.any():
-            first = int(np.flatnonzero(bad)[0])
+    def reject(self, is_bad: Bools, condition: str, remedy: str) -> None:
+        """Raise an error about the first record with ``is_bad``, if there is one."""
+        if is_bad.any():
+            first = int(np.flatnonzero(is_bad)[0])
             got = "a missing value"
             if condition != "complete":
                 entry: Any = self.entries[first]
                 is_time = isinstance(entry, np.datetime64)
                 got = str(entry) if is_time else check.describe(entry)
-            others = f" ({int(bad.sum())} records in all)" if bad.sum() > 1 else ""
+            others = (
+                f" ({int(is_bad.sum())} records in all)" if is_bad.sum() > 1 else ""
+            )
             got = f"{got} in record {first}{others}"
             check.fail(f"column {check.describe(self.name)}", condition, got, remedy)
 
 
 def columns_of(frame: Any) -> dict[str, Column]:
-    """Columns of a DataFrame of pandas, polars, or what else narwhals reads."""
+    """Return the columns of a DataFrame of any library that narwhals reads."""
     import narwhals.stable.v2 as nw
 
-    labels = columns_module.labels_of(frame)
+    labels = column_names.labels_of(frame)
     if labels is None:
         remedy = "Pass one of pandas or polars."
         check.fail("frame", "a DataFrame", check.describe(type(frame)), remedy)
     try:
         names = [str(label) for label in labels]
-        columns_module.require_distinct("the table", names)
+        column_names.require_distinct("the table", names)
         table = nw.from_native(frame, eager_only=True)
     except (AttributeError, TypeError) as error:
         remedy = f"Pass one of pandas or polars ({error})."
@@ -315,10 +336,10 @@ def columns_of(frame: Any) -> dict[str, Column]:
 
 
 def entries_of(series: Any) -> Array | list[object]:
-    """Entries of a column of narwhals; what is missing changes no other entry.
+    """Return the entries of a column of narwhals. Missing ones do not change others.
 
-    A missing entry would turn whole numbers into floating point, which has no room for
-    those from 2**53, and would end the reading of dates beyond the year 9999.
+    With a missing entry most libraries convert the whole numbers of a column to floats,
+    which do not hold all of those from 2**53, and fail at dates beyond the year 9999.
     """
     import narwhals.stable.v2 as nw
     import pandas as pd
@@ -335,19 +356,19 @@ def entries_of(series: Any) -> Array | list[object]:
     if isinstance(kind, pd.SparseDtype):
         return entries_of(nw.from_native(native.sparse.to_dense(), series_only=True))
     if isinstance(kind, pd.CategoricalDtype):
-        return _of_categories(native)
+        return _categorical_entries(native)
     if dtype.is_float() or (isinstance(kind, np.dtype) and kind.kind == "c"):
         return np.asarray(series.to_numpy())
-    is_short = dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128)
-    if is_short and not series.null_count():
+    fits_int64 = dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128)
+    if fits_int64 and not series.null_count():
         return np.asarray(series.to_numpy())
     if dtype in (nw.Date, nw.Datetime):
-        return np.asarray(series.to_numpy())  # in UTC
+        return np.asarray(series.to_numpy())  # moments are those of UTC
     return list(series.to_list())
 
 
-def _of_categories(series: Any) -> Array | list[object]:
-    """Entries of a categorical column of pandas, by the types of its categories."""
+def _categorical_entries(series: Any) -> Array | list[object]:
+    """Return the entries of a categorical column of pandas."""
     import narwhals.stable.v2 as nw
     import pandas as pd
 
@@ -357,8 +378,9 @@ def _of_categories(series: Any) -> Array | list[object]:
     codes = series.cat.codes.to_numpy()
     if isinstance(levels, np.ndarray) and levels.dtype.kind == "f":
         return np.asarray(np.append(levels, levels.dtype.type(math.nan))[codes])
-    every = [*levels, None]  # the code of a missing entry is -1
-    return [every[code] for code in codes]
+    # The code of a missing entry is -1, the index of the last element.
+    values = [*levels, None]
+    return [values[code] for code in codes]
 
 
 def is_missing(entry: object) -> bool:
@@ -375,9 +397,10 @@ def is_missing(entry: object) -> bool:
 
 
 def normalize(entry: object) -> object:
-    """Return bytes as their UTF-8 text if they are one, and complex reals as reals.
+    """Return bytes as text if they are valid UTF-8, and complex numbers as real ones.
 
-    One complex number makes a whole column of pandas complex.
+    The latter only if the imaginary part is 0, as pandas makes all numbers of a column
+    complex if one of them is.
     """
     if isinstance(entry, BYTES):
         try:
@@ -389,8 +412,8 @@ def normalize(entry: object) -> object:
     return entry
 
 
-def _parsed(text: str, file: TextFormat) -> float | None:
-    """Return the number that a text is by the declared marks; None if it is none."""
+def _parse_text(text: str, file: TextFormat) -> float | None:
+    """Return the number that is written in the declared format, None if it is not."""
     if file.thousands and file.thousands in text:
         whole, _, decimals = text.lstrip("+-").partition(file.decimal)
         first, *others = whole.split(file.thousands)
@@ -410,11 +433,11 @@ def _parsed(text: str, file: TextFormat) -> float | None:
 
 
 def _float(entry: Any) -> float:
-    """Return an entry as a number; ``_`` is no mark of digits, as it is in Python."""
+    """Return an entry as a number. Unlike `float`, raise for 1_000 and for dates."""
     if isinstance(entry, str):
         if "_" in entry:
             raise ValueError
-    elif isinstance(entry, NO_NUMBERS):
+    elif isinstance(entry, NON_NUMBERS):
         raise TypeError
     return float(entry)
 
@@ -424,7 +447,7 @@ def parse_number(entry: Any, file: TextFormat) -> float | None:
     entry = normalize(entry)
     if isinstance(entry, str):
         text = entry.strip()
-        return math.nan if text in MISSING else _parsed(text, file)
+        return math.nan if text in MISSING else _parse_text(text, file)
     if is_missing(entry):
         return math.nan
     try:
@@ -436,7 +459,7 @@ def parse_number(entry: Any, file: TextFormat) -> float | None:
 
 
 def parse_day(entry: object, file: TextFormat) -> float | None:
-    """Return an entry as a day counted from year 1: NaN if missing, None if no date."""
+    """Return an entry as a day from year 1, NaN if missing, None if it is no date."""
     entry = normalize(entry)
     if isinstance(entry, str):
         text = entry.strip()
@@ -460,18 +483,18 @@ def parse_day(entry: object, file: TextFormat) -> float | None:
         if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
             entry = entry.astimezone(datetime.UTC)
         return float(entry.toordinal())
-    except (OverflowError, NotImplementedError):  # of a year that is not 1 to 9999
+    except (OverflowError, NotImplementedError):  # the year is not from 1 to 9999
         return None
 
 
 def is_value(name: str, file: TextFormat) -> bool:
-    """Whether a name is a number or a date, as an entry of a record would be."""
-    found = (parse_number(name, file), parse_day(name, file))
-    return any(value is not None and math.isfinite(value) for value in found)
+    """Return whether a column's name is a number or a date, as entries are."""
+    values = parse_number(name, file), parse_day(name, file)
+    return any(value is not None and math.isfinite(value) for value in values)
 
 
 def _days_of(moments: Array) -> Array:
-    """Days from year 1 of an array of datetime64; infinite beyond year 9999."""
+    """Return days from year 1 of an array of datetime64, infinity after year 9999."""
     whole = moments.astype("datetime64[D]")
     days = np.where(np.isnat(whole), math.nan, whole.astype(np.int64) + EPOCH)
     return np.where((days < 1) | (days > datetime.date.max.toordinal()), np.inf, days)
@@ -487,33 +510,39 @@ DATES = (
 )
 
 
-def _each(column: Column, function: Callable[[Any], Result]) -> list[Result]:
-    """Values of a function of single entries; texts repeat, and are looked at once."""
-    known = cache(function)
-    return [known(e) if type(e) is str else function(e) for e in column.entries]
+def _map_entries(column: Column, function: Callable[[Any], Result]) -> list[Result]:
+    """Return the values of a function of single entries.
+
+    Equal texts are common in a column, so the function is called once for each text.
+    """
+    cached = cache(function)
+    return [
+        cached(entry) if type(entry) is str else function(entry)
+        for entry in column.entries
+    ]
 
 
-def _converted(
+def _convert(
     column: Column,
     convert: Callable[[Any, TextFormat], float | None],
     file: TextFormat,
     condition: str,
     remedy: str,
 ) -> Array:
-    """Convert every entry; NaN stands for a missing one."""
-    found = _each(column, lambda entry: convert(entry, file))
-    values = np.array([math.inf if v is None else v for v in found], dtype=np.float64)
-    column.refuse(np.isinf(values), condition, remedy)
+    """Convert every entry. NaN stands for a missing one."""
+    converted = _map_entries(column, lambda entry: convert(entry, file))
+    values = np.array([math.inf if value is None else value for value in converted])
+    column.reject(np.isinf(values), condition, remedy)
     return values
 
 
 def numbers(column: Column, file: TextFormat) -> Array:
-    """Entries as finite numbers, or NaN where one is missing.
+    """Return the entries as finite numbers, and NaN for missing ones.
 
     Raises
     ------
     ValueError
-        If one is not a number; the message names the record.
+        If one is not a number. The message gives its record.
     """
     entries, has_marks = column.entries, file.decimal != "." or file.thousands
     values = None
@@ -521,66 +550,68 @@ def numbers(column: Column, file: TextFormat) -> Array:
         if entries.dtype.kind in "iuf":
             values = entries.astype(np.float64)
     elif not has_marks:
-        try:  # the same as one by one: what is missing or odd goes there
+        # This is faster, and gives the same if all entries are written as numbers.
+        try:
             values = np.fromiter(map(_float, entries), np.float64, len(entries))
         except (TypeError, ValueError, OverflowError):
             pass
         else:
             values = None if np.isnan(values).any() else values
     if values is None:
-        return _converted(column, parse_number, file, "numeric", NUMERIC)
-    column.refuse(np.isinf(values), "numeric", "Correct such records.")
+        return _convert(column, parse_number, file, "numeric", NUMERIC)
+    column.reject(np.isinf(values), "numeric", "Correct such records.")
     return values
 
 
 def days(column: Column, file: TextFormat) -> Array:
-    """Entries as days, or NaN where one is missing; errors as in `numbers`."""
+    """Return the entries as days, NaN for missing ones. Errors are as in `numbers`."""
     entries = column.entries
     if isinstance(entries, np.ndarray) and entries.dtype.kind == "M":
         values = _days_of(entries)
-        column.refuse(np.isinf(values), "of dates", DATES)
+        column.reject(np.isinf(values), "of dates", DATES)
         return values
-    return _converted(column, parse_day, file, "of dates", DATES)
+    return _convert(column, parse_day, file, "of dates", DATES)
 
 
 def codes(column: Column, levels: Levels, file: TextFormat) -> Ints:
-    """Place of each entry among the levels, `UNKNOWN` or `ABSENT`.
+    """Return the index of each entry's level, `UNKNOWN` or `ABSENT`.
 
-    Text is compared in Unicode's form NFC without surrounding blanks, numbers by their
-    shortest text, or as numbers where the levels are; true and false are 1 and 0.
+    If the levels are text, entries are compared as text in Unicode's form NFC without
+    surrounding blanks, and numbers by their shortest text. If the levels are numbers,
+    entries are compared as numbers. True and false are 1 and 0.
 
     Raises
     ------
     ValueError
         If the column is of a floating-point type that cannot hold its levels.
     """
-    _refuse_short_type(column, levels)
-    places: dict[Any, int] = {level_key(level): j for j, level in enumerate(levels)}
-    has_words = isinstance(levels[0], bool)
+    _reject_short_type(column, levels)
+    index_of: dict[Any, int] = {level_key(level): j for j, level in enumerate(levels)}
+    is_boolean = isinstance(levels[0], bool)
 
-    def code_place(entry: object) -> int:
-        if has_words and isinstance(entry, str):
-            entry = WORDS.get(entry.strip().lower(), entry)
+    def code_of_number(entry: object) -> int:
+        if is_boolean and isinstance(entry, str):
+            entry = {"true": True, "false": False}.get(entry.strip().lower(), entry)
         value = parse_number(entry, file)
         if value is not None and math.isnan(value):
             return ABSENT
-        return UNKNOWN if value is None else places.get(value, UNKNOWN)
+        return UNKNOWN if value is None else index_of.get(value, UNKNOWN)
 
-    def text_place(entry: object) -> int:
+    def code_of_text(entry: object) -> int:
         for text in spellings(entry):
-            if text in places:
-                return places[text]
+            if text in index_of:
+                return index_of[text]
         if isinstance(entry, str):
             return ABSENT if entry.strip() in MISSING else UNKNOWN
         return ABSENT if is_missing(entry) else UNKNOWN
 
-    find_place = text_place if isinstance(levels[0], str) else code_place
-    result = _each(column, lambda entry: find_place(normalize(entry)))
+    code_of = code_of_text if isinstance(levels[0], str) else code_of_number
+    result = _map_entries(column, lambda entry: code_of(normalize(entry)))
     return np.array(result, dtype=np.int64)
 
 
-def _refuse_short_type(column: Column, levels: Levels) -> None:
-    """Refuse levels that are integers beyond what a column's type tells apart."""
+def _reject_short_type(column: Column, levels: Levels) -> None:
+    """Raise if a column's type cannot distinguish a level from the next integer."""
     entries = column.entries
     if not (isinstance(entries, np.ndarray) and entries.dtype.kind in "fc"):
         return
@@ -593,7 +624,7 @@ def _refuse_short_type(column: Column, levels: Levels) -> None:
 
 
 def _is_long(text: str, bits: int) -> bool:
-    """Return whether a text is a number from which on a type skips integers."""
+    """Return whether a text is a number from 2^bits, where floats skip integers."""
     try:
         return 2.0**bits <= abs(float(text)) < math.inf
     except ValueError:
@@ -601,7 +632,7 @@ def _is_long(text: str, bits: int) -> bool:
 
 
 def spellings(entry: Any) -> tuple[str, ...]:
-    """Texts that an entry is written as: a level is one of them."""
+    """Return all texts by which a level may mean this entry."""
     if isinstance(entry, str):
         return (str(level_key(entry)),)
     if isinstance(entry, bool | np.bool_):
@@ -631,7 +662,10 @@ def spellings(entry: Any) -> tuple[str, ...]:
 
 
 def _texts_of_float(value: float) -> tuple[str, ...]:
-    """Shortest texts of every precision that holds a number, as columns widen it."""
+    """Return the shortest text in each float type that holds the number.
+
+    Libraries convert columns of float32 to float64, where 0.1 reads 0.1000000015.
+    """
     if value.is_integer():
         return str(int(value)), repr(value)
     with np.errstate(all="ignore"):
@@ -640,16 +674,17 @@ def _texts_of_float(value: float) -> tuple[str, ...]:
 
 
 def _texts_of_date(moment: datetime.date) -> tuple[str, ...]:
-    """Texts of a day, which is its midnight, or of a moment, of UTC if it has a zone.
+    """Return the texts of a moment in UTC. A day stands for its midnight.
 
-    A column of types has one zone and precision for all, a column of objects does not.
+    There are several texts, because a column of one type has a single precision and
+    time zone for all entries, and a column of objects may have many.
     """
     if not isinstance(moment, datetime.datetime):
         moment = datetime.datetime.combine(moment, datetime.time())
     elif moment.tzinfo is not None:
         try:
             moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
-        except OverflowError:  # the year is not 1 to 9999
+        except OverflowError:  # the year is not from 1 to 9999
             return ()
     day, text = str(moment.date()), str(moment)
     return (day, text, text + UTC) if text == f"{day} 00:00:00" else (text, text + UTC)

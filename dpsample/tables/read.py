@@ -1,4 +1,9 @@
-"""CSV, TSV, Parquet and LIBSVM files to a `Dataset`."""
+"""Reading of CSV, TSV, Parquet and LIBSVM files, and of data frames.
+
+The content of a file becomes a data frame whose entries are texts, or the typed columns
+of Parquet. An `Encoding` of public facts turns it into a `Dataset`: rows, response and
+their bounds. A LIBSVM file has encoded rows already.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core import columns as columns_module
+from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
 from dpsample.numerics import norms
@@ -29,22 +34,24 @@ from dpsample.tables.encoding import (
     response_name,
     used_columns,
 )
-from dpsample.tables.rules import of_libsvm
+from dpsample.tables.rules import describe_libsvm
 from dpsample.tables.schema import Schema, TextFormat, level_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
-MOST_SHARED = 100_000  # texts that are kept once, however many entries they are
+# Number of different texts of which one copy is kept for all entries, to save memory.
+MAX_SHARED = 100_000
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
-# Type of a label. Integers and booleans are floats, as type checkers have it.
+# Type of a label. Type checkers accept integers and booleans where it says float.
 Label = str | float | bytes | None
-LABEL = "label"  # what the response of a LIBSVM file is called
+# Name of the response of a LIBSVM file.
+LABEL = "label"
 RESPONSE_SECTIONS = {"numeric", "log", "categorical"}
 SEPARATORS = ",;\t|"
-# First bytes of files that are no text, whatever they are called, and the remedy.
-NO_TEXT = {
+# First bytes of files that do not hold text, whatever their name is, and the remedy.
+BINARY_FORMATS = {
     b"PK\x03\x04": "Save the sheet as CSV, or unpack the archive.",
     b"\xd0\xcf\x11\xe0": "Save the sheet as CSV.",
     b"PAR1": "Name its format (format='parquet', --format parquet).",
@@ -53,7 +60,8 @@ NO_TEXT = {
     b"\xfd7zXZ": "It is compressed: let its name end with .xz.",
     b"\x28\xb5\x2f\xfd": "It is compressed: let its name end with .zst.",
 }
-UNNAMED = "Unnamed: "  # what pandas calls a column without a name, as an index has none
+# First part of the name that pandas gives to a column without one, such as an index.
+UNNAMED = "Unnamed: "
 
 
 def read_table(
@@ -95,7 +103,7 @@ def read_table(
         them; docs/tables.md describes it. For a LIBSVM file they declare the response
         only, under the name "label".
     clip : bool
-        Move values and rows to their public bounds instead of refusing them.
+        Move values and rows to their public bounds, instead of raising an error.
     symmetric : bool
         Scale numbers to [-1, 1] rather than [0, 1].
     row_norm : float
@@ -106,12 +114,12 @@ def read_table(
     scale : float
         Public factor of all features.
     format : {"csv", "tsv", "parquet", "libsvm"}, optional
-        By default told from the name.
+        By default inferred from the name.
     num_features : int, optional
-        Number of columns of a LIBSVM file, which the file does not tell.
+        Number of columns of a LIBSVM file, which does not contain it.
     columns : sequence of str, optional
-        `Dataset.columns` of a table that this one goes with, such as the training
-        records of a test set: columns are matched by name, whatever their order here.
+        `Dataset.columns` of a related table, such as the training records of test data.
+        Columns are matched by name, in any order.
 
     Returns
     -------
@@ -151,11 +159,12 @@ def read_table(
     if num_features is not None:
         check.integer(1, num_features=num_features)
     file, schema = check.path("path", path), schema_of(bounds)
-    entries.require_file(file)  # its name tells the format of a file only
+    entries.require_file(file)  # before its format is inferred from its name
     kind = kind_of(file, format)
     target = response_name(target)
     name = LABEL if kind == "libsvm" else target
-    # Before records are read.
+    # The label is checked before records are read, so that the error depends on public
+    # facts only.
     positive_label = check_positive_label(schema or Schema(), name, positive_label)
     content = entries.read_content(file)
     if kind == "libsvm":
@@ -175,14 +184,14 @@ def read_table(
             source=file.name,
         )
         if columns is not None:
-            columns_module.find_positions("the table", data.columns, columns)
+            column_names.find_positions("the table", data.columns, columns)
         return data
     if num_features is not None:
         check.fail("num_features", "absent except for LIBSVM", num_features)
     frame = to_frame(content, kind, schema, file.name)
     if kind != "parquet":
         _check_names([*frame.columns], schema or Schema(), target)
-    for label in columns_module.labels_of(frame) or () if schema is None else ():
+    for label in column_names.labels_of(frame) or () if schema is None else ():
         if str(label).startswith(UNNAMED):
             remedy = "Is it an index? Name it, or ignore it in bounds."
             check.fail("columns", "named", check.describe(label), remedy)
@@ -202,14 +211,14 @@ def read_table(
 
 
 def contents(file: Path, format: str | None) -> tuple[bytes, str]:
-    """Uncompressed content, and its format, told from the name if None."""
+    """Return the uncompressed content of a file, and its format."""
     entries.require_file(file)
     kind = kind_of(file, format)
     return entries.read_content(file), kind
 
 
 def kind_of(file: Path, format: str | None) -> str:
-    """Format as given, or told from the name of a file."""
+    """Return the format, which is inferred from the file's name if it is None."""
     if format is None:
         return entries.infer_format(file)
     check.one_of(FORMATS, format=format)
@@ -234,11 +243,11 @@ def from_libsvm(
     scale: float = 1.0,
     source: str = "LIBSVM text",
 ) -> Dataset:
-    """Parse LIBSVM text: there is no row bound but a declared one."""
+    """Parse LIBSVM text. The only bound of its rows is a declared one."""
     if bounds is not None and bounds.to_dict().keys() - RESPONSE_SECTIONS:
-        _refuse_libsvm_bounds(bounds)
+        _reject_libsvm_bounds(bounds)
     if bounds is not None and set(bounds.declared) != {LABEL}:
-        _refuse_libsvm_bounds(bounds)
+        _reject_libsvm_bounds(bounds)
     if num_features is None:
         remedy = (
             "Pass the public number of columns (num_features=..., --num-features ...): "
@@ -256,16 +265,16 @@ def from_libsvm(
         scale=scale,
     )
     rows, labels = parse_libsvm(content, encoding, source=source)
-    clipped: Counter[str] = Counter()
+    num_clipped: Counter[str] = Counter()
     if clip:
         norm = partial(norms.norm, p=row_norm)
-        rows = cast(CSR, clip_rows(rows, row_bound, norm, clipped))
-    y = encoding._response(entries.Column(LABEL, labels), clipped)
-    made = _dataset(encoding, rows, y, clipped)
-    return replace(made, source=source, rules=of_libsvm(encoding))
+        rows = cast(CSR, clip_rows(rows, row_bound, norm, num_clipped))
+    y = encoding._encode_response(entries.Column(LABEL, labels), num_clipped)
+    dataset = _dataset(encoding, rows, y, num_clipped)
+    return replace(dataset, source=source, rules=describe_libsvm(encoding))
 
 
-def _refuse_libsvm_bounds(bounds: Schema) -> NoReturn:
+def _reject_libsvm_bounds(bounds: Schema) -> NoReturn:
     condition = f"about the response {LABEL!r} only for a LIBSVM file"
     remedy = "Its features are taken as they are: declare row_bound."
     check.fail("bounds", condition, check.describe(bounds.to_dict()), remedy)
@@ -274,7 +283,7 @@ def _refuse_libsvm_bounds(bounds: Schema) -> NoReturn:
 def parse_libsvm(
     content: bytes, encoding: Encoding, *, source: str = ""
 ) -> tuple[CSR, Array]:
-    """Parse rows times the public factor, and labels."""
+    """Return the rows of LIBSVM text times the public factor, and its labels."""
     lines = content.decode("ascii", "replace").splitlines()
     rows, y = entries.parse_libsvm(lines, len(encoding.columns), source=source)
     return (rows if encoding.scale == 1.0 else rows * encoding.scale), y
@@ -287,10 +296,10 @@ def to_frame(
     source: str = "table",
     optional: str | None = None,
 ) -> Any:
-    """Parse a table: a DataFrame of texts, or the table of Arrow of a Parquet file.
+    """Parse a table. Return a DataFrame of texts, or the Arrow table of a Parquet file.
 
-    Entries of a text file stay text, whatever the others are. A file without a header
-    may lack the ``optional`` one of the declared columns.
+    Entries of a text file stay texts, so that none depends on others. In a file without
+    a header the ``optional`` one of the declared columns may be missing.
     """
     if kind == "parquet":
         try:
@@ -298,9 +307,9 @@ def to_frame(
         except ImportError as error:
             message = "Parquet files need pyarrow. Run: pip install 'dpsample[studies]'"
             raise ImportError(message) from error
-        except Exception as error:  # of Arrow's own kinds, on damaged files
-            _refuse(source, "Parquet", error)
-    for start, remedy in NO_TEXT.items():
+        except Exception as error:  # Arrow raises many types for damaged files
+            _reject(source, "Parquet", error)
+    for start, remedy in BINARY_FORMATS.items():
         if content.startswith(start):
             check.fail("path", f"a {kind.upper()} table", f"no text: {source}", remedy)
     schema = schema or Schema()
@@ -308,13 +317,14 @@ def to_frame(
     try:
         return _text_frame(content, separator, schema, optional)
     except ValueError as error:
-        _refuse(source, kind.upper(), error)
+        _reject(source, kind.upper(), error)
 
 
 def _arrow_table(content: bytes) -> object:
-    """Columns of a Parquet file by the types that it declares, without pandas' index.
+    """Return the columns of a Parquet file with their declared types.
 
-    Pandas would make integers floating point if one of them is missing.
+    The index of pandas is left out. The table does not become a DataFrame of pandas,
+    which would convert integers to floats if one of them is missing.
     """
     from pyarrow import parquet
 
@@ -326,38 +336,38 @@ def _arrow_table(content: bytes) -> object:
 def _text_frame(
     content: bytes, separator: str, schema: Schema, optional: str | None
 ) -> pd.DataFrame:
-    """Parse a text table: every record has an entry of its own for each column.
+    """Parse a text table, in which every record must have an entry for each column.
 
-    Lines of blanks are no records, except those between records of a single column,
-    of which the entry is missing.
+    Blank lines are not records. In a table of a single column a blank line between
+    records is a record whose entry is missing.
     """
     import pandas as pd
 
     columns, records = list(schema.columns), list[list[str]]()
-    num_blank = 0  # of the last lines
-    shared: dict[str, str] = {}  # texts repeat
+    num_blank = 0  # number of blank lines at the end so far
+    shared: dict[str, str] = {}
     for number, line, row in _lines(content, separator, schema.file.encoding):
         is_blank = not line.strip() and (separator == " " or separator not in line)
         if is_blank and len(columns) != 1:
             continue
         num_blank = num_blank + 1 if is_blank else 0
         if not columns:
-            columns = [name or _unnamed(j, row) for j, name in enumerate(row)]
+            columns = [name or _default_name(j, row) for j, name in enumerate(row)]
             if len(set(columns)) < len(columns):
-                refuse_record(columns, schema.file)
-            columns_module.require_distinct("the table", columns)
+                reject_record(columns, schema.file)
+            column_names.require_distinct("the table", columns)
             _check_separator(columns, schema)
             continue
         if schema.columns and not records and len(row) == len(columns) - 1:
             columns = [name for name in columns if name != optional]
         if len(row) != len(columns):
-            wanted, remedy = f"of {len(columns)} entries", ""
+            condition, remedy = f"of {len(columns)} entries", ""
             others = [x for x in SEPARATORS if line.count(x) == len(columns) - 1]
             if len(row) == 1 < len(columns) and others:
-                remedy = _declare(others[0])
-            check.fail(f"line {number}", wanted, str(len(row)), remedy)
-        keep = shared.setdefault if len(shared) < MOST_SHARED else shared.get
-        records.append([keep(entry, entry) for entry in row])
+                remedy = _suggest(others[0])
+            check.fail(f"line {number}", condition, str(len(row)), remedy)
+        share = shared.setdefault if len(shared) < MAX_SHARED else shared.get
+        records.append([share(entry, entry) for entry in row])
     if not columns:
         check.fail("the table", "one with columns", "an empty file")
     records = records[: len(records) - num_blank]
@@ -365,24 +375,24 @@ def _text_frame(
 
 
 def _check_separator(columns: list[str], schema: Schema) -> None:
-    """Refuse a header of one name that another separator cuts into several."""
+    """Raise if the header is a single name that contains another separator."""
     others = [x for x in SEPARATORS if x in columns[0]]
     if len(columns) == 1 and others and not schema.file.separator:
         got = f"a single one, with {check.describe(others[0])} in it"
-        check.fail("header", "of several names", got, _declare(others[0]))
+        check.fail("header", "of several names", got, _suggest(others[0]))
 
 
 def _check_names(names: Sequence[str], schema: Schema, target: str | None) -> None:
-    """Refuse a record in place of names: errors about names would publish it."""
+    """Raise if the names are a record, which errors about names would publish."""
     others = [n for n in names if n != target and schema.kind(n) is None]
     if target not in names or (others and declares_features(schema, target)):
-        refuse_record(others, schema.file)
+        reject_record(others, schema.file)
 
 
-def refuse_record(names: Iterable[str], file: TextFormat) -> None:
-    """Refuse names of which one is a number or a date, as in a file without a header.
+def reject_record(names: Iterable[str], file: TextFormat) -> None:
+    """Raise if a name is a number or a date, as in a file without a header.
 
-    The message shows none of them.
+    The message shows none of the names.
     """
     if any(entries.is_value(name, file) for name in names):
         remedy = (
@@ -392,8 +402,8 @@ def refuse_record(names: Iterable[str], file: TextFormat) -> None:
         check.fail("file", "with a line of names", "numbers or dates there", remedy)
 
 
-def _declare(separator: str) -> str:
-    """Remedy for a table that is written with another separator."""
+def _suggest(separator: str) -> str:
+    """Return the remedy for a table that is written with another separator."""
     line = f"separator = {json.dumps(separator)}"
     return f"If that is how it is written, declare {line} in the bounds' [file]."
 
@@ -401,34 +411,38 @@ def _declare(separator: str) -> str:
 def _lines(
     content: bytes, separator: str, encoding: str
 ) -> Iterator[tuple[int, str, list[str]]]:
-    """Last line of each row, its number, and the row's entries, at least one."""
+    """Yield the number and text of each row's last line, and the row's entries.
+
+    A quoted entry may contain line breaks. A blank line is a row with one entry.
+    """
     text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
     if text.read(1) != "\ufeff":  # a byte-order mark
         text.seek(0)
-    line, is_run = "", separator == " "
+    line, is_blank_separated = "", separator == " "
 
-    def kept(given: str) -> str:
+    def remember(next_line: str) -> str:
         nonlocal line
-        line = given
+        line = next_line
         return line
 
-    lines = map(kept, text)
+    lines = map(remember, text)
     reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
-    # Of notes in a column that is ignored. The limit is one for all threads, so nobody
-    # may set it back.
+    # An ignored column may hold long notes. All threads share this limit, so it is not
+    # set back.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     try:
         for row in reader:
-            if is_run and row and line.rstrip("\r\n").endswith(" "):
-                del row[-1]  # blanks at the end of a line separate nothing
+            # Blanks at the end of a line do not begin another entry.
+            if is_blank_separated and row and line.rstrip("\r\n").endswith(" "):
+                del row[-1]
             yield reader.line_num, line, row or [""]
     except csv.Error as error:
         check.fail(f"line {reader.line_num}", "of entries and separators", str(error))
 
 
-def _unnamed(place: int, others: Sequence[str]) -> str:
-    """Name of a column without one, as pandas gives it."""
-    name = first = f"{UNNAMED}{place}"
+def _default_name(position: int, others: Sequence[str]) -> str:
+    """Return the name that pandas gives to a column without one."""
+    name = first = f"{UNNAMED}{position}"
     for number in itertools.count(1):
         if name not in others:
             break
@@ -437,9 +451,9 @@ def _unnamed(place: int, others: Sequence[str]) -> str:
 
 
 def _dataset(
-    encoding: Encoding, rows: Rows, y: Array, clipped: Counter[str]
+    encoding: Encoding, rows: Rows, y: Array, num_clipped: Counter[str]
 ) -> Dataset:
-    """Return the records; refuse none at all."""
+    """Return the records with their bounds. Raise if there are none."""
     if len(y) == 0:
         check.fail("the input", "a table with records", "none")
     return Dataset(
@@ -453,23 +467,24 @@ def _dataset(
         columns=encoding.columns,
         rules=encoding.rules,
         encoding=encoding,
-        nonprivate_diagnostics=_diagnostics(encoding, rows, y, clipped),
+        nonprivate_diagnostics=_diagnostics(encoding, rows, y, num_clipped),
     )
 
 
 def _diagnostics(
-    encoding: Encoding, rows: Rows, y: Array, clipped: Counter[str]
+    encoding: Encoding, rows: Rows, y: Array, num_clipped: Counter[str]
 ) -> tuple[str, ...]:
-    """Say what was moved to public bounds, and which levels no record has."""
-    counts = ", ".join(f"{count} {kind}" for kind, count in clipped.items())
+    """Return sentences about moved values, and about levels that no record has."""
+    counts = ", ".join(f"{count} {reason}" for reason, count in num_clipped.items())
     lines = [f"clipped, among {rows.shape[0]} records: {counts}"] if counts else []
     if isinstance(rows, np.ndarray) and encoding.schema is not None:
         is_used = np.any(rows != 0.0, axis=0)
-        for name, places in encoding._level_places().items():
+        for name, positions in encoding._indicator_positions().items():
             levels = encoding.schema.categorical[name]
-            unused = [v for v, j in zip(levels, places, strict=True) if not is_used[j]]
+            pairs = zip(levels, positions, strict=True)
+            unused = [level for level, j in pairs if not is_used[j]]
             if unused:
-                words = columns_module.list_names(map(level_text, unused))
+                words = column_names.list_names(map(level_text, unused))
                 lines.append(
                     f"no record has the levels {words} of {check.describe(name)}"
                 )
@@ -478,8 +493,8 @@ def _diagnostics(
     return tuple(lines)
 
 
-def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
-    """Say what is wrong with a file; pandas and Arrow name the line if they know it."""
+def _reject(source: str, kind: str, error: Exception) -> NoReturn:
+    """Raise the error of pandas or Arrow about a file, in our form."""
     reason = " ".join(str(error).split()).rstrip(".")
     remedy = OTHER_ENCODING if isinstance(error, UnicodeError) else ""
     check.fail("path", f"a {kind} table", f"{source}: {reason}", remedy)
@@ -542,7 +557,7 @@ def from_frame(
         check.members(str, columns=columns)
     if target is None or target not in table:
         remedy = "Pass the response column (target=..., --target ...)."
-        condition = f"one of the columns {columns_module.list_names(table)}"
+        condition = f"one of the columns {column_names.list_names(table)}"
         check.fail("target", condition, target, remedy)
     used = used_columns([*table], schema, target)
     if schema is not None:
@@ -558,19 +573,19 @@ def from_frame(
         row_bound=row_bound,
         scale=scale,
     )
-    rows, clipped = encoding._rows(table, clip=clip)
-    y = encoding._response(table[target], clipped)
-    return _dataset(encoding, rows, y, clipped)
+    rows, num_clipped = encoding._encode_rows(table, clip=clip)
+    y = encoding._encode_response(table[target], num_clipped)
+    return _dataset(encoding, rows, y, num_clipped)
 
 
 def check_declared(used: Sequence[str], schema: Schema, target: str) -> None:
-    """Refuse a table that lacks a column which the bounds declare."""
+    """Raise if a declared column is not in the table."""
     for name in schema.declared:
         if name not in (*used, target):
-            wanted = "in the table, as the bounds declare it"
+            condition = "in the table, as the bounds declare it"
             remedy = "Correct its name, or remove it from the bounds."
             got = "a table without it"
-            check.fail(f"column {check.describe(name)}", wanted, got, remedy)
+            check.fail(f"column {check.describe(name)}", condition, got, remedy)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -596,15 +611,15 @@ class Dataset:
     columns : tuple of str
         Columns of the table that became features, in its order; empty if there is none.
     rules : tuple of str
-        What encoding does to any record, in words: public facts only.
+        Public sentences that describe how any record is encoded.
     encoding : Encoding or None
-        What turned a table into these rows, and will do so with new records; None for
-        synthetic sets.
+        Encoding that turned a table into these rows, and can encode new records. None
+        for synthetic data.
     theta : ndarray or None
-        True coefficients of a synthetic set.
+        True coefficients of synthetic data.
     nonprivate_diagnostics : tuple of str
-        NOT PRIVATE, for the holder of the records alone: how many values were moved to
-        public bounds, and which public levels no record has.
+        NOT PRIVATE, only for the holder of the records: numbers of values that were
+        moved to public bounds, and public levels that no record has.
 
     Examples
     --------
@@ -640,7 +655,7 @@ class Dataset:
         return int(self.features.shape[1])
 
     def __repr__(self) -> str:
-        """Sizes and the row bound on one line."""
+        """Return the sizes and the row bound on one line."""
         bound = "" if self.row_bound is None else f" <= {self.row_bound:g}"
         rows = f"rows of {self.row_norm:g}-norm{bound}" if bound else "no row bound"
         return f"Dataset({self.num_records} records, {self.dim} features, {rows})"

@@ -1,4 +1,7 @@
-"""What encoding does to any record, in words: public facts, never counts."""
+"""Public sentences that describe how an encoding changes any record.
+
+They are made of the schema and never of records, so they contain no counts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Protocol
 from dpsample.core.columns import list_names
 from dpsample.tables.schema import Schema
 
+# Rule of columns without a rule of their own.
 MISSING = "a missing value is an error"
 
 
@@ -63,12 +67,12 @@ class ColumnFacts(Protocol):
         """Factor of all features."""
 
 
-def in_words(encoding: ColumnFacts) -> tuple[str, ...]:
-    """Rules for the features of a table and for its response, one a line."""
+def describe_encoding(encoding: ColumnFacts) -> tuple[str, ...]:
+    """Return the rules for the features of a table and for its response."""
     schema = encoding.schema
     if schema is None or not encoding.is_scaled:
         lines = ["every other column is a feature, as it is", MISSING]
-        return (*lines, *of_scale(encoding.scale), of_response(encoding))
+        return (*lines, *describe_scale(encoding.scale), describe_response(encoding))
     span = "[-1, 1]" if encoding.symmetric else "[0, 1]"
     outside = "is moved to the nearer end" if encoding.clip else "is an error"
     other = "gives zeros in all of them" if encoding.clip else "is an error"
@@ -89,16 +93,16 @@ def in_words(encoding: ColumnFacts) -> tuple[str, ...]:
     norm = f"{encoding.row_norm:g}"
     return (
         *lines,
-        *of_missing(schema),
+        *describe_missing(schema),
         f"rows are divided by {len(encoding.columns)}^(1/{norm}), the largest "
         f"{norm}-norm that they can have",
-        *of_scale(encoding.scale),
-        of_response(encoding),
+        *describe_scale(encoding.scale),
+        describe_response(encoding),
     )
 
 
-def of_missing(schema: Schema) -> tuple[str, ...]:
-    """Rules for entries that are missing."""
+def describe_missing(schema: Schema) -> tuple[str, ...]:
+    """Return the rules for missing entries."""
     lines = [
         f"a missing {name!r} counts as {value!r}"
         for name, value in schema.missing.items()
@@ -110,19 +114,19 @@ def of_missing(schema: Schema) -> tuple[str, ...]:
     return (*lines, every if schema.categorical else MISSING)
 
 
-def of_libsvm(encoding: ColumnFacts) -> tuple[str, ...]:
-    """Rules for a LIBSVM file."""
+def describe_libsvm(encoding: ColumnFacts) -> tuple[str, ...]:
+    """Return the rules for a LIBSVM file."""
     features = "features are taken as they are; one that is not listed is 0"
-    return (features, *of_scale(encoding.scale), of_response(encoding))
+    return (features, *describe_scale(encoding.scale), describe_response(encoding))
 
 
-def of_scale(scale: float) -> tuple[str, ...]:
-    """Rule of a public factor; none if it is 1."""
+def describe_scale(scale: float) -> tuple[str, ...]:
+    """Return the rule of a public factor, or nothing if it is 1."""
     return () if scale == 1.0 else (f"features are multiplied by {scale:g}",)
 
 
-def of_response(encoding: ColumnFacts) -> str:
-    """Rule for the response."""
+def describe_response(encoding: ColumnFacts) -> str:
+    """Return the rule for the response."""
     name, schema = f"response {encoding.target!r}", encoding.schema or Schema()
     if encoding.target is None:
         return "no response"
@@ -132,8 +136,9 @@ def of_response(encoding: ColumnFacts) -> str:
             others = "every other public level -1; another label is an error"
         return f"{name}: {encoding.positive_label!r} becomes 1, {others}"
     if encoding.labels is not None:
-        low, high = encoding.labels
-        return f"{name}: {high!r} becomes 1, {low!r} -1; another label is an error"
+        negative, positive = encoding.labels
+        text = f"{name}: {positive!r} becomes 1, {negative!r} -1"
+        return f"{text}; another label is an error"
     if encoding.response_bound is not None:
         is_log = encoding.target in schema.log
         log = "sign(y) log(1 + |y|), then " if is_log else ""

@@ -1,4 +1,4 @@
-"""What is public about a table: ranges, levels, dates, how its text is written.
+"""Public facts about a table: ranges, levels and dates of columns, format of its text.
 
 A bounds file is TOML or JSON::
 
@@ -27,10 +27,9 @@ A bounds file is TOML or JSON::
     separator = ";"
     decimal = ","
 
-Levels found in the records would reveal that somebody has a rare one, so they are
-never taken from there. ``log`` columns are passed through sign(x) log(1 + |x|) before
-they are scaled; dates are counted in days. ``columns`` names the columns of a file
-without a header.
+Levels are never taken from the records, because a rare level would reveal that somebody
+has it. Columns in ``log`` are scaled after sign(x) log(1 + |x|). Dates are counted in
+days. ``columns`` are the names of the columns of a file without a header.
 """
 
 from __future__ import annotations
@@ -54,8 +53,9 @@ from dpsample.core import check
 from dpsample.core.spec import Json
 
 Bounds = tuple[float, float]
-LARGEST = 1.0 / check.MIN_SCALE  # of a bound: no formula leaves floating point
-Levels = tuple[str, ...] | tuple[int, ...]  # or of booleans, which are integers
+# Largest magnitude of a bound, with which products of a few bounds do not overflow.
+LARGEST = 1.0 / check.MIN_SCALE
+Levels = tuple[str, ...] | tuple[int, ...]  # booleans are integers
 LEVELS = "strings, or of integers, or of true and false"
 KINDS = ("numeric", "log", "date", "categorical", "ignore")
 REMEDY = "See the example in dpsample.tables.schema."
@@ -63,37 +63,37 @@ UNFILLED = "Fill in public facts, known without looking at the records."
 THOUSANDS = ("", ".", ",", "'", " ", "_", "\u00a0", "\u202f", "\u2019")
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Object of JSON, whose names are distinct, as those of TOML have to be."""
+def _distinct_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON. Raise if a name is repeated, as TOML does."""
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a name is repeated")
     return dict(pairs)
 
 
 def level_key(level: object) -> object:
-    """Return what levels and entries are compared by: text in one form, stripped."""
+    """Return the form in which levels and entries are compared."""
     if not isinstance(level, str):
         return level
     return unicodedata.normalize("NFC", level.strip())
 
 
 def level_text(level: object) -> str:
-    """Text of a level in names of features: booleans as a bounds file has them."""
+    """Return the text of a level in names of features. Booleans are as in TOML."""
     return str(level).lower() if isinstance(level, bool) else str(level)
 
 
 def toml_key(name: str) -> str:
-    """Name of a column as a bounds file in TOML has it, in quotes if need be."""
+    """Return the name of a column as a key of TOML, in quotes if they are needed."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_text(name)
 
 
 def toml_text(text: str) -> str:
-    """Text in quotes, as TOML has it."""
+    """Return a text as a string of TOML."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def days(name: str, value: object) -> int:
-    """Day of a public ISO 8601 date, counted from year 1."""
+    """Return the day of an ISO 8601 date, counted from the first day of year 1."""
     try:
         return datetime.date.fromisoformat(str(value)).toordinal()
     except ValueError:
@@ -107,15 +107,15 @@ def log_scale(values: Any) -> Any:
 
 
 def _label(section: str, name: object) -> str:
-    """Name of one declaration, cut: a file may hold names of any length."""
+    """Return the name of one declaration, cut to 60 characters of the column."""
     text = str(name)
     return f"{section}.{text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _ends(label: str, value: object, wanted: str) -> tuple[Any, Any]:
+def _ends(label: str, value: object, condition: str) -> tuple[Any, Any]:
     if not (isinstance(value, list | tuple) and len(value) == 2):
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
-        check.fail(label, f"{wanted} [lower, upper]", check.describe(value), remedy)
+        check.fail(label, f"{condition} [lower, upper]", check.describe(value), remedy)
     return value[0], value[1]
 
 
@@ -126,8 +126,10 @@ def _bounds(section: str, name: str, value: object) -> Bounds:
         isinstance(v, bool) or not isinstance(v, int | float) or not abs(v) <= LARGEST
         for v in ends
     ):
-        wanted = "two finite numbers [lower, upper]"
-        check.fail(label, wanted, check.describe(value), f"Up to {LARGEST:g}. {REMEDY}")
+        condition = "two finite numbers [lower, upper]"
+        check.fail(
+            label, condition, check.describe(value), f"Up to {LARGEST:g}. {REMEDY}"
+        )
     lower, upper = float(ends[0]), float(ends[1])
     is_log = section == "log"
     if not (log_scale(lower) < log_scale(upper) if is_log else lower < upper):
@@ -147,32 +149,32 @@ def _dates(name: str, value: object) -> tuple[str, str]:
 
 
 def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...]:
-    """Tuple of distinct strings, or of booleans or integers if the first one is."""
+    """Return a tuple of distinct strings, booleans or integers, as the first one is."""
     if not isinstance(value, list | tuple) or not value:
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"a non-empty list of {kind}", check.describe(value), remedy)
     level_type: Any = str
     if kind != "strings" and isinstance(value[0], int | np.integer | np.bool_):
         level_type = bool if isinstance(value[0], bool | np.bool_) else int
-    wanted = {str: str, bool: bool | np.bool_, int: int | np.integer}[level_type]
+    accepted = {str: str, bool: bool | np.bool_, int: int | np.integer}[level_type]
     if any(
-        not isinstance(v, wanted) or (level_type is int and isinstance(v, bool))
+        not isinstance(v, accepted) or (level_type is int and isinstance(v, bool))
         for v in value
     ):
         remedy = "Quote every entry."
         check.fail(label, f"a list of {kind}", check.describe(value), remedy)
-    given = [level_type(v) for v in value]
-    if any(isinstance(v, int) and abs(v) >= 2**53 for v in given):
+    levels = [level_type(v) for v in value]
+    if any(isinstance(v, int) and abs(v) >= 2**53 for v in levels):
         remedy = "Quote every entry: doubles do not tell larger ones apart."
         check.fail(label, "of integers below 2**53", check.describe(value), remedy)
-    keys = [level_key(v) for v in given] if kind != "strings" else given
+    keys = [level_key(v) for v in levels] if kind != "strings" else levels
     for index, key in enumerate(keys):
         if key in keys[:index]:
-            got, remedy = check.describe(given[index]), "Remove one."
-            if given[index] not in given[:index]:
+            got, remedy = check.describe(levels[index]), "Remove one."
+            if levels[index] not in levels[:index]:
                 remedy = "Levels are compared without blanks around them, in form NFC."
             check.fail(label, "free of repeated entries", got, remedy)
-    return tuple(given)
+    return tuple(levels)
 
 
 def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -185,32 +187,32 @@ def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def column_name(label: object) -> object:
-    """Name of a column, which data frames may number."""
+    """Return the name of a column as text. Data frames may use numbers as names."""
     is_number = isinstance(label, int | np.integer) and not isinstance(label, bool)
     return str(label) if is_number else label
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextFormat:
-    """How a text file writes its table: facts about the file, not about records.
+    """Format of the table in a text file.
 
     Parameters
     ----------
     separator : str
-        Character between two entries; empty for the one that the file's name tells.
+        Character between two entries. If it is empty, the file's name decides.
     decimal : {".", ","}
         Mark before the decimals of a number.
     thousands : str
         Mark between groups of three digits; empty if there is none.
     encoding : str
-        Of the characters; a byte-order mark is dropped.
+        Encoding of the characters. A byte-order mark is left out.
     date_format : str
-        As of ``datetime.strptime``, such as "%d.%m.%Y"; empty for ISO 8601.
+        Format for ``datetime.strptime``, such as "%d.%m.%Y". Empty for ISO 8601.
 
     Raises
     ------
     ValueError
-        If one is not what it is said to be here.
+        If a field is malformed.
 
     Examples
     --------
@@ -244,16 +246,16 @@ class TextFormat:
             check.fail("file.encoding", "an encoding of text", got, remedy)
         try:
             datetime.datetime.strptime("", self.date_format)
-        except re.error:  # of a part that stands twice
+        except re.error:  # a directive is repeated
             got = check.describe(self.date_format)
             check.fail("file.date_format", "a format of dates", got)
-        except ValueError:  # the empty text has another one
+        except ValueError:  # the format is valid, but the empty text does not have it
             pass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Public facts about columns: each is a number, a date, a category, or ignored.
+    """Public facts about columns, which are numbers, dates, categories, or ignored.
 
     Parameters
     ----------
@@ -263,22 +265,22 @@ class Schema:
         Columns with heavy tails, scaled after sign(x) log(1 + abs(x)).
     date : mapping of str to (first, last)
         Columns of dates, scaled linearly from these days (ISO 8601). Times of day are
-        left out; a date with a time zone is that of UTC.
+        ignored. Moments with a time zone are converted to UTC.
     categorical : mapping of str to sequence of str, of int, or of bool
-        Public levels of each column; one indicator per level. Strings are compared as
-        text in Unicode's form NFC without blanks around it, integers as numbers: "1",
-        "1.0" and 1 are the same code 1. True and False are also 1 and 0, and the words
-        in any case.
+        Public levels of each column. Each level becomes one indicator. Strings are
+        compared as text in Unicode's form NFC without surrounding blanks, integers as
+        numbers, so "1", "1.0" and 1 are the level 1. True and False also mean 1 and 0,
+        and the words in upper or lower case.
     ignore : sequence of str
         Columns that are not used.
     columns : sequence of str
         Names of all columns of a file without a header.
     missing : mapping of str to number, date or level
-        Public constant that takes the place of a missing entry, within the bounds of
-        its column. A missing entry of a column without a rule is an error.
+        Public constant that replaces missing entries, within the bounds of its column.
+        A missing entry of a column without a rule is an error.
     missing_indicator : sequence of str
-        Columns that get one more feature: 1 where the entry is missing, all others of
-        the column being 0 then.
+        Columns with one more feature, which is 1 if the entry is missing. All other
+        features of the column are 0 then.
     file : TextFormat or mapping
         Separator, marks and encoding of a text file.
 
@@ -307,20 +309,20 @@ class Schema:
 
     def __post_init__(self) -> None:
         """Check every declaration and that no column has two."""
-        given = vars(self)
+        fields = vars(self)
         checked: dict[str, Any] = {
-            kind: {k: _bounds(kind, k, v) for k, v in _section(given, kind).items()}
+            kind: {k: _bounds(kind, k, v) for k, v in _section(fields, kind).items()}
             for kind in ("numeric", "log")
         }
-        checked["date"] = {k: _dates(k, v) for k, v in _section(given, "date").items()}
+        checked["date"] = {k: _dates(k, v) for k, v in _section(fields, "date").items()}
         checked["categorical"] = {
             k: _entries(_label("categorical", k), v, LEVELS)
-            for k, v in _section(given, "categorical").items()
+            for k, v in _section(fields, "categorical").items()
         }
         for name in ("ignore", "columns", "missing_indicator"):
-            value = given[name]
+            value = fields[name]
             if isinstance(value, tuple | list):
-                value = [column_name(one) for one in value]
+                value = [column_name(label) for label in value]
             is_empty = isinstance(value, list) and not value
             checked[name] = () if is_empty else _entries(name, value)
         if isinstance(self.file, Mapping):
@@ -331,17 +333,19 @@ class Schema:
         everything = [name for kind in KINDS for name in getattr(self, kind)]
         if len(set(everything)) < len(everything):
             name = next(n for n in everything if everything.count(n) > 1)
-            wanted, got = "declared once", "two declarations"
-            check.fail(f"column {check.describe(name)}", wanted, got)
-        rules = {k: self._constant(k, v) for k, v in _section(given, "missing").items()}
+            condition, got = "declared once", "two declarations"
+            check.fail(f"column {check.describe(name)}", condition, got)
+        rules = {
+            k: self._constant(k, v) for k, v in _section(fields, "missing").items()
+        }
         object.__setattr__(self, "missing", rules)
         for name in self.missing_indicator:
             if name in rules or self.kind(name) in (None, "ignore"):
-                wanted = "declared, and without a constant in missing"
-                check.fail(_label("missing_indicator", name), wanted, "another")
+                condition = "declared, and without a constant in missing"
+                check.fail(_label("missing_indicator", name), condition, "another")
 
     def _constant(self, name: str, value: Any) -> Any:
-        """Public value of missing entries, which the column's declaration allows."""
+        """Return the constant of missing entries, if the column can have this value."""
         label, kind = _label("missing", name), self.kind(name)
         if kind == "categorical":
             levels = self.categorical[name]
@@ -388,8 +392,8 @@ class Schema:
     def from_dict(cls, content: object) -> Schema:
         """Build a schema from the parsed content of a bounds file."""
         if not isinstance(content, Mapping):
-            wanted = "a table with named sections"
-            check.fail("bounds", wanted, check.describe(content), REMEDY)
+            condition = "a table with named sections"
+            check.fail("bounds", condition, check.describe(content), REMEDY)
         sections = [entry.name for entry in dataclasses.fields(cls)]
         for name in content:
             if name not in sections:
@@ -414,14 +418,14 @@ class Schema:
         file = check.path("path", path)
         if file.suffix not in (".toml", ".json"):
             check.fail("bounds", "a .toml or .json file", str(path), REMEDY)
-        if not os.path.isfile(file):  # False also of names that are too long
+        if not os.path.isfile(file):  # it is False for too long names, too
             check.fail("bounds", "an existing file", str(path))
         try:
             text = file.read_text(encoding="utf-8-sig")
             is_toml = file.suffix == ".toml"
-            parse = partial(json.loads, object_pairs_hook=_once)
+            parse = partial(json.loads, object_pairs_hook=_distinct_names)
             content = tomllib.loads(text) if is_toml else parse(text)
-        except (ValueError, RecursionError) as error:  # brackets without end
+        except (ValueError, RecursionError) as error:  # the latter for many brackets
             kind = file.suffix[1:].upper()
             check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")
         return cls.from_dict(content)

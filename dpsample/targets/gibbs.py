@@ -1,7 +1,17 @@
 # mypy: allow-untyped-defs
-"""The Gibbs target exp(-k (F + mu r)) on a convex domain: all that a sampler sees.
+"""The Gibbs target exp(-k (F + mu r)) on a convex domain, as samplers read it.
 
-Energies, slopes and chords of a target at many points, in one compiled call.
+F is the empirical risk of the records and r the regularizer. The energy is
+V = k (F + mu r), and its (sub)gradient is also called its slope. The chord of a point
+and a direction is the interval of t for which theta + t direction is in the domain.
+
+Kernels take two arguments for every target, ``target`` with its numbers (`Target`) and
+``pieces`` with the C functions of its loss, regularizer and domain (`TargetFunctions`).
+So one compiled kernel serves all targets. A C function writes into an array that its
+caller has filled with NaN, so NaN reports that it failed.
+
+The functions at the end compute energies, slopes and chords at many points in few
+compiled calls, between which Ctrl-C takes effect.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,12 +39,8 @@ from dpsample.domains import (
     CHORD,
     CONTAINS,
     PROJECT,
-    Ball,
     Body,
-    Box,
     Domain,
-    Polytope,
-    Simplex,
 )
 from dpsample.losses import Loss
 from dpsample.losses.loss import LOSS_SLOPE, LOSS_VALUE
@@ -51,9 +57,9 @@ from dpsample.regularizers import (
     SquaredNorm,
 )
 
-# Attributes of a target that are made from its records.
+# Attributes of a target that depend on its records.
 OF_RECORDS = ("data", "storage", "numbers", "pieces", "calls")
-# Relative widening of margin intervals: it covers their rounding errors.
+# Relative widening of margin intervals, which covers their rounding errors.
 MARGIN_SLACK = 1e-9
 
 
@@ -82,7 +88,12 @@ ENERGY_GRADIENT = f8(
 
 @by_address
 class TargetFunctions(NamedTuple):
-    """C functions of a target, one Numba type for all targets."""
+    """C functions of a target, one Numba type for all targets.
+
+    Their signatures are `LOSS_VALUE` and `LOSS_SLOPE` of `losses.loss`, `REG_VALUE` and
+    `REG_GRADIENT` of `regularizers`, `CONTAINS` and `PROJECT` of `domains`, and
+    `ENERGY` and `ENERGY_GRADIENT`.
+    """
 
     loss_value: Any
     loss_slope: Any
@@ -119,7 +130,7 @@ def energy_of_rows(target, loss_value, regularizer_value, theta, work):
 
 @kernel(counts_references=False)
 def energy_of_tiles(target, loss_value, regularizer_value, theta, work):
-    """As `energy_of_rows`, of records with a copy in tiles."""
+    """Return V for records with a copy in tiles, see `energy_of_rows`."""
     risk = records.mean_loss_of_tiles(target.data, loss_value, theta, work)
     penalty = penalty_at(target, regularizer_value, theta, work)
     return target.k * (risk + target.mu * penalty)
@@ -127,9 +138,10 @@ def energy_of_tiles(target, loss_value, regularizer_value, theta, work):
 
 @kernel(counts_references=False)
 def add_penalty(target, risk, value, slope, theta, work, gradient):
-    """Return V from the risk, and turn the risk's gradient into that of V."""
+    """Return V from the risk, and turn the risk's gradient into the gradient of V."""
     work.vector[:] = 0.0
-    if target.mu > 0.0:  # or an infinite slope would count
+    # With mu = 0 an infinite slope of the regularizer would give NaN.
+    if target.mu > 0.0:
         work.vector[:] = np.nan
         slope(target.regularizer, theta, work.vector)
     for j in range(gradient.shape[0]):
@@ -147,19 +159,20 @@ def gradient_of_rows(target, loss_slope, value, slope, theta, work, gradient):
 
 @kernel(counts_references=False)
 def gradient_of_tiles(target, loss_slope, value, slope, theta, work, gradient):
-    """As `gradient_of_rows`, of records with a copy in tiles."""
+    """Return V and fill its gradient for records with a copy in tiles."""
     data = target.data
     risk = records.mean_gradient_of_tiles(data, loss_slope, theta, work, gradient)
     return add_penalty(target, risk, value, slope, theta, work, gradient)
 
 
+# Energy, and energy with gradient. Only the pair that a problem needs is compiled.
 OF_ROWS = energy_of_rows, gradient_of_rows
 OF_TILES = energy_of_tiles, gradient_of_tiles
 
 
 @kernel(counts_references=False)
 def energy(target, pieces, theta, work):
-    """Return V; NaN if a piece failed."""
+    """Return V, or NaN if a C function failed."""
     return pieces.energy(
         target, pieces.loss_value, pieces.regularizer_value, theta, work
     )
@@ -181,7 +194,7 @@ def energy_gradient(target, pieces, theta, work, gradient):
 
 @kernel(counts_references=False)
 def inside(target, pieces, theta, work):
-    """Return 1 inside the domain, 0 outside, NaN if the piece failed."""
+    """Return 1 inside the domain, 0 outside, NaN if the C function failed."""
     work.out[0] = np.nan
     pieces.contains(target.body, theta, work.out)
     return work.out[0]
@@ -196,13 +209,13 @@ def project(target, pieces, theta, out):
 
 @kernel(counts_references=False)
 def chord(target, piece, theta, direction, out):
-    """Fill out[:2] with the t for which theta + t direction is in the domain."""
+    """Fill out[:2] with the ends of the chord."""
     out[:] = np.nan
     piece(target.body, theta, direction, out)
 
 
 def chord_of(target: "Gibbs") -> Pointer:
-    """C function of the domain's chords, for the few that need it."""
+    """Return the C function of the domain's chords, which few samplers need."""
     return pointer(target.problem.domain.chord_piece, CHORD)
 
 
@@ -215,53 +228,43 @@ class Calls(NamedTuple):
 
 
 class DomainGeometry(NamedTuple):
-    """What algorithms ask of a domain of one dimension, again and again."""
+    """Properties of a domain in one dimension that algorithms use many times."""
 
     body: Body
     basis: Array  # (dim, m): orthonormal columns that span the affine hull
-    sides: Array  # (num_sides, dim): all inequalities <row, x> <= bound of a domain
-    bounds: Array  # (num_sides,)         with flat sides; else none
-    is_round: bool  # a Euclidean ball
+    sides: Array  # (num_facets, dim): rows a of `Domain.facets`
+    bounds: Array  # (num_facets,): bounds b, <a, theta> <= b
+    is_round: bool  # an l2 ball of vectors
 
     @classmethod
     def from_domain(cls, domain: Domain, dim: int) -> "DomainGeometry":
-        """Geometry of a domain."""
-        body, eye = domain.body(dim), np.eye(dim)
-        rows, bounds = np.zeros((0, dim)), np.zeros(0)
-        if isinstance(domain, Polytope):  # equalities are the first rows
-            rows, bounds = body.matrix[body.num_rows :], body.bounds[body.num_rows :]
-        elif isinstance(domain, Simplex):
-            rows, bounds = -eye, np.zeros(dim)
-        elif isinstance(domain, Box) or (
-            isinstance(domain, Ball) and domain.p == np.inf
-        ):
-            rows = np.concatenate([eye, -eye])
-            bounds = np.concatenate([body.upper, -body.lower])
-            rows, bounds = rows[np.isfinite(bounds)], bounds[np.isfinite(bounds)]
-        is_round = isinstance(domain, Ball) and domain.p == 2.0
-        return cls(body, domain.hull(dim)[1], rows, bounds, is_round)
+        """Compute the geometry of a domain."""
+        is_round = domain.lp_exponent == 2.0
+        basis = domain.hull(dim)[1]
+        return cls(domain.body(dim), basis, *domain.facets(dim), is_round)
 
 
 def spans_all(basis: Array) -> bool:
-    """Whether the hull is the whole space, and the basis the identity.
+    """Return whether the hull is the whole space, so that the basis is the identity.
 
-    Products with that would take seconds in 3000 dimensions, deaf to Ctrl-C.
+    In 3000 dimensions a product with the identity would take seconds, during which
+    Ctrl-C has no effect.
     """
     return bool(basis.shape[0] == basis.shape[1])
 
 
 def rows_in_basis(rows: Array, basis: Array) -> Array:
-    """Rows in the basis."""
+    """Return the coordinates of rows in the basis."""
     return rows if spans_all(basis) else rows @ basis
 
 
 def times_basis(basis: Array, columns: NDArray[Any]) -> Array:
-    """Columns of coordinates as vectors of the space."""
+    """Return the vectors of the space that have the columns as coordinates."""
     return columns if spans_all(basis) else basis @ columns
 
 
 def form_in_basis(matrix: Array, basis: Array) -> Array:
-    """Quadratic form in the basis."""
+    """Return the matrix of a quadratic form in the basis."""
     return matrix if spans_all(basis) else basis.T @ matrix @ basis
 
 
@@ -320,21 +323,23 @@ class Gibbs:
             check.fail("domain", "of dimension >= 1", problem.domain, remedy)
         penalty = SquaredNorm(2.0) if regularizer is None else regularizer
         check.instance(Regularizer, regularizer=penalty)
-        # Refuses a center or shape of another size, and the entropy off the simplex.
+        # Raises for a center or a shape of another size, and for the entropy on another
+        # domain than the simplex.
         penalty.range_on(problem.domain, problem.dim)
-        # Frozen, for kernels read numbers that are made from these once.
+        # The attributes are frozen, because numbers are derived from them only once.
         vars(self).update(
             problem=problem, k=float(k), mu=float(mu), regularizer=penalty
         )
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out the C functions: another process compiles or loads its own."""
+        """Leave out the C functions, as another process compiles or loads its own."""
         cached = (*OF_RECORDS, "body", "geometry")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
     def _with_problem(self, problem: Problem) -> "Gibbs":
-        """Density with the same numbers for other records of the same public facts."""
-        _ = self.regularizer_params, self.curvature  # made once for all
+        """Return the density of other records with the same public facts."""
+        # Properties that do not depend on records are computed once for all copies.
+        _ = self.regularizer_params, self.curvature
         other = object.__new__(Gibbs)
         shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
         vars(other).update(shared | {"problem": problem})
@@ -347,9 +352,9 @@ class Gibbs:
 
     @lazy_property
     def data(self) -> Data:
-        """Records as the density needs them: far responses near, see `Loss`.
+        """Records with far responses replaced, see `Loss.near_response`.
 
-        Energies change by a constant then, the density does not.
+        This changes energies by a constant, but not the density.
         """
         data, loss = self.problem.data, self.problem.loss
         response = loss.near_response(data.response, self.problem.facts.margin_bound)
@@ -359,10 +364,10 @@ class Gibbs:
 
     @lazy_property
     def storage(self) -> RecordStorage:
-        """Where the records are, with their responses as in ``data``."""
+        """Storage of the records, with responses as in ``data``."""
         storage = self.problem.storage
         if not isinstance(storage, MemoryStorage):
-            return _Near(storage, self.problem)
+            return _NearResponses(storage, self.problem)
         return storage if self.data is storage.data else MemoryStorage(self.data)
 
     @lazy_property
@@ -378,19 +383,20 @@ class Gibbs:
 
     @lazy_property
     def geometry(self) -> DomainGeometry:
-        """Hull and sides of the domain, in matrices of all columns."""
+        """Hull and facets of the domain, as dense matrices."""
         return DomainGeometry.from_domain(self.problem.domain, self.dim)
 
     def _is_inside(self, point: Array) -> bool:
-        """Whether the domain contains a contiguous point, which is not checked."""
-        domain: Any = self.problem.domain  # whose pieces are kernels
+        """Return whether the domain contains a contiguous point, without checks."""
+        # To mypy the compiled functions would be methods.
+        domain: Any = self.problem.domain
         out = np.full(1, np.nan)
         jit.call(domain.contains_piece, self.body, point, out)
         return bool(out[0] == 1.0)
 
     def _evaluate_regularizer(self, point: Array) -> tuple[float, Array]:
-        """Regularizer and its slope at a contiguous point, which is not checked."""
-        r: Any = self.regularizer  # whose pieces are kernels
+        """Return the regularizer and its gradient at a contiguous point, unchecked."""
+        r: Any = self.regularizer
         params = self.regularizer_params
         value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
         jit.call(r.value_piece, params, point, value)
@@ -418,6 +424,7 @@ class Gibbs:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
         domain, storage = self.problem.domain, self.problem.storage
+        # Whether records are few enough for tiles is known before they are read.
         is_sparse = isinstance(storage, MemoryStorage) and not storage.data.dense.size
         num_features = 0 if is_sparse else storage.num_records * storage.dim
         energy, gradient = OF_TILES if records.has_tiles(num_features) else OF_ROWS
@@ -435,7 +442,7 @@ class Gibbs:
 
     @lazy_property
     def calls(self) -> Calls:
-        """Kernels for loops in Python; points must be contiguous, of 64-bit floats."""
+        """Kernels for loops in Python, for contiguous points of 64-bit floats."""
         numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)
         at = numbers, pieces, point, self.new_work()
         return Calls(
@@ -470,20 +477,25 @@ class Gibbs:
         return out
 
     def margin_intervals(self) -> tuple[Array, Array]:
-        """Lower and upper margin of each record over the domain, rounded outwards."""
+        """Return the least and largest margin of each record, rounded outwards."""
         return margin_intervals(self.problem.domain, self.data)
 
     def __repr__(self) -> str:
         """Problem and parameters."""
         numbers = f"k={self.k:.6g}, mu={self.mu:.6g}"
         described = self.regularizer.describe(self.problem.domain, self.dim)
-        if described != repr(self.regularizer):  # the domain leaves the center open
+        # A polytope may have several centers, so the one in use is shown.
+        if described != repr(self.regularizer):
             numbers += f", regularizer={described}"
         return f"Gibbs({self.problem!r}, {numbers})"
 
 
-class _Near:
-    """As `RecordStorage`, with responses brought near: far ones take digits of sums."""
+class _NearResponses:
+    """Storage whose far responses are replaced while they are read.
+
+    Sums over records with far responses would lose digits. See `RecordStorage` for the
+    methods.
+    """
 
     def __init__(self, storage: RecordStorage, problem: Problem) -> None:
         self.storage, self.num_records, self.dim = (
@@ -516,7 +528,7 @@ class _Near:
         return result
 
     def windows(self, *args: int) -> Iterator[tuple[int, Data]]:
-        """As `RecordStorage.windows`, with far responses."""
+        """See `RecordStorage.windows`. Far responses are not replaced."""
         return self.storage.windows(*args)
 
 
@@ -527,15 +539,16 @@ def near_part(
     function: Callable[..., Result],
     *args: object,
 ) -> Result:
-    """Call a function of a part whose responses are near, see `Loss`."""
+    """Call a function with a part whose far responses are replaced."""
     near_response = loss.near_response(part.response, margin_bound)
     return function(part._replace(response=near_response), *args)
 
 
 def margin_intervals(domain: Domain, data: Data) -> tuple[Array, Array]:
-    """Lower and upper margin of each record over the domain, rounded outwards."""
+    """Return the least and largest margin of each record, rounded outwards."""
     if not domain.is_bounded:
         return np.full(data.num_records, -np.inf), np.full(data.num_records, np.inf)
+    # The largest margin is the support function of the domain at the row.
     rows = as_rows(data)
     upper = domain.support(rows)
     lower = -domain.support(-rows)
@@ -545,7 +558,7 @@ def margin_intervals(domain: Domain, data: Data) -> tuple[Array, Array]:
 
 
 def as_rows(data: Data) -> Any:
-    """Feature rows as an array or a scipy CSR matrix that shares their memory."""
+    """Return the features as an array or a CSR matrix that shares their memory."""
     if data.dense.shape[0] > 0:
         return data.dense
     from scipy import sparse
@@ -555,8 +568,9 @@ def as_rows(data: Data) -> Any:
     return sparse.csr_matrix((data.values, indices, data.starts), shape=shape)
 
 
-CALL_NUMBERS = 10**7  # numbers that one call reads, or as many as one point needs
-MATRIX_PASSES = 100  # over a matrix, for each of its shorter side, to find a chord
+# A compiled call reads about this many numbers, so that it ends within a few hundredths
+# of a second. One point may need more.
+CALL_NUMBERS = 10**7
 
 
 @kernel(counts_references=False)
@@ -586,17 +600,18 @@ def fill_chords(target, piece, points, directions, out):
 
 
 def as_kernel_array(array: Array) -> Array:
-    """Array as kernels want it: read-only ones are another type for Numba."""
+    """Return an array of the type that kernels take, contiguous and writable."""
     result: Array = array
-    if not (result.flags.carray and result.dtype == np.float64):  # slower to ask for it
+    # For an array that needs no change, `np.require` is slower than this test.
+    if not (result.flags.carray and result.dtype == np.float64):
         result = np.require(result, np.float64, ["C", "W"])
     return result
 
 
 def _parts(num_points: int, size: int) -> Iterator[slice]:
-    """Points of calls of a few hundredths of a second: Ctrl-C is heard in between.
+    """Yield the points of each compiled call, between which Ctrl-C takes effect.
 
-    ``size`` is how many numbers one point needs.
+    ``size`` is the quantity of numbers that are read for one point.
     """
     count = max(1, CALL_NUMBERS // max(size, 1000))
     for start in range(0, num_points, count):
@@ -608,13 +623,18 @@ def _size_of_records(data: Data) -> int:
 
 
 def _size_of_domain(body: Body) -> int:
-    """Numbers of a test or a chord; singular values take many passes over a matrix."""
+    """Return the numbers that are read for a test of membership or a chord."""
     sides = min(body.num_rows, body.num_columns)
-    return int(body.matrix.size + len(body.center) * (1 + MATRIX_PASSES * sides))
+    # Singular values take about 100 passes over a matrix for each row or column of its
+    # shorter side.
+    return int(body.matrix.size + len(body.center) * (1 + 100 * sides))
 
 
 def energies(target: Gibbs, points: Array) -> Array:
-    """V at each row of points (num_points, dim), infinity outside. Not private."""
+    """Return V at each row of points (num_points, dim), infinity outside.
+
+    Not private.
+    """
     rows, out, work = as_kernel_array(points), np.empty(len(points)), target.new_work()
     size = _size_of_records(target.data) + _size_of_domain(target.body)
     for part in _parts(len(rows), size):
@@ -623,7 +643,10 @@ def energies(target: Gibbs, points: Array) -> Array:
 
 
 def slopes(target: Gibbs, points: Array) -> Array:
-    """(Sub)gradients of V at the rows of points, (num_points, dim). Not private."""
+    """Return (sub)gradients of V at the rows of points (num_points, dim).
+
+    Not private.
+    """
     rows, work = as_kernel_array(points), target.new_work()
     out = np.empty_like(rows)
     for part in _parts(len(rows), _size_of_records(target.data)):
@@ -632,10 +655,10 @@ def slopes(target: Gibbs, points: Array) -> Array:
 
 
 def chords(target: Gibbs, points: Array, directions: Array) -> Array:
-    """Return the ends t of the chords theta + t direction: at most 0, and upper.
+    """Return the ends of the chords of points and directions, (num_points, 2).
 
-    Of shape (num_points, 2); ``directions`` holds a row for each point, or is one of
-    shape (dim,) for all.
+    The first end is at most 0, and the second at least 0. ``directions`` has a row for
+    each point, or one direction of shape (dim,) for all points.
     """
     rows = as_kernel_array(points)
     steps = as_kernel_array(np.broadcast_to(directions, rows.shape))

@@ -1,7 +1,8 @@
-"""Public grid on which releases lie: multiples of a power of two.
+"""Public grid on which releases lie, multiples of a power of two.
 
-The last bits of a double tell what it was computed from. Rounded to a grid that depends
-on public facts alone, a draw keeps its privacy, as every function of it does.
+The last bits of a double depend on how it was computed, and so on the records. A draw
+is rounded to a grid that depends on public facts alone. The rounded draw is a function
+of the draw, so it is as private.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.targets.gibbs import Gibbs
 
-# Bits of the grid below the least standard deviation that a target can have: rounding
+# The step is 2^-10 of the least standard deviation that a target can have. So rounding
 # adds less than 1e-7 of the variance.
 BITS = 10
-DIGITS = 400  # of products of decimals and powers of two
-# Bits of a step that `holds` allows for: the logarithm may be rounded to the next whole
-# number, and linear programs of a polytope have several solutions.
+# `holds` accepts steps that are smaller by up to 2^4. The logarithm may be rounded to
+# the next integer, and linear programs of a polytope may have several solutions.
 SPARE_BITS = 4
 # Relative rounding error of a point that is computed from coordinates of its hull.
 ROUNDING = 1e-12
@@ -38,7 +38,7 @@ ROUNDING = 1e-12
 class PublicGrid:
     """Multiples of ``step`` in coordinates v of the domain's hull, theta = c + N v.
 
-    With an interior v is theta.
+    If the domain has an interior, v is theta.
 
     Examples
     --------
@@ -55,38 +55,42 @@ class PublicGrid:
 
     @classmethod
     def for_target(cls, target: Gibbs) -> PublicGrid:
-        """Grid of a target, by public facts.
+        """Return the grid of a target, which depends on public facts alone.
 
-        An energy of curvature at most c, or of slope at most b, has no variance below
-        about 1 / c, or 1 / b^2, in any direction; nor has it on a domain that is
-        narrower than that.
+        In any direction the variance of the target is at least about 1 / c for an
+        energy of curvature at most c, and about 1 / b^2 for slopes of at most b. On a
+        narrower domain it is about the squared width.
         """
         return cls.from_facts(target.problem.facts, k=target.k, mu=target.mu)
 
     @classmethod
     def from_facts(cls, facts: PublicFacts, *, k: float, mu: float) -> PublicGrid:
-        """Grid of all targets with these facts and numbers, which certificates list."""
+        """Return the grid of all targets with these facts and numbers.
+
+        Certificates list them, so that a verifier can compute the same grid.
+        """
         dim = facts.dim
-        bend = k * (smoothness_or_inf(facts) + mu)
+        curvature = k * (smoothness_or_inf(facts) + mu)
         slope = k * facts.lipschitz_or_inf(2.0) / math.sqrt(dim)
         inner_radius = hull_inner_radius(facts.domain, dim)
         narrow = math.sqrt(dim) / inner_radius
-        scales = [math.sqrt(k * mu), math.sqrt(bend), slope, narrow]
+        scales = [math.sqrt(k * mu), math.sqrt(curvature), slope, narrow]
         largest = max(scale for scale in scales if math.isfinite(scale))
         step = math.ldexp(1.0, -BITS - math.ceil(math.log2(largest)))
         return cls(domain=facts.domain, dim=dim, step=step, inner_radius=inner_radius)
 
     def round(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
-        """Theta of the nearest v on the grid; if it is outside, of one that is inside.
+        """Return theta of the nearest v on the grid, or of one nearby in the domain.
 
-        The second step depends on the first one's answer and on the domain alone. It
-        goes towards a point inside. Only where no other point of the grid is on the way
-        the answer is a projection, as where the hull's own rounding puts theta outside.
+        If the nearest point is outside, grid points on the way from it to an interior
+        point are tried. If none of them is inside, the result is a projection. It is a
+        projection, too, if rounding errors of c + N v put theta outside. All this
+        depends on the nearest grid point and the domain alone.
 
         Parameters
         ----------
         point : sequence of numbers
-            Theta, or, if it is shorter, v.
+            Theta, or v if it is shorter than theta.
 
         Returns
         -------
@@ -94,7 +98,7 @@ class PublicGrid:
             A point of the domain that depends on ``point`` by its cell alone.
         """
         if self.hull is None:
-            return self._within(self._nearest(point))
+            return self._move_inside(self._nearest(point))
         origin, basis = self.hull
         vector = np.asarray(point, dtype=np.float64)
         v = basis.T @ (vector - origin) if len(vector) == self.dim else vector
@@ -102,11 +106,11 @@ class PublicGrid:
         return theta if self.domain.contains(theta) else self.domain.project(theta)
 
     def holds(self, theta: Array) -> bool:
-        """Return whether `round` can have made ``theta``, as far as is decidable.
+        """Return whether ``theta`` can be a result of `round`, as far as is decidable.
 
-        Multiples of a smaller step pass, for machines may differ in what the step
-        follows from; so do, on domains without an interior, points near the boundary,
-        which a projection may have moved.
+        Multiples of a smaller step are accepted, because the step may differ between
+        machines. On domains without an interior, points near the boundary are accepted,
+        because a projection may have moved them there.
         """
         fine = replace(self, step=self.step * 2.0**-SPARE_BITS)
         rounded = fine.round(theta)
@@ -124,7 +128,7 @@ class PublicGrid:
 
     @lazy_property
     def hull(self) -> tuple[Array, Array] | None:
-        """Point and basis of the domain's hull; None with an interior: v is theta."""
+        """Point and basis of the domain's hull, None if the domain has an interior."""
         origin, basis = self.domain.hull(self.dim)
         return None if basis.shape[1] == self.dim else (origin, basis)
 
@@ -132,15 +136,18 @@ class PublicGrid:
         if isinstance(point, np.ndarray):
             return nearest.py_func(point, self.step)
         per_step = Decimal(1.0 / self.step)
-        with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_EVEN)):
+        # With 400 digits the products below are exact.
+        with localcontext(Context(prec=400, rounding=ROUND_HALF_EVEN)):
             cells = [int((Decimal(x) * per_step).to_integral_value()) for x in point]
         return self.step * np.array([float(cell) for cell in cells])
 
-    def _within(self, nearest: Array) -> Array:
-        domain: Any = self.domain  # whose pieces are kernels
+    def _move_inside(self, nearest: Array) -> Array:
+        # To mypy the compiled functions would be methods.
+        domain: Any = self.domain
         out, status = np.empty(self.dim), np.full(1, np.nan)
         call(domain.contains_piece, self.numbers.body, nearest, status)
-        if status[0] == 1.0:  # usually: the rest need not be compiled
+        # Usually the point is inside, and the rest need not be compiled.
+        if status[0] == 1.0:
             return nearest
         contains = pointer(domain.contains_piece, CONTAINS)
         project = pointer(domain.project_piece, PROJECT)
@@ -156,7 +163,7 @@ class PublicGrid:
 
 @by_address
 class GridNumbers(NamedTuple):
-    """Domain and grid as kernels see them."""
+    """Domain and grid as kernels read them."""
 
     body: Body
     inner: Array  # (dim,)
@@ -165,9 +172,10 @@ class GridNumbers(NamedTuple):
 
 @kernel
 def nearest(point: Array, step: float) -> Array:
-    """Nearest multiples of a power of two, ties to even: the quotient is exact.
+    """Return the nearest multiples of a power of two, ties to even.
 
-    No sign of a zero, which would tell more than the cell, and doubles from decimals.
+    The quotient is exact. Adding 0 removes the sign of a zero, which would reveal more
+    than the nearest multiple.
     """
     return (np.rint(point / step) + 0.0) * step
 
@@ -194,9 +202,11 @@ def go_inside(
 
 
 def hull_inner_radius(domain: Domain, dim: int) -> float:
-    """Radius of a Euclidean ball about the interior point in hull and domain.
+    """Return the radius of a ball about the interior point, in the domain's hull.
 
-    The chords along the hull's axes are in it, and the cross-polytope of the shortest.
+    The domain contains the chords along the axes of the hull's basis. So it contains
+    the l1 ball of the shortest one, and a Euclidean ball whose radius is smaller by the
+    square root of the dimension.
     """
     center, axes = domain.interior_point(dim), domain.hull(dim)[1].T
     body, out, reach = domain.body(dim), np.empty(2), math.inf

@@ -1,10 +1,14 @@
 """Reduced target, the density in free coordinates of the domain's affine hull.
 
-theta = c + N v with orthonormal columns N. Margins <a, theta> + b = <N^T a, v> + (b +
-<a, c>), so the records are rows N^T a with other offsets. Half the squared distance
-from a center z splits by Pythagoras: |theta - z|^2 = |v - N^T (z - c)|^2 + D^2, D the
-distance of z from the hull. So the density of theta with respect to the volume on the
-hull is that of v up to a factor: a draw of v gives one of theta, with the same error.
+The hull is all theta = c + N v, where the columns of N are orthonormal. The margin of a
+record is <a, theta> + b = <N^T a, v> + (b + <a, c>). So in v the records are rows N^T a
+with other offsets. The squared distance from the regularizer's center z is
+
+    |theta - z|^2 = |v - N^T (z - c)|^2 + D^2,
+
+where D is the distance of z from the hull. So the densities of theta on the hull and of
+v differ by a constant factor. A draw of v gives a draw of theta with the same error in
+total variation.
 """
 
 from __future__ import annotations
@@ -14,9 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsample.core.arrays import Array, Bools
-from dpsample.domains import Domain, Polytope, Simplex
 from dpsample.losses.custom import Custom
-from dpsample.losses.record_gradient import RecordGradient
 from dpsample.numerics.norms import conversion
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
@@ -24,27 +26,28 @@ from dpsample.problem.storage import IN_MEMORY
 from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-WIDENED, SMALLEST = 1.0 + 1e-9, 1e-30
-FIXED = 1e-12  # share of a coefficient in the hull's directions that is rounding
+# Factor by which public bounds of the records in v are widened for rounding errors.
+WIDENED = 1.0 + 1e-9
 
 
 def find_free_coefficients(basis: Array) -> Bools:
-    """Which coefficients move along the directions of a hull."""
-    return np.asarray(np.abs(basis).max(axis=1) > FIXED)
+    """Return which coefficients change along the directions of a hull."""
+    # Smaller entries are rounding errors.
+    return np.asarray(np.abs(basis).max(axis=1) > 1e-12)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReducedTarget:
-    """Target of v, and the map back."""
+    """Target of v, and the map from v to theta."""
 
     target: Gibbs
     original: Gibbs
     origin: Array  # (dim,): c
     basis: Array  # (dim, m): N
-    shift: float  # energy of theta less that of v
+    shift: float  # energy of theta less the energy of v
 
     def lift(self, vectors: Array) -> Array:
-        """Points c + N v of rows v, in the domain in spite of rounding errors."""
+        """Return points c + N v of rows v, projected if rounding leads outside."""
         points = self.origin + vectors @ self.basis.T
         domain = self.original.problem.domain
         for point in points.reshape(-1, len(self.origin)):  # views
@@ -54,34 +57,29 @@ class ReducedTarget:
 
     @property
     def moves(self) -> Bools:
-        """Which coefficients the domain leaves free."""
+        """Mask of the coefficients that the domain leaves free."""
         return find_free_coefficients(self.basis)
 
     def drop(self, point: Array) -> Array:
-        """Coordinates v of a point of the hull."""
+        """Return the coordinates v of a point of the hull."""
         return np.asarray(self.basis.T @ (point - self.origin))
 
 
 def has_equalities(target: Gibbs) -> bool:
-    """Whether the domain is a polytope with equalities."""
-    return are_stated(target.problem.domain)
-
-
-def are_stated(domain: Domain) -> bool:
-    """Whether equalities are stated: a simplex, which has one, has its own draws."""
-    return isinstance(domain, Polytope) and domain.A_eq is not None
+    """Return whether the domain is given with equalities."""
+    return target.problem.domain.has_equalities
 
 
 def reduction_obstacle(target: Gibbs) -> str:
-    """Why there is no reduced target, by public facts; empty if there is."""
+    """Return why a target has no reduced target, or "" if it has one."""
     if not target.problem.storage.is_in_memory:
         return f"Equalities need records in memory. {IN_MEMORY}"
     return facts_obstacle(target.problem.facts, target.regularizer)
 
 
 def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
-    """Why no records of these facts have a reduced target; empty if some have."""
-    if isinstance(facts.loss, RecordGradient):
+    """Return why public facts exclude a reduced target, or "" if they do not."""
+    if not facts.loss.has_margin:
         return "Equalities need losses of a margin."
     exponent = regularizer.params(facts.dim, facts.center).exponent
     if not isinstance(regularizer, SquaredNorm) or exponent != 2.0:
@@ -93,41 +91,39 @@ def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
 
 
 def reduce(target: Gibbs) -> ReducedTarget:
-    """Target in free coordinates of a simplex or a polytope with equalities."""
+    """Return the target in free coordinates of the domain's hull."""
     problem, dim = target.problem, target.dim
     origin, basis = problem.domain.hull(dim)
-    domain = problem.domain
-    if isinstance(domain, Simplex):
-        domain = Polytope(-basis, origin)
-    assert isinstance(domain, Polytope)
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
     params = target.regularizer_params
     center = basis.T @ (params.center - origin)
     off = params.center - origin - basis @ center
-    # Public bounds, so that what they refuse is refused for all records: |N^T a| <=
-    # |a|, and the offset is <a, c> more.
+    # The bounds of the records in v follow from public bounds, because |N^T a| <= |a|
+    # and the offset changes by <a, c>. So whether they hold reveals nothing.
     facts, loss = problem.facts, problem.loss
     size = facts.full_row_bound * conversion(dim, facts.row_norm, 2.0)
     reach = facts.offset_bound + size * float(np.linalg.norm(origin))
-    if isinstance(loss, Custom):  # compared on the margins of theta, which these are
+    # The margins are the same, and the loss was compared with its declaration on them.
+    if isinstance(loss, Custom):
         loss = replace(loss, is_compared=True)
+    # A bound must be positive, even if c = 0.
     inner = Problem(
         rows,
         data.response,
         loss=loss,
-        domain=domain.free,
-        row_bound=max(size * WIDENED, SMALLEST),
+        domain=problem.domain.in_hull_coordinates(dim),
+        row_bound=max(size * WIDENED, 1e-30),
         response_bound=problem.response_bound,
         offset=offset,
-        offset_bound=max(reach * WIDENED, SMALLEST),
+        offset_bound=max(reach * WIDENED, 1e-30),
     )
     weight = target.mu * params.scale
     regularizer = SquaredNorm(center=center)
     inner_target = Gibbs(inner, k=target.k, mu=weight, regularizer=regularizer)
     shift = 0.5 * target.k * weight * float(off @ off)
     if not np.array_equal(inner_target.data.response, target.data.response):
-        # Responses beyond all margins are moved to them, here to the inner problem's.
+        # The replaced far responses depend on the bound of the margins, which differs.
         shift = target.energy(origin) - inner_target.energy(np.zeros(basis.shape[1]))
     return ReducedTarget(
         target=inner_target, original=target, origin=origin, basis=basis, shift=shift

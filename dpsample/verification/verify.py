@@ -25,7 +25,7 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time, requirements
-from dpsample.targets.reduced import are_stated, facts_obstacle
+from dpsample.targets.reduced import facts_obstacle
 from dpsample.verification import recomputation as verification
 
 # Inputs agree to the digits of the event: it follows from most of them. Bounds of the
@@ -173,7 +173,7 @@ def _reason_against(sampler: object, c: Certificate) -> str:
     """Why a sampler cannot have drawn any target of the stated facts, or nothing."""
     if isinstance(sampler, samplers.Localized):
         reason = localized.explain_unsupported(c.facts.loss)
-        if reason or not are_stated(c.facts.domain):
+        if reason or not c.facts.domain.has_equalities:
             return reason
         return facts_obstacle(c.facts, c.regularizer)
     if isinstance(sampler, samplers.Proximal):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Context, Decimal, localcontext
 from functools import cache
 
 import numpy as np
@@ -226,6 +227,94 @@ def hull(domain, dim):
         assert (spread > 1e-6 * spread[0]).sum() == domain.affine_dim(dim)
 
 
+def hull_normals(domain, dim):
+    """Orthonormal, as many as the hull has not, and no point is off the hull."""
+    origin, normals = domain.hull_normals(dim)
+    count = dim - domain.affine_dim(dim)
+    assert normals.shape == (count, dim)
+    np.testing.assert_allclose(normals @ normals.T, np.eye(count), atol=1e-12)
+    offset = inside(domain, dim) - origin
+    slack = 1e-8 * (1.0 + np.abs(offset).max())
+    assert (np.abs(offset @ normals.T) <= slack).all()
+    assert not domain.has_equalities or count > 0
+
+
+def in_hull_coordinates(domain, dim):
+    """Points are inside if their coordinates are, and coordinates fill the hull."""
+    origin, basis = domain.hull(dim)
+    reduced, middle = domain.in_hull_coordinates(dim), domain.interior_point(dim)
+    assert reduced.affine_dim(basis.shape[1]) == basis.shape[1]
+    for point in surface(domain, dim):
+        for share, is_inside in ((1.0 - 1e-6, True), (1.0 + 1e-6, False)):
+            v = basis.T @ (middle + share * (point - middle) - origin)
+            if is_inside or domain.is_bounded:
+                assert reduced.contains(v) == is_inside
+
+
+def slacks(domain, dim):
+    """Not negative inside, positive at an interior point, and 0 on the surface."""
+    gaps = domain.slacks(inside(domain, dim))
+    slack = 1e-6 * (1.0 + np.abs(gaps).max(initial=0.0))
+    assert (gaps >= -slack).all()
+    assert (domain.slacks(domain.interior_point(dim)[None]) > 0.0).all()
+    if domain.is_bounded:
+        assert (domain.slacks(surface(domain, dim)).min(axis=1) <= slack).all()
+    assert gaps.shape[1] > 0 or domain.is_whole_space
+
+
+def facets(domain, dim):
+    """All points satisfy the inequalities, and a surface with facets is on them."""
+    rows, bounds = domain.facets(dim)
+    assert rows.shape == (len(bounds), dim)
+    gaps = bounds - inside(domain, dim) @ rows.T
+    slack = 1e-6 * (1.0 + np.abs(gaps).max(initial=0.0))
+    assert (gaps >= -slack).all()
+    if domain.is_bounded and len(rows):
+        on_surface = bounds - surface(domain, dim) @ rows.T
+        assert (on_surface.min(axis=1) <= slack).all()
+    is_flat = domain.is_box or domain.is_polytope or domain.is_simplex
+    assert (len(rows) > 0) == is_flat
+
+
+def shape(domain, dim):
+    """A ball's surface has its radius, and a product has all corners of its box."""
+    points = surface(domain, dim) - domain.default_center(dim)
+    p, q, radius = domain.lp_exponent, domain.schatten_exponent, domain.ball_radius
+    assert (q is None) == (domain.matrix_shape is None)
+    assert math.isfinite(radius) == (p is not None or q is not None)
+    assert domain.is_euclidean_ball == (2.0 in (p, q))
+    if p is not None:
+        np.testing.assert_allclose(norms.norm(points, p), radius, rtol=1e-6)
+    if q is not None:
+        sizes = norms.schatten(points, q, domain.matrix_shape)
+        np.testing.assert_allclose(sizes, radius, rtol=1e-6)
+    sides = (dim,) if domain.matrix_shape is None else domain.matrix_shape
+    assert domain.norm_length(dim) == min(sides) and math.prod(sides) == dim
+    assert domain.is_product or not domain.is_box
+    if domain.is_product:
+        made, rng = domain.body(dim), np.random.default_rng(7)
+        share = rng.choice([1e-9, 1.0 - 1e-9], (20, dim))
+        for corner in made.lower + share * (made.upper - made.lower):
+            assert domain.contains(corner)
+    if domain.is_whole_space:
+        assert not domain.is_bounded and domain.affine_dim(dim) == dim
+    if domain.is_simplex:
+        np.testing.assert_allclose(inside(domain, dim).sum(axis=1), 1.0, rtol=1e-8)
+
+
+def contains_exactly(domain, dim):
+    """As `contains`, off the surface."""
+    if not domain.has_exact_test:
+        return
+    middle = domain.interior_point(dim)
+    with localcontext(Context(prec=400)):
+        for point in surface(domain, dim):
+            for share in (1.0 - 1e-6, 1.0 + 1e-6):
+                moved = middle + share * (point - middle)
+                exact = domain.contains_exactly([Decimal(x) for x in moved.tolist()])
+                assert exact == domain.contains(moved)
+
+
 def gauge(domain, dim):
     """At most 1 exactly on the domain, and homogeneous."""
     if domain.gauge_needs_origin and not domain.contains(np.zeros(dim)):
@@ -290,6 +379,24 @@ PROMISES = {
     "default_center": default_center,
     "affine_dim": hull,
     "hull": hull,
+    "hull_normals": hull_normals,
+    "has_equalities": hull_normals,
+    "in_hull_coordinates": in_hull_coordinates,
+    "facets": facets,
+    "is_polytope": facets,
+    "slacks": slacks,
+    "lp_exponent": shape,
+    "schatten_exponent": shape,
+    "matrix_shape": shape,
+    "ball_radius": shape,
+    "norm_length": shape,
+    "is_euclidean_ball": shape,
+    "is_box": shape,
+    "is_product": shape,
+    "is_simplex": shape,
+    "is_whole_space": shape,
+    "has_exact_test": contains_exactly,
+    "contains_exactly": contains_exactly,
     "gauge": gauge,
     "gaussian_width": gaussian_width,
     "to_dict": travels,
@@ -323,6 +430,11 @@ def planted(domain, dim, factor):
         else domains.Box(-9.0, 9.0)
     )
     yield "to_dict", lambda self: other.to_dict()
+    yield "norm_length", lambda self, dim: dim + 1
+    if domain.has_exact_test and domain.is_bounded:
+        yield "contains_exactly", lambda self, point: True
+    if math.isfinite(domain.ball_radius):
+        yield "ball_radius", factor * domain.ball_radius
     if not domain.is_bounded:
         yield "chord", lambda self, *a: (-1.0, 1.0)
         yield "contains", lambda self, theta: bool(np.abs(theta).max() < far)
@@ -342,6 +454,14 @@ def planted(domain, dim, factor):
         half = factor * 0.5 * (made.upper - made.lower)
         return made._replace(lower=middle - half, upper=middle + half)
 
+    def nearer_facets(self, dim):
+        rows, bounds = kind.facets(self, dim)
+        middle = rows @ self.interior_point(dim)
+        return rows, middle + factor * (bounds - middle)
+
+    if len(domain.facets(dim)[0]):
+        yield "facets", nearer_facets
+    yield "slacks", lambda self, points: kind.slacks(self, points) - far
     yield "support", lower_support
     yield "max_norm", cut("max_norm")
     yield "max_schatten", cut("max_schatten")

@@ -266,7 +266,7 @@ PROMISES = {
 # Read by the methods above, or no claims: where compiled code and its numbers are.
 NO_PROMISES = {"largest_slope", "largest_third_derivative", "name", "params"}
 NO_PROMISES |= {"pieces", "pointers", "value_pointer", "slope_pointer"}
-NO_PROMISES |= {"is_cached", "is_ours"}
+NO_PROMISES |= {"is_cached", "is_ours", "has_margin"}
 
 
 def is_valley(loss):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
-from dpsample.domains.domain import mean_largest, simulated_width
+from dpsample.domains.domain import mean_largest, simulate_width
 from tests.support.bodies import bounded, label
 from tests.support.statistics import assert_mean, rejected
 from tests.support.tiers import one_in
@@ -207,7 +207,7 @@ def test_simulated_widths_agree_with_exact_ones(order):
     wanted = (5.5 / math.sqrt(2.0 * math.pi), 1.5 * Ball(1.0).gaussian_width(9).value)
     domain, num_draws = twins[order]
     dim = 2 if order == 0 else 9
-    width = simulated_width(domain.support, dim, seed=6, num_draws=num_draws)
+    width = simulate_width(domain.support, dim, seed=6, num_draws=num_draws)
     spread = max(6.0 * width.standard_error, 1e-12)
     assert abs(width.value - wanted[order]) <= spread
     assert abs(1.2 * width.value - wanted[order]) > spread
@@ -245,7 +245,7 @@ def test_unbounded_domains_are_infinitely_wide():
     assert WholeSpace().gaussian_width(3) == (math.inf, 0.0)
     wedge = Polytope([[1.0, 0.0]], [1.0])
     assert wedge.gaussian_width(2) == (math.inf, 0.0)
-    assert simulated_width(wedge.support, 2, seed=9, num_draws=10) == (math.inf, 0.0)
+    assert simulate_width(wedge.support, 2, seed=9, num_draws=10) == (math.inf, 0.0)
 
 
 @pytest.mark.parametrize("num_draws", [1, 0, -3, 2.5, True])

@@ -126,7 +126,7 @@ REFUSED = {
         [[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]],
         [-1e-10, 0.0, 0.0],
     ),
-    "rounding error of a distance there is 2.2e-08. Rows 0 and 1": (
+    "rounding error of 2.2e-08 in a distance. Rows 0 and 1": (
         [[1.0], [-1.0]],
         [1e8 + 1.5e-8, -1e8],
     ),
@@ -267,10 +267,10 @@ def test_networks_in_free_coordinates_have_a_point_inside():
 def test_charts_are_sparse_and_the_same_rows():
     rows, _ = in_free_coordinates(*network(40, dead=0))
     unit = rows / np.linalg.norm(rows, axis=1)[:, None]
-    chart = polytope_bounds.Chart.of(unit)
+    chart = polytope_bounds.Chart.find(unit)
     assert (unit != 0.0).mean() > 0.9 and chart.rows.nnz < 0.3 * unit.size
     w = np.random.default_rng(3).standard_normal(79)
-    np.testing.assert_allclose(chart.rows @ w, unit @ chart.moved(w), atol=1e-10)
+    np.testing.assert_allclose(chart.rows @ w, unit @ chart.to_move(w), atol=1e-10)
 
 
 def on_equalities(equal, lower, upper):
@@ -281,16 +281,16 @@ def on_equalities(equal, lower, upper):
 
 def test_given_coordinates_are_a_sparse_chart_of_networks():
     body = Polytope(*on_equalities(*network(40, dead=0)))
-    chart, free = body._given_chart, body.free
+    chart, free = body._theta_chart, body.free
     unit = free.A / np.linalg.norm(free.A, axis=1)[:, None]
     z = np.random.default_rng(3).standard_normal(79)
     w = body.hull(119)[1] @ z
-    assert chart.rows.nnz == 238 and chart.held.nnz == np.count_nonzero(body.A_eq)
+    assert chart.rows.nnz == 238 and chart.zero_rows.nnz == np.count_nonzero(body.A_eq)
     np.testing.assert_allclose(chart.rows @ w, unit @ z, atol=1e-12)
-    np.testing.assert_allclose(chart.moved(w), z, atol=1e-12)
+    np.testing.assert_allclose(chart.to_move(w), z, atol=1e-12)
     assert body.contains(body.default_center(119)) and body.is_bounded
     half = Polytope(body.A[:119], body.b[:119], body.A_eq, body.b_eq)
-    assert half._given_chart is not None and not half.is_bounded
+    assert half._theta_chart is not None and not half.is_bounded
 
 
 def test_refusals_without_a_proof_are_tried_in_free_coordinates(monkeypatch):

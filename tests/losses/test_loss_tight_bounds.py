@@ -139,7 +139,7 @@ def test_a_loss_that_does_not_mention_the_response_never_sees_it():  # P4
 
 
 def test_whatever_can_read_the_response_is_taken_to_read_it():  # P4
-    from dpsample.losses.custom import _reads_second
+    from dpsample.losses.custom import _reads_response
 
     readers = [
         lambda u, y: u if u > 3.0 else y,
@@ -148,8 +148,8 @@ def test_whatever_can_read_the_response_is_taken_to_read_it():  # P4
         lambda *both: both[1],
         lambda u, y=2.0: y,
     ]
-    assert all(_reads_second(reader) for reader in readers)
-    assert not _reads_second(lambda u, y: u)
+    assert all(_reads_response(reader) for reader in readers)
+    assert not _reads_response(lambda u, y: u)
     assert losses.custom(lambda u, y: u, lambda u, y: y, slope_bound=1).reads_response
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample import losses
-from dpsample.core.jit import refuse_print
+from dpsample.core.jit import reject_print
 from dpsample.optimizers.loop.batches import Poisson
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
@@ -337,21 +337,21 @@ def test_a_function_in_a_tuple_is_looked_at():
         print(u)
 
     with pytest.raises(ValueError, match="value must be free of print"):
-        refuse_print("value", wrapper)
+        reject_print("value", wrapper)
     both = ((abs, helper),)
     with pytest.raises(ValueError, match="value must be free of print"):
-        refuse_print("value", lambda u, y: both[0][1](u) ** 2)
+        reject_print("value", lambda u, y: both[0][1](u) ** 2)
 
 
 def test_what_only_has_the_name_of_something_that_prints_is_taken():
     def mean(row, response, theta, out):
         out[:] = theta - row.said()
 
-    assert refuse_print("gradient", mean) is None
+    assert reject_print("gradient", mean) is None
     mean.__module__ = None  # as of what `exec` defines
-    assert refuse_print("gradient", mean) is None
+    assert reject_print("gradient", mean) is None
     late = None
-    assert refuse_print("gradient", lambda u, y: late(u) + np.abs(y)) is None
+    assert reject_print("gradient", lambda u, y: late(u) + np.abs(y)) is None
 
 
 def test_a_function_that_does_not_compile_is_refused():

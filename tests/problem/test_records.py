@@ -165,5 +165,5 @@ def test_many_or_sparse_records_have_no_tiles_and_parts_lose_them(monkeypatch):
     assert records.add_tiles(made["csr"]) is made["csr"]
     tiled = records.add_tiles(made["dense"])
     assert records.part_of(tiled, 0, 100).tile == 0
-    monkeypatch.setattr(records, "MOST_TILED", rows.size - 1)
+    monkeypatch.setattr(records, "MAX_TILED", rows.size - 1)
     assert records.add_tiles(made["dense"]) is made["dense"]

@@ -225,15 +225,15 @@ def test_numbers_may_be_names(tmp_path):
     assert read_table(path, target="y", bounds=kept).columns == ("2019",)
 
 
-@pytest.mark.parametrize("start", read.NO_TEXT)
+@pytest.mark.parametrize("start", read.BINARY_FORMATS)
 def test_what_is_no_text_is_refused_with_a_remedy(tmp_path, start, capsys):
     path = tmp_path / "t.csv"
     path.write_bytes(start + b"\x00\xff,\n" * 3)
-    remedy = re.escape(read.NO_TEXT[start])
+    remedy = re.escape(read.BINARY_FORMATS[start])
     with pytest.raises(ValueError, match=f"a CSV table, got no text: t.csv. {remedy}"):
         read_table(path, target="y", row_bound=1.0)
     assert main(["bounds", str(path)]) == 2
-    assert capsys.readouterr().err.endswith(f"{read.NO_TEXT[start]}\n")
+    assert capsys.readouterr().err.endswith(f"{read.BINARY_FORMATS[start]}\n")
 
 
 PLAIN = b"a,y\n1,0\n0,1\n"

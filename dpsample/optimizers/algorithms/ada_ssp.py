@@ -45,7 +45,6 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball
 from dpsample.losses import Squared
 from dpsample.noise.elementary import add_symmetric_gaussian
 from dpsample.noise.noise import add_gaussian, grid_step
@@ -118,13 +117,15 @@ class NormalEquations(Query):
         known = sizes > 1e-14 * sizes[-1]  # without noise: the least of all solutions
         sizes, slope, vectors = sizes[known], slope[known], vectors[:, known]
         domain, more = facts.domain, 0.0
-        if isinstance(domain, Ball) and domain.p == 2.0:
+        if domain.lp_exponent == 2.0:
 
             def excess(extra: float) -> float:
-                return float(np.linalg.norm(slope / (sizes + extra)) - domain.radius)
+                return float(
+                    np.linalg.norm(slope / (sizes + extra)) - domain.ball_radius
+                )
 
             if excess(0.0) > 0.0:
-                most = float(np.linalg.norm(slope)) / domain.radius
+                most = float(np.linalg.norm(slope)) / domain.ball_radius
                 more = float(brentq(excess, 0.0, 2.0 * most, xtol=1e-15 * most))
         point = facts.center + vectors @ (slope / (sizes + more))
         return np.asarray(domain.project(point))

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball, Domain
+from dpsample.domains import Domain
 from dpsample.losses import Squared
 from dpsample.noise.selection import BELOW
 from dpsample.optimizers.loop.batches import Slices
@@ -196,9 +196,9 @@ class HeavyTailedFrankWolfe(Optimizer):
 
 def l1_radius(domain: Domain, dim: int) -> float:
     """Radius of an l1 ball about 0; other domains are refused."""
-    if isinstance(domain, Ball) and domain.p == 1.0:
+    if domain.lp_exponent == 1.0:
         if not domain.default_center(dim).any():
-            return domain.radius
+            return domain.ball_radius
     remedy = "Use Ball(radius, p=1.0): the steps go to its vertices."
     check.fail("domain", "an l1 ball about 0", domain, remedy)
 

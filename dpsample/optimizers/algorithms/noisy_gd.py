@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.losses import BUILT_IN, Loss, RecordGradient
+from dpsample.losses import BUILT_IN, Loss
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
 from dpsample.optimizers.loop.noisy_descent import (
@@ -410,7 +410,7 @@ def _check_wall_loss(wall_loss: Loss, facts: PublicFacts) -> None:
     if type(wall_loss) not in BUILT_IN.values():  # who would vouch for its functions?
         check.fail("wall_loss", "one of the package", wall_loss)
     is_alike = wall_loss.is_classification == loss.is_classification
-    if isinstance(loss, RecordGradient) or not is_alike:
+    if not loss.has_margin or not is_alike:
         check.fail("wall_loss", f"of margins and responses as {loss!r}", wall_loss)
     if not loss.is_classification and facts.response_bound is None:
         check.fail("response_bound", "declared beside wall_loss", None)

@@ -25,7 +25,6 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.optimizer import (
     EQUAL_WEIGHTS,
@@ -246,7 +245,7 @@ class NoisyMirrorDescent(Optimizer):
         return self._schedule(facts, budget, self._geometry(facts)).risk
 
     def _geometry(self, facts: PublicFacts) -> Geometry:
-        if not isinstance(facts.domain, WholeSpace):
+        if not facts.domain.is_whole_space:
             remedy = "On a ball use TruncatedMirrorDescent."
             check.fail("domain", "WholeSpace()", facts.domain, remedy)
         return geometry(self.p, facts.dim, self.noise)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dpsample.core import check
-from dpsample.losses import RecordGradient
 from dpsample.optimizers.algorithms.proximal_sgd import ProximalSGD, excess_bound
 from dpsample.optimizers.loop import perturbations
 from dpsample.optimizers.loop.batches import Batches, Full, Poisson
@@ -213,7 +212,7 @@ class PrivateProximalSGD(ProximalSGD):
         num_steps: int,
     ) -> float:
         """Bound of the mean excess; infinite if there is none."""
-        if isinstance(facts.loss, RecordGradient):  # may not be convex once clipped
+        if not facts.loss.has_margin:  # may not be convex once clipped
             return math.inf
         skipped = 1.0 - size / facts.num_records
         if isinstance(estimator, ClippedMean):

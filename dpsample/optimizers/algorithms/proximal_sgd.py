@@ -15,7 +15,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, WholeSpace
+from dpsample.domains import Domain
 from dpsample.optimizers.loop.batches import Batches, Full, WithReplacement
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.optimizer import (
@@ -166,12 +166,14 @@ def check_domain(
     thresholds commute with projections on a ball about 0 (radial) and on a box that
     contains 0 (by coordinate).
     """
-    if l1 == 0.0 or isinstance(domain, WholeSpace):
+    if l1 == 0.0 or domain.is_whole_space:
         return
-    if isinstance(domain, Ball) and not domain.default_center(dim).any():
-        if domain.p == 2.0 or (math.isinf(domain.p) and not groups):
+    if domain.lp_exponent is not None:
+        is_centered = not domain.default_center(dim).any()
+        is_separable = domain.is_box and not groups
+        if is_centered and (domain.lp_exponent == 2.0 or is_separable):
             return
-    elif isinstance(domain, Box) and not groups and domain.contains(np.zeros(dim)):
+    elif domain.is_box and not groups and domain.contains(np.zeros(dim)):
         return
     check.fail(
         "domain",

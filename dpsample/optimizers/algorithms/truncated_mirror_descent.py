@@ -25,7 +25,6 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball
 from dpsample.numerics.norms import dual
 from dpsample.optimizers.loop.batches import Batches, Slices
 from dpsample.optimizers.loop.estimators import TruncatedMean
@@ -360,8 +359,8 @@ class TruncatedMirrorDescent(Optimizer):
             remedy = "Use a Ball, or NoisyMirrorDescent on the whole space."
             check.fail("domain", "bounded", domain, remedy)
         center, own = domain.default_center(dim), 2.0
-        if isinstance(domain, Ball) and not center.any():
-            own = min(domain.p, 2.0)
+        if domain.lp_exponent is not None and not center.any():
+            own = min(domain.lp_exponent, 2.0)
         exponent = own if self.p is None else float(self.p)
         if exponent < 2.0 and exponent != own:
             remedy = "Mirror steps are taken on l_p balls about 0 only."

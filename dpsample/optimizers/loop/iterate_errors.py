@@ -53,7 +53,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, WholeSpace
+from dpsample.domains import Domain
 from dpsample.losses import (
     CappedLogistic,
     Huber,
@@ -212,8 +212,8 @@ def _is_plain(loop: Loop) -> bool:
 
 
 def _projection_error(domain: Domain, dim: int, reach: float) -> float:
-    if isinstance(domain, Box | WholeSpace):
+    if domain.is_whole_space or (domain.is_box and domain.lp_exponent is None):
         return 0.0
-    if isinstance(domain, Ball) and domain.p == 2.0:
+    if domain.lp_exponent == 2.0:
         return 1.01 * (5.0 * dim + 430.0) * UNIT * reach
     return math.inf

@@ -26,7 +26,7 @@ from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import PAUSED, is_due
 from dpsample.domains import PROJECT
 from dpsample.losses import Loss
-from dpsample.losses.record_gradient import RecordGradient, loop_pointers
+from dpsample.losses.record_gradient import loop_pointers
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR, slope_limits
@@ -139,7 +139,7 @@ class Arguments:
             FeasibleSet(kept.body, kept.project, reach),
             kept.loss,
         )
-        self._has_margins = not isinstance(problem.loss, RecordGradient)
+        self._has_margins = problem.loss.has_margin
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
         self._norms = kept.norms if math.isinf(recipe.entry_bound) else {}

@@ -26,7 +26,6 @@ from functools import cached_property
 from typing import Any
 
 from dpsample.core import check
-from dpsample.domains import SchattenBall, Simplex
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.terms import (
@@ -229,9 +228,9 @@ def _regularizer(inputs: CalibrationInputs) -> Regularizer:
     """Return r for the norm of the problem (Corollaries 2 to 5), or the entropy."""
     domain, is_published = inputs.facts.domain, inputs.calibration == "paper"
     variant = "printed" if is_published and inputs.p == 1.0 else "optimized"
-    if isinstance(domain, SchattenBall):
-        return SchattenSquared(inputs.p, shape=domain.shape, variant=variant)
-    if isinstance(domain, Simplex) and inputs.p == 1.0 and not is_published:
+    if domain.matrix_shape is not None:
+        return SchattenSquared(inputs.p, shape=domain.matrix_shape, variant=variant)
+    if domain.is_simplex and inputs.p == 1.0 and not is_published:
         return Entropy()
     return SquaredNorm(inputs.p, variant=variant)
 

@@ -56,7 +56,6 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.domains import WholeSpace
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon
 from dpsample.problem.facts import RELATIONS, PublicFacts, smoothness
@@ -181,7 +180,7 @@ def minimizer_sensitivity(
     """
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
     check.non_negative(gradient_norm=gradient_norm)
-    if gradient_norm and not isinstance(facts.domain, WholeSpace):
+    if gradient_norm and not facts.domain.is_whole_space:
         check.fail(
             "gradient_norm",
             "0 on a constrained domain",

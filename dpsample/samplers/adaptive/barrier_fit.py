@@ -62,9 +62,9 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     domain, body = target.problem.domain, target.numbers.body
     if target.dim > MAX_DENSE:
         return _fit_low_rank(target)
-    if domain.name == "ball" and body.p == 1.0 and target.dim > 1:
+    if domain.lp_exponent == 1.0 and target.dim > 1:
         return _fit_in_l1_ball(target)
-    if domain.name == "whole_space":
+    if domain.is_whole_space:
         gaussian = fit(target)
         return BarrierFit(gaussian.center, dense(gaussian.factor))
     barrier = _barrier(domain, target.dim)
@@ -91,7 +91,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
             break
     assert covariance is not None
     normal = None
-    if domain.name == "ball" and body.p == 2.0:
+    if domain.lp_exponent == 2.0:
         covariance, normal = _widen_along_normal(body, point, covariance)
     factor = times_basis(basis, np.linalg.cholesky(covariance))
     return BarrierFit(point, dense(factor), normal)
@@ -116,9 +116,8 @@ def _fit_in_ball(target: Gibbs) -> BarrierFit:
     # The fit is not on the boundary, and a steep energy is too high there.
     if RETREAT * climb > rise:
         center = mode + rise / climb * inward
-    has_matrices = domain.name == "schatten_ball"
-    side = min(body.num_rows, body.num_columns) if has_matrices else dim
-    interior_precision = (dim + 2.0) * side ** (2.0 / p - 1.0)
+    has_matrices = domain.matrix_shape is not None
+    interior_precision = (dim + 2.0) * domain.norm_length(dim) ** (2.0 / p - 1.0)
     pressure = float(0.5 * (domain.support(slope) + domain.support(-slope)))
     pressure = min(pressure, 1e100)  # its square must be finite
     offset = (center - domain.default_center(dim)) / body.radius
@@ -179,19 +178,16 @@ def _boundary_precision(
 def _barrier(domain: Domain, dim: int) -> Barrier | None:
     """Return the barrier of facets or of a Euclidean ball, or None without one."""
     body = domain.body(dim)
-    if domain.name == "polytope":
+    if domain.is_polytope:
         return _facet_barrier(body.matrix, body.bounds)
-    if domain.name == "box":
+    if domain.is_box:
         return _box_barrier(body.lower, body.upper)
-    if domain.name == "simplex":
+    if domain.is_simplex:
         return _box_barrier(body.lower, np.full(dim, np.inf))
-    if domain.name != "ball":
-        return None
-    if body.p == np.inf:
-        return _box_barrier(body.lower, body.upper)
-    if body.p == 1.0 and dim == 1:
+    if domain.lp_exponent == 1.0 and dim == 1:
         return _box_barrier(body.center - body.radius, body.center + body.radius)
-    return _ball_barrier(body.center, body.radius) if body.p == 2.0 else None
+    is_round = domain.lp_exponent == 2.0
+    return _ball_barrier(body.center, body.radius) if is_round else None
 
 
 def _box_barrier(lower: Array, upper: Array) -> Barrier:

@@ -230,7 +230,7 @@ def new_plan(
     """
     domain, body = target.problem.domain, target.numbers.body
     exit_function = exits.find_exit_function(domain, target.dim)
-    is_free = domain.name == "whole_space"
+    is_free = domain.is_whole_space
     is_harmonic = is_free or pivot is not None
     force = np.array(force, dtype=np.float64)
     if is_harmonic:
@@ -252,6 +252,7 @@ def new_plan(
     rotation_exit = None
     if pivot is not None:
         rotation_exit = exits.find_rotation_exit(domain, target.dim)
+    hull_origin, hull_normals = domain.hull_normals(target.dim)
     return BilliardPlan(
         step=float(step),
         longest_step=float(longest_step),
@@ -274,23 +275,9 @@ def new_plan(
         facet_directions=facet_directions,
         facet_gram=np.ascontiguousarray(facet_directions @ body.matrix.T),
         slack_accelerations=-(body.matrix @ pull),
-        **_affine_hull(target),
+        hull_origin=hull_origin,
+        hull_normals=hull_normals,
     )
-
-
-def _affine_hull(target: Gibbs) -> dict[str, Array]:
-    """Return a point of the domain's affine hull, and its orthonormal normals."""
-    domain, dim = target.problem.domain, target.dim
-    # The basis of this hull would have dim^2 numbers, its only normal has dim.
-    if domain.name == "simplex":
-        origin = np.full(dim, 1.0 / dim)
-        return {"hull_origin": origin, "hull_normals": np.full((1, dim), dim**-0.5)}
-    rank = domain.affine_dim(dim)
-    if rank == dim:
-        return {"hull_origin": np.zeros(dim), "hull_normals": np.empty((0, dim))}
-    origin, basis = domain.hull(dim)
-    normals = np.ascontiguousarray(np.linalg.svd(basis)[0][:, rank:].T)
-    return {"hull_origin": np.array(origin), "hull_normals": normals}
 
 
 def without_force(plan: BilliardPlan) -> BilliardPlan:

@@ -590,8 +590,9 @@ def rotation_convex_exit(body, theta, velocity, pivot, horizon, scratch, normal,
 
 def has_exits(domain: Domain) -> bool:
     """Return whether an exit function exists, or the facets are a polytope's."""
-    balls = ("ball", "schatten_ball")
-    return domain.name in ("whole_space", "box", "simplex", "polytope", *balls)
+    is_ball = domain.lp_exponent is not None or domain.schatten_exponent is not None
+    has_facets = domain.is_box or domain.is_simplex or domain.is_polytope
+    return domain.is_whole_space or is_ball or has_facets
 
 
 def find_exit_function(domain: Domain, dim: int) -> Piece:
@@ -599,21 +600,18 @@ def find_exit_function(domain: Domain, dim: int) -> Piece:
 
     A polytope needs none, because its exits are found by its slacks.
     """
-    if domain.name == "box":
+    if domain.is_box:
         return box_exit
-    if domain.name == "simplex":
+    if domain.is_simplex:
         return simplex_exit
-    if domain.name not in ("ball", "schatten_ball"):
+    if domain.matrix_shape is not None:
+        # A Schatten norm of vectors is the Euclidean norm.
+        is_round = domain.is_euclidean_ball or domain.norm_length(dim) == 1
+        return euclidean_exit if is_round else convex_exit
+    if domain.lp_exponent is None:
         return no_exit
-    body = domain.body(dim)
-    # A Schatten norm of vectors, as any with p = 2, is the Euclidean norm.
-    is_vector = min(body.num_rows, body.num_columns) == 1
-    if body.p == 2.0 or (domain.name == "schatten_ball" and is_vector):
-        return euclidean_exit
-    if domain.name == "schatten_ball":
-        return convex_exit
-    norms: dict[float, Piece] = {1.0: l1_exit, np.inf: box_exit}
-    return norms.get(body.p, convex_exit)
+    norms: dict[float, Piece] = {1.0: l1_exit, 2.0: euclidean_exit}
+    return norms.get(domain.lp_exponent, convex_exit)
 
 
 def find_rotation_exit(domain: Domain, dim: int) -> Piece | None:

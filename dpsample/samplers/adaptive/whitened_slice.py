@@ -426,7 +426,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
         weight=weight * half,
         is_quadratic=int(is_quadratic),
-        is_free=int(domain.name == "whole_space"),
+        is_free=int(domain.is_whole_space),
         chord=gibbs.chord_of(target),
     )
 
@@ -436,7 +436,7 @@ def can_learn_axes(target: Gibbs) -> bool:
 
     They do so without a boundary, in a dense metric.
     """
-    return target.problem.domain.name == "whole_space" and target.dim <= MAX_DENSE
+    return target.problem.domain.is_whole_space and target.dim <= MAX_DENSE
 
 
 def has_kinks(target: Gibbs) -> bool:

@@ -215,16 +215,15 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
         limits=np.empty(0),
     )
     numbers = domain.body(dim)
-    if domain.name == "whole_space":
+    if domain.is_whole_space:
         return body._replace(kind=FREE)
-    if domain.name == "simplex":
+    if domain.is_simplex:
         return body._replace(kind=PAIRS)
-    if domain.name == "box":
+    if domain.is_box and domain.lp_exponent is None:
         return body._replace(kind=BOX, lower=numbers.lower, upper=numbers.upper)
-    if domain.name == "polytope":
+    if domain.is_polytope:
         return _with_facets(body, target, center, stddevs)
-    is_frobenius = domain.name == "schatten_ball" and numbers.p == 2.0
-    if domain.name == "ball" or is_frobenius:
+    if domain.lp_exponent is not None or domain.is_euclidean_ball:
         middle = numbers.center
         # Far from the origin rounding errors of offsets are larger than the margin.
         is_remote = 2.0**-50 * np.abs(middle).max() > MARGIN * numbers.radius

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Domain, SchattenBall, WholeSpace
+from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import curvature_matrix
@@ -196,7 +196,7 @@ def quadratic(target: Gibbs) -> Quadratic | None:
     facts, exponent = target.problem.facts, target.numbers.regularizer.exponent
     if exponent != 2.0 and target.mu > 0.0:
         return None
-    if facts.loss.name == "squared" and facts.domain.name == "whole_space":
+    if facts.loss.name == "squared" and facts.domain.is_whole_space:
         return _correlated_gaussian(target)
     return _isotropic_plan(target) if facts.loss.name == "linear" else None
 
@@ -253,12 +253,12 @@ def _kind(
     domain: Domain, dim: int, *, is_weighted: bool, is_tilted: bool = True
 ) -> int | None:
     """Return the kind of the exact draw on the domain, or None without one."""
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         return WHOLE
-    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or dim == 1)
-    if isinstance(domain, Box) or is_interval:
+    is_interval = domain.lp_exponent is not None and dim == 1
+    if domain.is_box or is_interval:
         return IN_BOX if is_weighted else TILTED_BOX
-    if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
+    if domain.is_euclidean_ball:
         if is_weighted:
             return IN_BALL
         return TILTED_BALL if is_tilted else UNIFORM_BALL

@@ -69,7 +69,6 @@ from scipy import linalg
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, Polytope, WholeSpace
 from dpsample.losses import Loss
 from dpsample.numerics.exact import (
     TOTAL_VARIATION,
@@ -115,7 +114,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     bend = target.k * smoothness_or_inf(facts) + ridge
     if not (_is_known(target) and math.isfinite(bend)):
         return math.inf
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         tail, shells = 2.0 * TAIL * gamma, 0.0
         reach = math.sqrt(dim) + math.sqrt(-2.0 * math.log(TAIL * gamma)) + 2.0
         reach /= math.sqrt(ridge)
@@ -146,10 +145,7 @@ def _is_known(target: Gibbs) -> bool:
     """Whether every piece has its values to any number of digits."""
     domain, (least, most) = target.problem.domain, target.curvature
     is_quadratic = isinstance(target.regularizer, SquaredNorm) and least == most
-    is_body = isinstance(domain, WholeSpace | Box) or (
-        (isinstance(domain, Ball) and domain.p in (1.0, 2.0, math.inf))
-        or (isinstance(domain, Polytope) and domain.A_eq is None and domain.is_bounded)
-    )
+    is_body = domain.has_exact_test and (domain.is_whole_space or domain.is_bounded)
     return is_quadratic and is_body and target.problem.loss.has_digits
 
 
@@ -404,27 +400,8 @@ class ExactRejection:
 
     def contains(self, point: list[Decimal]) -> bool:
         """Whether the domain contains a point, exactly."""
-        domain = self.prepared.target.problem.domain
-        body = domain.body(len(point))
         with self.decimals():
-            if isinstance(domain, Polytope):
-                rows = zip(body.matrix.tolist(), body.bounds.tolist(), strict=True)
-                return all(
-                    sum(Decimal(a) * x for a, x in zip(row, point, strict=True))
-                    <= Decimal(bound)
-                    for row, bound in rows
-                )
-            if isinstance(domain, Box):
-                ends = zip(body.lower.tolist(), point, body.upper.tolist(), strict=True)
-                return all(Decimal(a) <= x <= Decimal(b) for a, x, b in ends)
-            if not isinstance(domain, Ball):
-                return True
-            center = zip(point, body.center.tolist(), strict=True)
-            sizes = [abs(x - Decimal(c)) for x, c in center]
-            radius = Decimal(domain.radius)
-            if domain.p == 2.0:
-                return sum(size * size for size in sizes) <= radius * radius
-            return (sum(sizes) if domain.p == 1.0 else max(sizes)) <= radius
+            return self.prepared.target.problem.domain.contains_exactly(point)
 
 
 def _is_sharp(

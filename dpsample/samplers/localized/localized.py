@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpsample.losses import Loss, RecordGradient
+from dpsample.losses import Loss
 from dpsample.samplers.localized.prepared import Localization, PreparedLocalized
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets.gibbs import Gibbs
@@ -18,7 +18,7 @@ STUDY_GAMMA = 1e-9
 
 def explain_unsupported(loss: Loss) -> str:
     """Return why `Localized` does not support a loss, or "" if it does."""
-    if isinstance(loss, RecordGradient):
+    if not loss.has_margin:
         return "Localization needs losses of a margin: use Proximal."
     zero = np.zeros(1)
     if not np.isfinite(loss.curvature(zero, zero, np.ones(1))[1]).all():

@@ -51,7 +51,6 @@ from scipy import linalg, special
 
 from dpsample.core import jit
 from dpsample.core.arrays import Array
-from dpsample.domains import WholeSpace
 from dpsample.problem.records import block_size, weighted_gram
 from dpsample.problem.storage import MemoryStorage, Result, add_entries
 from dpsample.samplers.localized import columns
@@ -423,7 +422,7 @@ class _Rounds:
 
 def mass_outside(target: Gibbs, mode: Mode, root: Array, move: Array) -> float:
     """Bound of P(x0 + basis v outside of the domain) for v ~ N(move, M^{-1})."""
-    if isinstance(target.problem.domain, WholeSpace):
+    if target.problem.domain.is_whole_space:
         return 0.0
     if len(mode.sides):
         scaled = linalg.solve_triangular(root, mode.sides.T, lower=True)

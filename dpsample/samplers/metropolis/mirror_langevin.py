@@ -36,7 +36,6 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.domains import Ball, Box, SchattenBall, Simplex
 from dpsample.numerics.norms import distance
 from dpsample.samplers import chain
 from dpsample.samplers.chain import (
@@ -331,14 +330,14 @@ def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
 def choose_geometry(target: Gibbs, kind: str) -> int | None:
     """Return the code of the domain's map, or None if it has none of this kind."""
     domain = target.problem.domain
-    if isinstance(domain, Simplex):
+    if domain.is_simplex:
         return SIMPLEX if kind in ("auto", "entropy") else None
     if kind == "entropy":
         return None
     if kind != "power":
-        if isinstance(domain, Box) or (isinstance(domain, Ball) and domain.p == np.inf):
+        if domain.is_box:
             return BOX
-        if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
+        if domain.is_euclidean_ball:
             return BALL
     return None if kind == "barrier" else POWER
 

@@ -65,7 +65,6 @@ from functools import lru_cache
 import numpy as np
 
 from dpsample.core import check
-from dpsample.domains import Ball, WholeSpace
 from dpsample.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpsample.privacy.certificates.terms import MechanismTerms
 from dpsample.regularizers import SquaredNorm
@@ -115,7 +114,7 @@ class PublicSizes:
             ridge=terms.k * terms.mu,
             trace=terms.k * curvature(facts.loss) * row**2,
             slope=terms.k * facts.lipschitz(2.0),
-            radius=domain.radius if isinstance(domain, Ball) else math.inf,
+            radius=domain.ball_radius,
         )
 
     @property
@@ -138,8 +137,8 @@ def explain_unsupported(terms: MechanismTerms) -> str:
     if type(facts.loss) not in LOSSES:
         names = ", ".join(loss.name for loss in LOSSES)
         return f"the {facts.loss.name} loss has no formula without branches: {names}"
-    is_ball = isinstance(domain, Ball) and domain.p == 2.0
-    if not (is_ball or isinstance(domain, WholeSpace)):
+    is_ball = domain.lp_exponent == 2.0
+    if not (is_ball or domain.is_whole_space):
         return f"no fixed number of random words draws on the {domain.name}: l2 balls"
     if not (isinstance(terms.regularizer, SquaredNorm) and terms.p == 2.0):
         return "the metric is that of a squared l2 norm: p = 2"

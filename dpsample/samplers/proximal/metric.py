@@ -38,7 +38,7 @@ from numba import types
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.core.spec import lazy_property
-from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
+from dpsample.domains import BODY, Domain
 from dpsample.domains.domain import Body
 from dpsample.domains.polytope import find_active, inner
 from dpsample.numerics.vectors import (
@@ -558,7 +558,7 @@ def require_interior(domain: Domain, dim: int, draws: str, remedy: str) -> None:
             f"The {domain.name} has no interior: {draws} draws need a full-dimensional "
             f"domain. {remedy}"
         )
-    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
+    if not (domain.is_bounded or domain.is_whole_space):
         raise NoCertificate(
             f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
             "whole space. Add inequalities that hold anyway."
@@ -599,16 +599,9 @@ def _is_separable(target: Gibbs) -> bool:
     is_centered = np.array_equal(
         domain.default_center(dim), target.numbers.regularizer.center
     )
-    is_ball = isinstance(domain, Ball) and is_centered
-    is_inside = isinstance(domain, WholeSpace) or is_box(domain) or is_ball
+    is_ball = domain.lp_exponent is not None and is_centered
+    is_inside = domain.is_whole_space or domain.is_product or is_ball
     return isinstance(target.regularizer, SquaredNorm) and is_inside
-
-
-def is_box(domain: Domain) -> bool:
-    """Return whether the domain is given by bounds of the coordinates alone."""
-    if isinstance(domain, Polytope):
-        return domain.box is not None
-    return isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p))
 
 
 def _gaussian_metrics(
@@ -616,11 +609,11 @@ def _gaussian_metrics(
 ) -> list[ProximalMetric]:
     """Return the full metric, and the one whose draws are inside if there is one."""
     dim = len(low)
-    is_ball = isinstance(domain, Ball) and domain.p == 2.0
+    is_ball = domain.lp_exponent == 2.0
     halfspace, max_distance = NO_HALFSPACE, 0.0
     if is_ball:
         halfspace = BALL_HALFSPACE
-    elif not isinstance(domain, WholeSpace):
+    elif not domain.is_whole_space:
         halfspace = PROJECTED_HALFSPACE
         max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
     full = ProximalMetric(
@@ -628,7 +621,7 @@ def _gaussian_metrics(
         precision=low,
         upper=high,
         draw=pointer(draw_in_halfspace, DRAW),
-        has_corners=isinstance(domain, Polytope) and not is_box(domain),
+        has_corners=domain.is_polytope and not domain.is_product,
         halfspace=halfspace,
         max_distance=max_distance,
         draw_cost=2.0 * dim * dim + 20.0 * dim,
@@ -643,7 +636,7 @@ def _gaussian_metrics(
             draw_cost=20.0 * dim + 500.0,
         )
         return [full, inner]
-    if is_box(domain):
+    if domain.is_product:
         # The largest diagonal matrix below P of the form share * diag(P).
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])

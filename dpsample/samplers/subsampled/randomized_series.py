@@ -32,7 +32,7 @@ from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.domains import Ball, Box, Domain, WholeSpace
+from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import any_record
 from dpsample.regularizers import SquaredNorm
@@ -395,8 +395,10 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     params = target.numbers.regularizer
     is_quadratic = lower == upper or weight == 0.0
     is_centered = np.array_equal(domain.default_center(dim), params.center)
-    is_product = isinstance(domain, WholeSpace | Box) or (
-        isinstance(domain, Ball) and (is_centered or np.isinf(domain.p))
+    is_product = (
+        domain.is_whole_space
+        or domain.is_box
+        or (is_centered and domain.lp_exponent is not None)
     )
     if isinstance(regularizer, SquaredNorm) and is_product and not is_quadratic:
         option = ProximalMetric(
@@ -432,11 +434,11 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
 
 def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Return the exact draw of a round Gaussian on the domain, or in a halfspace."""
-    if isinstance(domain, WholeSpace):
+    if domain.is_whole_space:
         return metric.draw_in_halfspace, NO_HALFSPACE
-    if isinstance(domain, Ball) and domain.p == 2.0:
+    if domain.lp_exponent == 2.0:
         return metric.draw_in_ball, NO_HALFSPACE
-    if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
+    if domain.is_box:
         return metric.draw_in_box, NO_HALFSPACE
     return metric.draw_in_halfspace, PROJECTED_HALFSPACE
 
