@@ -89,7 +89,7 @@ class KNorm(Noise):
     def _as_independent(self, dim: int) -> Noise | None:
         """Return Laplace coordinates for the l1 ball."""
         if self.domain.lp_exponent == 1.0:
-            return Laplace(self.scale * self.domain.radius)
+            return Laplace(self.scale * self.domain.ball_radius)
         return None
 
     def _min_scale(self, dim: int) -> float:

@@ -68,7 +68,7 @@ class RowsAbove(NamedTuple):
 
     first: int  # number of the first such record, -1 if there is none
     norm: float  # the norm of its row
-    count: int
+    num_above: int
 
 
 NONE_ABOVE = RowsAbove(-1, 0.0, 0)
@@ -198,7 +198,7 @@ class RecordRules:
 
         def combine(left: RowsAbove, right: RowsAbove) -> RowsAbove:
             first = right if left.first < 0 else left
-            return RowsAbove(first.first, first.norm, left.count + right.count)
+            return RowsAbove(first.first, first.norm, left.num_above + right.num_above)
 
         position, size, count = fold_in_tree(results, combine)
         if count:
