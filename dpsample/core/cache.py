@@ -162,7 +162,8 @@ def private_directory(root: Path, name: str) -> Path:
     if not stat.S_ISDIR(state.st_mode):  # a link, too
         raise NotADirectoryError(f"{path} is no directory")
     if os.name == "posix":
-        # Whoever cannot enter it reaches nothing below, whatever modes Numba gives.
+        # A user who cannot enter the directory cannot open files below it, whatever
+        # their modes are.
         if state.st_uid != os.geteuid():
             raise PermissionError(f"{path} belongs to another user")
         if stat.S_IMODE(state.st_mode) & 0o077:

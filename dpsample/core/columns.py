@@ -116,6 +116,7 @@ def require_same(name: str, columns: Sequence[str], expected: Sequence[str]) -> 
     if len(columns) != len(expected):
         condition = f"a problem of {len(expected)} parameters"
         check.fail(name, condition, f"{len(columns)} parameters")
+    # An intercept is the last column, and has a name even if no other one has.
     features = columns[:-1] if columns[-1] == "intercept" else columns
     by_position = are_positions(features)
     for column, other in zip(columns, expected, strict=True):

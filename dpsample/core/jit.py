@@ -160,7 +160,7 @@ for _tuple_kind in (types.Tuple, types.UniTuple, types.NamedTuple, types.NamedUn
     _boxers.functions[_tuple_kind] = _box_tuple
 
 
-# Once per signature: Numba would make the type of a pointer anew at every call.
+# Types are made once per signature. Numba would make them again at every call.
 _piece_type, _function_type = cache(PieceType), cache(types.FunctionType)
 
 

@@ -140,8 +140,8 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
         """Return what a cache knows of a kernel that another one closes over, or "".
 
         A name stands only for what can be one kernel: a user may have several functions
-        of one name. A kernel that a function of the package makes is told apart by what
-        it closes over itself.
+        of one name. Kernels that a function of the package makes differ in what they
+        close over.
         """
         function = self.py_func
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -189,7 +189,8 @@ class KernelDispatcher(CheckedDispatcher):
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
-        # What goes to and from Python is counted, whatever callers in kernels get.
+        # Objects that go to and from Python need reference counts, unlike those of
+        # callers in kernels.
         self._compiler.targetoptions = {**self.targetoptions, "_nrt": True}
         # By types of the arguments: the key under which callers find the code.
         self.lowered: dict[Types, tuple[object, CompileResult]] = {}

@@ -2,22 +2,22 @@
 """Secret random bits: ChaCha20 with fast key erasure, keyed by the operating system.
 
 A refill computes 16 blocks of ChaCha20 [1]_ under the current key, with counters 0 to
-15 and the nonce 0. Their first 32 bytes replace the key at once; every other word is
-handed out once and overwritten with zeros [2]_. Whoever reads the memory later cannot
-compute what was drawn before.
+15 and the nonce 0. Their first 32 bytes replace the key at once. Each other word is
+returned once, and then overwritten with zeros [2]_. So the memory does not contain
+anything from which earlier numbers could be computed.
 
-Two copies of a state give the same bits, so there is none: `state`, pickle, copy and
-spawn are refused, and a fork poisons the child's copy, as `erase` does the original. A
-poisoned generator fails closed, on every way to its words:
+Two copies of a state would give the same bits, so copies are prevented. `state`,
+pickle, copy and spawn raise an error. A fork poisons the child's copy, as `erase`
+poisons the original. A poisoned generator gives no more words, in any of three ways:
 
-* NumPy's calls take the generator's lock, which raises before and after the draw.
+* NumPy's functions take the generator's lock, which raises before and after the draw.
 * Compiled functions read `Generator.bit_generator`, which raises before the call. (An
-  exception in what it reads next would be lost, and the call would run on garbage.)
+  exception in a later attribute would be lost, and the call would use random memory.)
   `SecretGenerator.check` raises after it.
-* A C function cannot raise. To poison a generator gives it a fresh key, after the sign
-  of it is set and before anything is zero: what the C functions still return, to calls
-  that have begun, repeats no other stream, belongs to no known key and ends no loop in
-  a circle. It is thrown away by the checks, which the sign never leaves.
+* C functions cannot raise. Therefore a poisoned generator gets a fresh key, after it is
+  marked and before anything is set to zero. The words that C functions still return, to
+  calls that have begun, belong to a key that nothing else uses, and end each loop. The
+  checks raise before they are used, because the mark is never removed.
 
 References
 ----------
@@ -250,35 +250,37 @@ class SecretState:
         self.words[BLOCKS:] = 0
 
     def poison(self) -> None:
-        """Refuse every later use: of an erased generator, and of a copy by a fork."""
+        """Make every later use raise, of an erased generator or a fork's copy."""
         self.words[POISONED] = 1
         self._take_key()
 
     def check(self) -> None:
         """Raise if the bits may not be used."""
         if self.process != os.getpid() and not self.words[POISONED]:
-            self.poison()  # by a fork that Python was not told of
+            # A library has forked the process without calling Python's hooks.
+            self.poison()
         if self.words[POISONED]:
             raise RuntimeError(POISON)
 
     def __enter__(self) -> None:
-        """Begin a call of NumPy's; a poisoned lock may be held for ever."""
+        """Begin a function of NumPy. Check first: a fork may copy a closed lock."""
         self.check()
         self.lock.acquire()
 
     def __exit__(self, *_error: object) -> None:
-        """End a call of NumPy's, whose numbers are lost if they may not be used."""
+        """End a function of NumPy. Its numbers are lost if they must not be used."""
         self.lock.release()
         self.check()
 
     def __del__(self) -> None:
-        """Leave no key in memory that is given back."""
+        """Overwrite the key before the memory is freed."""
         if hasattr(self, "words"):
-            self.words[POISONED] = 1  # first: a key of zeros is known to all
+            # The mark is set first, because everybody knows a key of zeros.
+            self.words[POISONED] = 1
             self.words[:POISONED] = self.words[POISONED + 1 :] = 0
 
     def __reduce__(self) -> NoReturn:
-        """Refuse copies: they would share the words, and end them."""
+        """Prevent copies, which would share the words and overwrite them."""
         raise TypeError("a secret state is neither copied nor written")
 
     __copy__ = __deepcopy__ = __reduce_ex__ = lambda self, *_: self.__reduce__()
@@ -287,7 +289,8 @@ class SecretState:
 def _poison_copies() -> None:
     """Poison every generator of the process, which has just been forked."""
     copies = list(_live)
-    for state in copies:  # first of all: the operating system may refuse a key
+    # All are marked first, because the operating system may fail to provide a key.
+    for state in copies:
         state.words[POISONED] = 1
     for state in copies:
         state.poison()
@@ -308,10 +311,10 @@ class SecretBits(np.random.BitGenerator):
     """
 
     def __init__(self) -> None:
-        super().__init__(0)  # the seed of bits that NumPy would make itself
+        super().__init__(0)  # a seed, so that NumPy does not ask for entropy
         self._state = SecretState()
         addresses = _c_functions()[0]
-        # NumPy's own structure in this object: what reads it reads these.
+        # NumPy and Numba read the functions from this structure of the object.
         table = _BitGen.from_address(_capsule_pointer(self.capsule, b"BitGenerator"))
         table.state = self._state.words.ctypes.data
         table.uint64, table.uint32, table.double = addresses
@@ -319,7 +322,7 @@ class SecretBits(np.random.BitGenerator):
 
     @property
     def lock(self) -> Any:  # type: ignore[override]
-        """Lock of NumPy's calls, which refuses a poisoned generator."""
+        """Lock of NumPy's functions, which raises if the generator is poisoned."""
         return self._state
 
     def check(self) -> None:
@@ -327,7 +330,7 @@ class SecretBits(np.random.BitGenerator):
         self._state.check()
 
     def erase(self) -> None:
-        """Forget key and words; whoever draws again gets a RuntimeError."""
+        """Overwrite key and words. Later draws raise a RuntimeError."""
         self._state.poison()
 
     def random_raw(self, size: Any = None, output: Any = True) -> Any:
@@ -358,7 +361,7 @@ class SecretGenerator(np.random.Generator):
         self.bit_generator  # noqa: B018 - a property that raises
 
     def erase(self) -> None:
-        """Forget key and words; whoever draws again gets a RuntimeError."""
+        """Overwrite key and words. Later draws raise a RuntimeError."""
         bits: Any = super().bit_generator
         bits.erase()
 

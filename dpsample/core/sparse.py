@@ -55,6 +55,7 @@ def as_csr(name: str, value: object, *, width: int | None = None) -> CSR:
         result = READERS[kind](matrix)
     except (AttributeError, TypeError) as error:  # a field is missing or no sequence
         check.fail(name, f"a matrix of format {kind}", repr(error), REMEDY)
+    # Norms of rows would be wrong if an entry were stored in parts.
     result.sum_duplicates()
     bad = np.flatnonzero(~np.isfinite(result.data))
     if bad.size:
@@ -99,6 +100,7 @@ class _Matrix:
     def numbers(self, field: str, values: object, kinds: str, ndim: int = 1) -> Any:
         """Return a copy of one field. ``kinds`` are the kinds of dtype it may have."""
         is_masked = isinstance(values, np.ma.MaskedArray)
+        # `np.array` copies, so that the field cannot change after its check.
         try:
             array = np.array(values)
         except (TypeError, ValueError, OverflowError):
@@ -192,6 +194,7 @@ def _from_csc(matrix: _Matrix) -> CSR:
 def _from_bsr(matrix: _Matrix) -> CSR:
     from scipy import sparse
 
+    # The data are blocks of one size, (num_blocks, height, width).
     data, shape = matrix.values(matrix.source.data, ndim=3), matrix.shape
     sides = data.shape[1:]
     if 0 in sides or any(n % m for n, m in zip(shape, sides, strict=True)):
@@ -216,6 +219,7 @@ def _from_dok(matrix: _Matrix) -> CSR:
 
 
 def _from_lil(matrix: _Matrix) -> CSR:
+    # Each row has a list of its columns and a list of their values.
     lists = list(matrix.source.rows), list(matrix.source.data)
     for field, parts in zip(("rows", "data"), lists, strict=True):
         matrix.check_length(field, parts, matrix.shape[0], "one list a row")
@@ -237,6 +241,7 @@ def _from_dia(matrix: _Matrix) -> CSR:
     columns = np.arange(min(data.shape[1], shape[1]))
     if len(set(offsets.tolist())) < len(offsets):
         matrix.fail("offsets", "free of repeats", check.describe(offsets))
+    # The empty part gives `concatenate` an array if no diagonal is inside.
     parts = [(data[:0].reshape(-1), columns[:0], columns[:0])]
     for line, offset in zip(data, offsets.tolist(), strict=True):
         # Entry j of a diagonal is in column j. Entries outside the matrix are not used.

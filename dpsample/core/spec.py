@@ -50,6 +50,7 @@ class Spec:
     def to_dict(self) -> Json:
         """Return the fields and the name, ready for ``json.dumps``."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        # Fields with init=False are computed from the others.
         return {"name": self.name} | {
             f.name: _to_json(getattr(self, f.name)) for f in fields if f.init
         }

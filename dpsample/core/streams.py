@@ -2,8 +2,8 @@
 
 A seed gives the same streams on every machine and for every thread count. Without a
 seed `streams` starts from entropy of the operating system, for draws that stay private.
-Answers that may be released are drawn with `secret_streams`, whose bits nobody can
-compute or repeat.
+Answers that may be released are drawn with `secret_streams`, whose bits cannot be
+computed or repeated.
 
 Replicates need the streams of many seeds. Making a NumPy generator for each of them
 takes longer than a draw, so kernels here compute the state that NumPy would give it:

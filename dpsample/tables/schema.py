@@ -27,7 +27,7 @@ A bounds file is TOML or JSON::
     separator = ";"
     decimal = ","
 
-Levels are never taken from the records, because a rare level would reveal that somebody
+Levels are never taken from the records, because a rare level would reveal that a record
 has it. Columns in ``log`` are scaled after sign(x) log(1 + |x|). Dates are counted in
 days. ``columns`` are the names of the columns of a file without a header.
 """
@@ -131,6 +131,7 @@ def _bounds(section: str, name: str, value: object) -> Bounds:
             label, condition, check.describe(value), f"Up to {LARGEST:g}. {REMEDY}"
         )
     lower, upper = float(ends[0]), float(ends[1])
+    # Two different bounds may be equal after the scaling of a log column.
     is_log = section == "log"
     if not (log_scale(lower) < log_scale(upper) if is_log else lower < upper):
         remedy = "A column that cannot vary belongs into ignore."
@@ -153,6 +154,7 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
     if not isinstance(value, list | tuple) or not value:
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"a non-empty list of {kind}", check.describe(value), remedy)
+    # The first level decides the type of all. True is an int, so bool is tested first.
     level_type: Any = str
     if kind != "strings" and isinstance(value[0], int | np.integer | np.bool_):
         level_type = bool if isinstance(value[0], bool | np.bool_) else int
@@ -230,6 +232,7 @@ class TextFormat:
         """Check every field."""
         check.instance(str, **{f"file.{k}": v for k, v in vars(self).items()})
         separator = self.separator
+        # Letters, digits, quotes and line breaks have another meaning in a table.
         if len(separator) > 1 or separator.isalnum() or separator in ('"', "\n", "\r"):
             check.fail("file.separator", "one character", check.describe(separator))
         check.one_of((".", ","), **{"file.decimal": self.decimal})
@@ -330,6 +333,7 @@ class Schema:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check.instance(TextFormat, file=self.file)
+        # A column in two sections would have two meanings.
         everything = [name for kind in KINDS for name in getattr(self, kind)]
         if len(set(everything)) < len(everything):
             name = next(n for n in everything if everything.count(n) > 1)
@@ -383,8 +387,10 @@ class Schema:
     def to_dict(self) -> Json:
         """Return what `from_dict` reads, ready for ``json.dumps``: filled sections."""
         content = {k: v for k, v in vars(self).items() if v and k != "file"}
+        # Fields that have their default are left out, as in a file that a user writes.
         defaults = vars(TextFormat())
         file = {k: v for k, v in vars(self.file).items() if v != defaults[k]}
+        # JSON has lists for tuples, and so has the result.
         plain: Json = json.loads(json.dumps(content | ({"file": file} if file else {})))
         return plain
 
