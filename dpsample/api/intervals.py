@@ -303,7 +303,7 @@ def intervals(
                 curvature = noisy_matrix(problem, curved, plan.curvature, rng)
             else:
                 curvature, vector = plan.normal.noisy(problem, rng)
-                theta = plan.normal.solved(problem.facts, curvature, vector)
+                theta = plan.normal.solve(problem.facts, curvature, vector)
                 means = Means(vector, noisy_square(problem, plan.square_stddev, rng))
                 if plan.scores is not None:
                     _, scored = weights(sandwich, problem, theta)

@@ -17,7 +17,7 @@ from dpsample.audits.scores import (
     additive_scores,
     black_box_scores,
 )
-from dpsample.audits.sequential import SequentialReport, blank, go_on, learned
+from dpsample.audits.sequential import SequentialReport, blank, go_on, learn_score
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
@@ -162,8 +162,10 @@ def audit(
         if isinstance(mechanism, AdditiveMechanism):
             shared["relation"] = budget.relation
             return additive_scores(mechanism, problem, neighbor, **shared)
-        given = {"log_ratio": log_ratio, "score": score}
-        return black_box_scores(mechanism, problem, neighbor, **given | shared)
+        score_functions = {"log_ratio": log_ratio, "score": score}
+        return black_box_scores(
+            mechanism, problem, neighbor, **score_functions | shared
+        )
 
     if sequential is not False:
         report = sequential
@@ -171,7 +173,7 @@ def audit(
             learn = None
             if not is_ours and log_ratio is None and score is None:
                 run = cast(Mechanism, mechanism)
-                learn = partial(learned, run, problem, neighbor)
+                learn = partial(learn_score, run, problem, neighbor)
             report = blank(
                 learn=learn,
                 curve=partial(claimed_curve, budget=budget, gdp=gdp, event=event),
@@ -183,17 +185,17 @@ def audit(
                 seed=seed_sequence(seed),
             )
         else:
-            for name, given, before in (
+            for name, current, before in (
                 ("mechanism", _subject(mechanism), report.subject),
                 ("budget", budget, report.budget),
                 ("gdp", gdp, report.gdp_claimed),
                 ("event", event, report.event),
                 ("alpha", alpha, report.test.alpha),
             ):
-                if given != before:
+                if current != before:
                     condition = f"that of the report, {check.describe(before)}"
                     remedy = "Pass sequential=True to begin another audit."
-                    check.fail(name, condition, given, remedy)
+                    check.fail(name, condition, current, remedy)
         with _line(progress) as on_progress:
             return go_on(report, scores_of, num_draws, on_progress)
     with _line(progress) as on_progress:
@@ -233,25 +235,27 @@ def claimed_curve(
     if gdp is not None:
         claimed = np.minimum(claimed, [gaussian_delta(float(e), gdp) for e in epsilons])
     if event is not None:
-        own = [delta_of(event, epsilon=e, relation=budget.relation) for e in epsilons]
-        claimed = np.minimum(claimed, own)
+        event_deltas = [
+            delta_of(event, epsilon=e, relation=budget.relation) for e in epsilons
+        ]
+        claimed = np.minimum(claimed, event_deltas)
     return claimed
 
 
-def _check_arguments(mechanism: object, budget: Budget, **known: Score | None) -> None:
+def _check_arguments(mechanism: object, budget: Budget, **scores: Score | None) -> None:
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
     is_ours = isinstance(mechanism, ExponentialMechanism | AdditiveMechanism)
     if not (is_ours or callable(mechanism)):
-        wanted = "a calibrated mechanism or a function (data, rng, num_draws)"
-        check.fail("mechanism", wanted, mechanism)
-    given = [name for name, value in known.items() if value is not None]
-    if given and is_ours:
-        check.fail(given[0], "None for a mechanism of dpsample", "a function")
-    if len(given) > 1:
+        condition = "a calibrated mechanism or a function (data, rng, num_draws)"
+        check.fail("mechanism", condition, mechanism)
+    names = [name for name, value in scores.items() if value is not None]
+    if names and is_ours:
+        check.fail(names[0], "None for a mechanism of dpsample", "a function")
+    if len(names) > 1:
         check.fail("score", "None where log_ratio is given", "a function")
-    for name in given:
-        if not callable(known[name]):
-            check.fail(name, "a function of rows of outputs", known[name])
+    for name in names:
+        if not callable(scores[name]):
+            check.fail(name, "a function of rows of outputs", scores[name])
 
 
 def _subject(mechanism: object) -> str:
@@ -269,6 +273,6 @@ def _subject(mechanism: object) -> str:
 def _line(is_wanted: bool) -> Iterator[Progress]:
     """Show the share of draws that are done, in a terminal or notebook."""
     with screen.line(is_wanted) as paint:
-        yield lambda share, found="": paint(
-            f"audit: {100.0 * share:3.0f} % of the draws{found}"
+        yield lambda share, findings="": paint(
+            f"audit: {100.0 * share:3.0f} % of the draws{findings}"
         )

@@ -47,11 +47,13 @@ from dpsample.samplers.choice import choose
 from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Draws of the run that measures autocorrelation, per chain, and the longest thinning.
-PILOT_DRAWS, MAX_THIN = 500, 1000
+# Draws per chain of the run that measures the autocorrelation.
+PILOT_DRAWS = 500
+# Maximum number of steps between two draws.
+MAX_THIN = 1000
 # Draws of a chain in memory before thinning.
 BLOCK = 4096
-# Steps between kept draws, in autocorrelation times: e^{-6} is left for one mode.
+# Steps between two draws, in autocorrelation times: e^{-6} is left for one mode.
 TIMES_APART = 3.0
 MCMC_NOTE = (
     "{sampler} is not an exact sampler: the draws come from {chains} chains per law, "
@@ -83,12 +85,12 @@ def exponential_scores(
     def score(points: Array) -> Array:
         return scale * (first.loss(loss, points) - second.loss(loss, points))
 
-    chosen = _sampler(sampler, targets)
+    common_sampler = _sampler(sampler, targets)
     roots = seed_sequence(seed).spawn(2)
     (p, note), (q, other_note) = (
         _draw(
             targets[i],
-            chosen,
+            common_sampler,
             score,
             seed=roots[i],
             on_progress=_part(on_progress, i),
@@ -113,10 +115,10 @@ def _sampler(
     sampler: Sampler | Literal["auto"], targets: tuple[Gibbs, Gibbs]
 ) -> Sampler:
     """One sampler for both targets: a difference of samplers is no privacy loss."""
-    chosen = choose(targets[0])[0] if isinstance(sampler, str) else sampler
+    common_sampler = choose(targets[0])[0] if isinstance(sampler, str) else sampler
     for target in targets:
-        chosen.require(target)
-    return chosen
+        common_sampler.require(target)
+    return common_sampler
 
 
 def _draw(
@@ -137,7 +139,7 @@ def _draw(
         draw, note = _iid(prepared), IID_NOTE.format(sampler=sampler)
     else:
         thin = _thinning(prepared, score, parts[2], threads)
-        draw = _thinned(prepared, thin)
+        draw = _thinned_draw(prepared, thin)
         words = {"chains": 2 * NUM_STREAMS, "warmup": prepared.num_warmup, "thin": thin}
         note = MCMC_NOTE.format(sampler=sampler, **words)
     halves, count = [], num_draws // 2
@@ -161,21 +163,21 @@ def _iid(prepared: Prepared) -> Draw:
     return draw
 
 
-def _thinned(prepared: Prepared, thin: int) -> Draw:
+def _thinned_draw(prepared: Prepared, thin: int) -> Draw:
     """Chain on a stream: dispersed start, warm-up, then every ``thin``-th draw."""
     advance, dim = prepared.runner(), prepared.target.dim
 
     def draw(rng: np.random.Generator, count: int) -> Array:
         state = prepared.init(prepared.draw_start(rng))
         chains.advance(advance, state, rng, prepared.num_warmup)
-        kept, size = np.empty((count, dim)), max(1, BLOCK // thin)
+        draws, size = np.empty((count, dim)), max(1, BLOCK // thin)
         rows, stats = np.empty((size * thin, dim)), np.empty((size * thin, NUM_STATS))
         for begin in range(0, count, size):
-            part = kept[begin : begin + size]
+            part = draws[begin : begin + size]
             used = slice(0, len(part) * thin)
             advance(state, rng, rows[used], stats[used])
             part[:] = rows[used][thin - 1 :: thin]
-        return kept
+        return draws
 
     return draw
 
@@ -189,7 +191,7 @@ def _thinning(
     """Find how many steps make scores nearly uncorrelated, by a pilot run."""
     count = PILOT_DRAWS * len(chain_streams)
     scores = draw_outputs(
-        _thinned(prepared, 1), chain_streams, count, threads=threads, score=score
+        _thinned_draw(prepared, 1), chain_streams, count, threads=threads, score=score
     )
     size = effective_size(scores.reshape(len(chain_streams), PILOT_DRAWS, 1))
     time = count / size if size > 0.0 else float(MAX_THIN)
@@ -234,17 +236,17 @@ def differing_records(
     changed = (first.response != second.response) | _changed_rows(problem, neighbor)
     if first.offset.size or second.offset.size:
         changed |= _offsets(problem) != _offsets(neighbor)
-    places = np.flatnonzero(changed)
-    if places.size != 1:
-        wanted = "different from problem in exactly one record"
-        got = f"{places.size} records that differ"
-        check.fail("neighbor", wanted, got, "See dps.audits.neighbors for pairs.")
-    pair = _record(problem, int(places[0])), _record(neighbor, int(places[0]))
+    positions = np.flatnonzero(changed)
+    if positions.size != 1:
+        condition = "different from problem in exactly one record"
+        got = f"{positions.size} records that differ"
+        check.fail("neighbor", condition, got, "See dps.audits.neighbors for pairs.")
+    pair = _record(problem, int(positions[0])), _record(neighbor, int(positions[0]))
     if relation == "zero_out" and not any(r.is_constant(problem.loss) for r in pair):
-        wanted = "problem with one record's loss set to zero"
+        condition = "problem with one record's loss set to zero"
         got = "two records that both count"
         hint = "Under zero_out one of the two needs a row of zeros (and no intercept)."
-        check.fail("neighbor", wanted, got, hint)
+        check.fail("neighbor", condition, got, hint)
     return pair
 
 
@@ -362,19 +364,19 @@ def exact_curve(
     entries = np.atleast_1d(check.entries("epsilons", epsilons))
     levels = check.array("epsilons", entries, shape=(None,))
     if levels.size == 0 or not 0.0 <= levels.min() <= levels.max() <= LARGEST_EPSILON:
-        wanted = f"non-empty, >= 0 and <= {LARGEST_EPSILON:g}"
-        check.fail("epsilons", wanted, epsilons)
+        condition = f"non-empty, >= 0 and <= {LARGEST_EPSILON:g}"
+        check.fail("epsilons", condition, epsilons)
     check.integer(2, num_panels=num_panels)
     pair = target, neighbor_target
     origin, factor = mean_and_factor(pair)
     curves = []
     for panels in (num_panels // 2, num_panels):
         _, (p, q) = discretize(pair, origin, factor, num_panels=panels)
-        both = [
+        directions = [
             [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in levels]
             for a, b in ((q, p), (p, q))
         ]
-        curves.append(np.array(both))
+        curves.append(np.array(directions))
     coarse, fine = curves
     error = np.abs(fine - coarse).max(axis=0)
     return ExactCurve(epsilons=levels, forward=fine[0], backward=fine[1], error=error)

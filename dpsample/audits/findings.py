@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 
 # Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
 NUM_HEADLINE = 6
-# Thresholds that are compared: tails of either sample, and evenly spread ones.
-NUM_TAIL, NUM_EVEN = 150, 100
+# Thresholds that are compared: so many in the tail of each sample, and so many evenly
+# spread ones.
+NUM_TAIL = 150
+NUM_EVEN = 100
 # Scores that are closer than this share of their spread count as equal. Otherwise the
 # last bits of log ratios with atoms tell where a draw was rounded, and a correct
 # mechanism is refuted for its floating-point arithmetic (Mironov 2012).
@@ -214,13 +216,24 @@ class AuditReport:
         ax = axes(ax, figsize=(6.0, 4.0))
         curve = self.curve
         # A logarithmic axis has no zero.
-        shown = [np.where(v > 0.0, v, np.nan) for v in curve[1:]]
+        positive_bounds = [np.where(v > 0.0, v, np.nan) for v in curve[1:]]
         color = "C3" if self.is_refuted else "C0"
-        ax.plot(curve.epsilons, shown[2], color="0.4", label="claimed: delta is below")
-        ax.plot(curve.epsilons, shown[1], color=color, ls=":", label="attack, estimate")
         ax.plot(
             curve.epsilons,
-            shown[0],
+            positive_bounds[2],
+            color="0.4",
+            label="claimed: delta is below",
+        )
+        ax.plot(
+            curve.epsilons,
+            positive_bounds[1],
+            color=color,
+            ls=":",
+            label="attack, estimate",
+        )
+        ax.plot(
+            curve.epsilons,
+            positive_bounds[0],
             color=color,
             marker="v",
             ms=4,
@@ -281,9 +294,9 @@ def lower_bounds(
     """
     swapped = [(-q, -p) for p, q in (scores.first, scores.second)]
     directions = Events(scores.first, scores.second), Events(*swapped)
-    own = 0.5 * alpha / NUM_HEADLINE
-    epsilon_lower = max(events.epsilon(delta, own) for events in directions)
-    gdp_lower = directions[0].gdp(own)
+    headline_alpha = 0.5 * alpha / NUM_HEADLINE
+    epsilon_lower = max(events.epsilon(delta, headline_alpha) for events in directions)
+    gdp_lower = directions[0].gdp(headline_alpha)
     # Two binomial bounds per event, and a mean where the ratio is known.
     per_point = 3 if scores.kind == "log ratio" else 2
     shared = 0.5 * alpha / (2 * per_point * len(epsilons))
@@ -294,7 +307,7 @@ def lower_bounds(
         means, estimate = _expected_losses(scores, epsilons, shared)
         lower = np.maximum(lower, means)
     elif scores.kind == "ratio up to a constant":
-        estimate = _bridged(scores, epsilons)
+        estimate = _estimate_curve(scores, epsilons)
     else:
         plain = [[d.plain_delta(e, shared) for e in epsilons] for d in directions]
         estimate = np.max(plain, axis=0)
@@ -326,7 +339,7 @@ def _expected_losses(
     return np.array(bounds), np.array(means)
 
 
-def _bridged(scores: Scores, epsilons: Array) -> Array:
+def _estimate_curve(scores: Scores, epsilons: Array) -> Array:
     """Estimate the curve with a normalizing constant estimated on the first half.
 
     The error of that constant has no bound here, so this is an estimate only.
@@ -362,10 +375,10 @@ class Events:
 
     def __init__(self, first: tuple[Array, Array], second: tuple[Array, Array]) -> None:
         unit = RESOLUTION * _spread(first)
-        sorted_first = _sorted(first, unit)
+        sorted_first = _sort_in_units(first, unit)
         thresholds = _candidates(sorted_first)
         self.first = _count(sorted_first, thresholds)
-        self.second = _count(_sorted(second, unit), thresholds)
+        self.second = _count(_sort_in_units(second, unit), thresholds)
         self._known: dict[float, tuple[Array, Array]] = {}
 
     def epsilon(self, delta: float, alpha: float) -> float:
@@ -413,23 +426,23 @@ class Events:
         """Lower bound on the second half at the threshold that the first half chose."""
         best = self._best(gain, alpha)
         at = slice(best, best + 1)
-        chosen = Counts(
+        counts = Counts(
             self.second.above_p[at], self.second.above_q[at], self.second.size
         )
-        return max(0.0, float(gain(*chosen.bounds(alpha))[0]))
+        return max(0.0, float(gain(*counts.bounds(alpha))[0]))
 
 
 def _spread(scores: tuple[Array, Array]) -> float:
     """Distance of the quartiles of all finite scores, or 1 if there is none."""
-    both = np.concatenate(scores)
-    finite = both[np.isfinite(both)]
+    pooled = np.concatenate(scores)
+    finite = pooled[np.isfinite(pooled)]
     if finite.size == 0:
         return 1.0
     low, high = np.quantile(finite, [0.25, 0.75])
     return float(high - low) or 1.0
 
 
-def _sorted(scores: tuple[Array, Array], unit: float) -> tuple[Array, Array]:
+def _sort_in_units(scores: tuple[Array, Array], unit: float) -> tuple[Array, Array]:
     """Scores in units of the resolution, rounded and sorted."""
     return np.sort(np.round(scores[0] / unit)), np.sort(np.round(scores[1] / unit))
 

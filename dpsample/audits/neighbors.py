@@ -66,7 +66,7 @@ def worst_case(
     >>> first.data.response[-1].item(), second.data.response[-1].item()
     (1.0, -1.0)
     """
-    checked(facts)
+    require_facts(facts)
     check.one_of(RELATIONS, relation=relation)
     check.at_least(1.0, p=p)
     direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
@@ -107,7 +107,7 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response[-1].item(), second.data.response[-1].item()
     (1.0, -1.0)
     """
-    checked(facts)
+    require_facts(facts)
     return pair(facts, *neutral(facts), direction=direction)
 
 
@@ -136,7 +136,7 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> second.data.response.tolist()
     [1.0, 1.0, 1.0, -1.0]
     """
-    checked(facts)
+    require_facts(facts)
     rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
     responses = np.full(facts.num_records, response_bound(facts))
     return pair(facts, rows, responses, direction=direction)
@@ -167,7 +167,7 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response.tolist()
     [1.0, -1.0, 1.0, 1.0]
     """
-    checked(facts)
+    require_facts(facts)
     rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
     signs = np.where(np.arange(facts.num_records) % 2 == 0, 1.0, -1.0)
     size = 1.0 if facts.loss.is_classification else 0.0
@@ -207,7 +207,7 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.dense[-1].tolist(), second.data.dense[-1].tolist()
     ([1.0, 0.0], [0.0, 0.0])
     """
-    checked(facts)
+    require_facts(facts)
     is_linear = facts.loss.name == "linear"
     if facts.intercept and not is_linear:
         remedy = "A row of zeros still counts through the intercept."
@@ -265,8 +265,8 @@ def unit(dim: int) -> Array:
     return vector
 
 
-def checked(facts: PublicFacts) -> None:
-    """Refuse what is not public facts."""
+def require_facts(facts: PublicFacts) -> None:
+    """Raise unless the argument is public facts."""
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
 
 

@@ -4,7 +4,7 @@ A score is a number per draw. It is best when it increases with the likelihood r
 (Neyman and Pearson 1933); every other score gives valid but weaker bounds. The first
 half is for choices, the second for what is claimed.
 
-Of additive noise the privacy loss is known exactly. For a mechanism that can only be
+The privacy loss of additive noise is known exactly. For a mechanism that can only be
 run, a score that tells two samples apart is learned: logistic regression on the
 standardized outputs and their squares, which sees shifts and changes of spread. Outputs
 are cut at `CUT` spreads, so that heavy tails cannot decide the fit. Any function is a
@@ -36,8 +36,13 @@ NUM_STREAMS = 16
 MAX_CHUNK = 65_536
 # More than rounding moves a pair at the very distance that is allowed.
 ROUNDING = 1e-9
-# Of the logistic regression; the ridge is relative to the number of draws.
-CUT, RIDGE, MAX_ITERATIONS, TOLERANCE = 8.0, 1e-3, 25, 1e-8
+# The logistic regression cuts standardized outputs off at this absolute value.
+CUT = 8.0
+# Its ridge, relative to the number of draws.
+RIDGE = 1e-3
+# Newton's method stops when all coefficients change by less than the tolerance.
+MAX_ITERATIONS = 25
+TOLERANCE = 1e-8
 # Most coefficients for which squares are fitted too.
 MAX_SQUARED = 200
 # Outputs beyond this size count as of this size: their squares exist.
@@ -106,8 +111,8 @@ def as_rows(outputs: Array, count: int) -> Array:
     """Return outputs as finite rows."""
     rows = np.asarray(outputs, dtype=np.float64)
     if rows.ndim == 0 or len(rows) != count:
-        wanted = f"a function that returns outputs of shape ({count}, ...)"
-        check.fail("mechanism", wanted, f"shape {rows.shape}")
+        condition = f"a function that returns outputs of shape ({count}, ...)"
+        check.fail("mechanism", condition, f"shape {rows.shape}")
     if not np.isfinite(rows).all():
         check.fail("mechanism", "a function of finite outputs", "NaN or infinity")
     return rows.reshape(count, -1)
@@ -129,11 +134,16 @@ def check_pair(
     A record that is replaced moves the query at most twice as far as one whose loss is
     set to zero: by way of zero. Nothing is known of the reverse.
     """
-    own, reach = mechanism.budget.relation, mechanism.sensitivity
-    if own != relation:
+    declared_relation, reach = mechanism.budget.relation, mechanism.sensitivity
+    if declared_relation != relation:
         if relation != "replace_one":
             remedy = "Calibrate a mechanism for the relation that is tested."
-            check.fail("budget", f"under {own!r} for this mechanism", relation, remedy)
+            check.fail(
+                "budget",
+                f"under {declared_relation!r} for this mechanism",
+                relation,
+                remedy,
+            )
         reach = 2.0 * reach
     size = mechanism.change(value, neighbor)
     if size > reach * (1.0 + ROUNDING):
@@ -192,16 +202,16 @@ def black_box_scores(
     **running: Any,
 ) -> Scores:
     """Scores of a callable's outputs on two data sets."""
-    known = log_ratio if log_ratio is not None else score
+    score_function = log_ratio if log_ratio is not None else score
     draw = _four_parts(mechanism, (first, second), **running)
-    half = draw(0, known), draw(1, known)
+    half = draw(0, score_function), draw(1, score_function)
     note = RATIO_NOTE if log_ratio is not None else GIVEN_NOTE
-    if known is None:
-        known, note = learn(*half), LEARNED_NOTE
-        half = known(half[0]), known(half[1])
+    if score_function is None:
+        score_function, note = learn(*half), LEARNED_NOTE
+        half = score_function(half[0]), score_function(half[1])
     return Scores(
         first=half,
-        second=(draw(2, known), draw(3, known)),
+        second=(draw(2, score_function), draw(3, score_function)),
         kind="score" if log_ratio is None else "log ratio",
         notes=(note, STREAM_NOTE),
     )
@@ -252,21 +262,21 @@ class Discriminant:
 
 
 def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
-    """Fit the score to draws of both laws, each (num_draws, dim).
+    """Fit the score to draws of both distributions, each (num_draws, dim).
 
     At most `MAX_FITTED` of each are used.
     """
     p, q = outputs_p[:MAX_FITTED], outputs_q[:MAX_FITTED]
-    both = np.clip(np.concatenate([p, q]), -FARTHEST, FARTHEST)
-    low, center, high = np.quantile(both, [0.25, 0.5, 0.75], axis=0)
+    pooled = np.clip(np.concatenate([p, q]), -FARTHEST, FARTHEST)
+    low, center, high = np.quantile(pooled, [0.25, 0.5, 0.75], axis=0)
     # A discrete output can have no spread between its quartiles.
-    scale = np.where(high > low, (high - low) / 1.35, both.std(axis=0))
+    scale = np.where(high > low, (high - low) / 1.35, pooled.std(axis=0))
     scale = np.where(scale > 0.0, scale, 1.0)
-    dim = both.shape[1]
+    dim = pooled.shape[1]
     size = 2 * dim if dim <= MAX_SQUARED else dim
     blank = Discriminant(center=center, scale=scale, weights=np.zeros(size))
     labels = np.repeat([0.0, 1.0], [len(p), len(q)])
-    weights = _logistic(blank._features(both), labels)
+    weights = _logistic(blank._features(pooled), labels)
     return Discriminant(center=center, scale=scale, weights=weights)
 
 

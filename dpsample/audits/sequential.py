@@ -49,13 +49,19 @@ NUM_BLIND = 20  # first rounds, in which nothing is bet
 CAUTIOUS = 0.5  # largest bet, as a share of what keeps W positive
 # Log ratios may be infinite; their moments are not.
 FARTHEST = 1e100
-# Rounds between two choices of the events, relative to those so far, and the most.
-GROWTH, LONGEST = 0.1, 2000
+# Events are chosen again after this share of the rounds so far, at most so many.
+GROWTH = 0.1
+LONGEST = 2000
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
-MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])  # of the budget's epsilon, at which to bet
-LARGEST_EPSILON = 300.0  # at which to bet: squares of its exponential exist
-# Rounds that are drawn at once, and draws of each law from which a score is learned.
-FIRST_BATCH, LAST_BATCH, NUM_LEARNED = 512, 32_768, 1000
+# Multiples of the budget's epsilon at which bets are made.
+MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])
+# Largest epsilon of a bet. The square of its exponential does not overflow.
+LARGEST_EPSILON = 300.0
+# Rounds that are drawn at once. The number doubles from the first to the last.
+FIRST_BATCH = 512
+LAST_BATCH = 32_768
+# Draws of each distribution from which a score is learned.
+NUM_LEARNED = 1000
 LEARNED = (
     "the score is a logistic discriminant of outputs, learned from draws that are not "
     "bet on: a better score may find more"
@@ -94,18 +100,20 @@ class SequentialTest:
 
     def update(self, first: Array, second: Array) -> None:
         """Play as many rounds as there are scores of P and of Q, in their order."""
-        done, far = 0, (-FARTHEST, FARTHEST)
-        first, second = np.clip(first, *far), np.clip(second, *far)
-        while done < len(first):
+        num_done = 0
+        first = np.clip(first, -FARTHEST, FARTHEST)
+        second = np.clip(second, -FARTHEST, FARTHEST)
+        while num_done < len(first):
             width = min(max(NUM_BLIND, int(GROWTH * self.rounds)), LONGEST)
-            part = slice(done, done + width)
+            part = slice(num_done, num_done + width)
             self._play(first[part], second[part])
-            done += width
+            num_done += width
 
     def _play(self, first: Array, second: Array) -> None:
         """Play rounds with events and bets that those before have fixed."""
         before, growth = self.rounds, np.exp(self.epsilons)
-        sides = (first, second), (-second, -first)  # of the likely law, of the other
+        # In each pair the first sample is from the distribution that the event favors.
+        sides = (first, second), (-second, -first)
         gains = np.empty((2, len(growth), len(first)))
         for gain, (likely, other), t in zip(
             gains, sides, self._thresholds(), strict=True
@@ -116,8 +124,8 @@ class SequentialTest:
             mean, square = np.moveaxis(self.payoffs, 2, 0) / before
             mean_pay = mean - deltas
             second_moment = square - 2.0 * deltas * mean + deltas**2 + 1.0 / before
-            most = CAUTIOUS / (growth + deltas)
-            bets = np.clip(mean_pay / second_moment, 0.0, most)[..., None]
+            max_bet = CAUTIOUS / (growth + deltas)
+            bets = np.clip(mean_pay / second_moment, 0.0, max_bet)[..., None]
             rises = np.log1p(bets * (gains - deltas[..., None]))
             path = self.log_wealth[..., None] + np.cumsum(rises, axis=-1)
             wealth = np.exp(np.minimum(path, 600.0)).mean(axis=(1, 2))
@@ -132,7 +140,7 @@ class SequentialTest:
             self.moments[law] += scores.sum(), (scores**2).sum()
 
     def _thresholds(self) -> Array:
-        """Where normals with the moments so far have the log ratio epsilon, (2, e)."""
+        """Return (2, e) points at which fitted normals have the log ratio epsilon."""
         never = np.full((2, len(self.epsilons)), np.inf)
         if self.rounds < NUM_BLIND:
             return never
@@ -152,9 +160,9 @@ class SequentialTest:
     @property
     def gdp_lower(self) -> float:
         """Lower bound of gdp, valid in all rounds together."""
-        kept = np.flatnonzero(~self.is_refuted[1:])
-        least = int(kept[0]) if kept.size else len(GDP_GRID)
-        return float(GDP_GRID[least - 1]) if least else 0.0
+        standing = np.flatnonzero(~self.is_refuted[1:])
+        first_standing = int(standing[0]) if standing.size else len(GDP_GRID)
+        return float(GDP_GRID[first_standing - 1]) if first_standing else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,7 +283,7 @@ def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(report.seed.entropy, spawn_key=key)
 
 
-def learned(
+def learn_score(
     mechanism: Mechanism, first: object, second: object, seed: np.random.SeedSequence
 ) -> Score:
     """Score of the outputs, from draws that are not bet on."""
@@ -297,11 +305,14 @@ def go_on(
     ``scores_of`` draws; the report that is given stays as it is.
     """
     test, batch, notes = deepcopy(report.test), report.num_batches, report.notes
-    known = {} if report.score is None else {"score": report.score}
+    known_score = {} if report.score is None else {"score": report.score}
     while test.rounds < num_draws and test.stopped_at is None:
         width = min(FIRST_BATCH * 2**batch, LAST_BATCH)
         scores = scores_of(
-            lambda share: None, num_draws=width, seed=_seed_of(report, batch), **known
+            lambda share: None,
+            num_draws=width,
+            seed=_seed_of(report, batch),
+            **known_score,
         )
         # Larger scores speak for the second law; here for the first.
         first, second = (
@@ -310,8 +321,8 @@ def go_on(
         )
         test.update(first, second)
         batch, notes = batch + 1, scores.notes
-        if known:
+        if known_score:
             notes = tuple(LEARNED if note == GIVEN_NOTE else note for note in notes)
-        found = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
-        on_progress(min(1.0, test.rounds / num_draws), found)
+        evidence = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
+        on_progress(min(1.0, test.rounds / num_draws), evidence)
     return replace(report, test=test, num_batches=batch, notes=notes)

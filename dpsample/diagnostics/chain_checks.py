@@ -34,14 +34,21 @@ MODE_GAP = 4.0
 # With fewer, a mean is known to a tenth of an sd at best, and the tests on batches, as
 # well as effective sizes themselves, are unreliable.
 MIN_ESS = 100.0
-# Tuned walks accept 0.2 to 0.7. Below the first, most work is lost and a chain can stay
-# anywhere for long; above the second with correlations of the third length, steps are
-# far shorter than they could be.
-LOW_ACCEPTANCE, HIGH_ACCEPTANCE, LONG_TIME = 0.05, 0.95, 50.0
-# A walk that accepts a fifth of its proposals stays this long with probability 1e-10.
-MIN_STAY, STAY_SHARE = 100, 0.1
-SLOWEST = 0.2  # that fifth
-# Bias in total variation that is small beside the Monte Carlo error of 10 000 draws.
+# Tuned walks accept 0.2 to 0.7 of their proposals. Below this rate most work is lost,
+# and a chain can stay anywhere for long.
+LOW_ACCEPTANCE = 0.05
+# Above this rate, with an autocorrelation time of so many draws, the steps are far
+# shorter than they could be.
+HIGH_ACCEPTANCE = 0.95
+LONG_TIME = 50.0
+# A walk that accepts at least this share of its proposals is not called stuck.
+SLOWEST = 0.2
+# Such a walk stays at one point for so many draws with probability 0.8^100 = 2e-10.
+MIN_STAY = 100
+# Share of the draws at one point from which a long chain is called stuck.
+STAY_SHARE = 0.1
+# Bias in total variation that is small compared with the Monte Carlo error of 10,000
+# draws.
 SMALL_BIAS = 0.01
 
 
@@ -160,7 +167,7 @@ def _contrast(halves: Array, *, is_drift: bool) -> str:
 
 
 def _modes(values: Array, name: str) -> Finding | None:
-    """Whether chains form groups that do not overlap."""
+    """Return a finding if chains form groups that do not overlap."""
     means = values.mean(axis=1)
     order = np.argsort(means)
     gaps = np.diff(means[order])
@@ -168,15 +175,15 @@ def _modes(values: Array, name: str) -> Finding | None:
         return None
     split = int(np.argmax(gaps)) + 1
     groups = [sorted(order[:split].tolist()), sorted(order[split:].tolist())]
-    places = [means[group].mean() for group in groups]
-    shown = " and ".join(
-        f"chains {', '.join(map(str, g))} stay near {place:.3g}"
-        for g, place in zip(groups, places, strict=True)
+    centers = [means[group].mean() for group in groups]
+    description = " and ".join(
+        f"chains {', '.join(map(str, g))} stay near {center:.3g}"
+        for g, center in zip(groups, centers, strict=True)
     )
     return Finding(
         name="separate modes",
-        evidence=f"In {name}, {shown}, with sd {values.std(axis=1).max():.2g} within "
-        "a chain.",
+        evidence=f"In {name}, {description}, with sd {values.std(axis=1).max():.2g} "
+        "within a chain.",
         remedy="If the loss is not convex, no sampler here is proved for it: use a "
         "convex loss or a smaller domain. If it is convex, a chain never "
         "left its start: change init or the sampler.",
@@ -186,7 +193,7 @@ def _modes(values: Array, name: str) -> Finding | None:
 def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
     """Look at effective size, moves, step size and what the sampler says of itself.
 
-    ``moves`` tells the coefficients that the domain leaves free, None if all are.
+    ``moves`` marks the coefficients that the domain leaves free. None means all.
     """
     ess = effective_size(chains.theta if moves is None else chains.theta[..., moves])
     findings = (
@@ -196,24 +203,26 @@ def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
         bias(chains),
         unreached_tails(chains),
         unsettled_metric(chains),
-        interrupted(chains),
+        interruption(chains),
     )
     return [finding for finding in findings if finding]
 
 
 def too_few(chains: ChainDraws, ess: float) -> Finding | None:
-    """Whether the effective size is below `MIN_ESS`, or below what was asked for."""
-    wanted = MIN_ESS
+    """Return a finding if the effective size is below `MIN_ESS` or the target."""
+    required_ess = MIN_ESS
     if not chains.attributes.get("is_target_ess_reached", False):  # or not known
-        wanted = max(wanted, float(chains.attributes.get("target_ess", 0.0)))
-    if ess >= wanted:
+        required_ess = max(
+            required_ess, float(chains.attributes.get("target_ess", 0.0))
+        )
+    if ess >= required_ess:
         return None
     total = chains.theta.shape[0] * chains.theta.shape[1]
-    growth = math.ceil(wanted / max(ess, 1.0))
+    growth = math.ceil(required_ess / max(ess, 1.0))
     return Finding(
         name="too few draws",
         evidence=f"{total} draws are worth {ess:.3g} independent ones for the worst "
-        f"coefficient or its square; {wanted:g} are wanted.",
+        f"coefficient or its square; {required_ess:g} are wanted.",
         remedy=RunFacts(
             is_independent=chains.attributes.get("exactness") == "iid"
         ).more_draws(growth),
@@ -221,23 +230,24 @@ def too_few(chains: ChainDraws, ess: float) -> Finding | None:
 
 
 def stays(theta: Array) -> Array:
-    """Longest stretch of equal draws in each chain of ``theta`` (chain, draw, dim)."""
-    moved = (theta[:, 1:] != theta[:, :-1]).any(axis=2)
+    """Return the longest run of equal draws in each chain of (chain, draw, dim)."""
+    has_moved = (theta[:, 1:] != theta[:, :-1]).any(axis=2)
     ends = np.ones((len(theta), 1), dtype=bool)
-    marks = np.concatenate([ends, moved, ends], axis=1)
+    marks = np.concatenate([ends, has_moved, ends], axis=1)
     return np.array([np.diff(np.flatnonzero(row)).max() for row in marks])
 
 
 def stuck_walk(theta: Array) -> Finding | None:
-    """Whether a chain stayed at one point for long."""
+    """Return a finding if a chain stayed at one point for long."""
     num_draws = theta.shape[1]
     longest = stays(theta)
     limit = max(MIN_STAY, STAY_SHARE * num_draws)
     is_stuck = longest >= min(limit, num_draws)
-    allowed = 0.0
-    if are_many_and_short(*theta.shape[:2]):  # some of many stay by chance
-        allowed = (1.0 - SLOWEST) ** (num_draws - 1) + STAY_SHARE
-    if not is_stuck.mean() > allowed:
+    allowed_share = 0.0
+    if are_many_and_short(*theta.shape[:2]):
+        # Some of many chains stay at their start by chance.
+        allowed_share = (1.0 - SLOWEST) ** (num_draws - 1) + STAY_SHARE
+    if not is_stuck.mean() > allowed_share:
         return None
     worst = int(np.argmax(longest))
     return Finding(
@@ -250,16 +260,16 @@ def stuck_walk(theta: Array) -> Finding | None:
 
 
 def step_size(chains: ChainDraws, ess: float) -> Finding | None:
-    """Whether a frozen step is far too large or far too small."""
+    """Return a finding if a frozen step is far too large or far too small."""
     step: Any = chains.attributes.get("step_size")
     rates = chains.stats.get("acceptance_rate")
     if step is None or rates is None or np.isnan(rates).all():
         return None
     rate = float(np.nanmean(rates))
-    moved = float((chains.theta[:, 1:] != chains.theta[:, :-1]).any(axis=2).mean())
+    move_rate = float((chains.theta[:, 1:] != chains.theta[:, :-1]).any(axis=2).mean())
     time = chains.theta.shape[0] * chains.theta.shape[1] / max(ess, 1.0)
     # A sampler that waits for an acceptance moves in every draw, whatever its rate.
-    is_large = rate < LOW_ACCEPTANCE and moved < 1.0 - LOW_ACCEPTANCE
+    is_large = rate < LOW_ACCEPTANCE and move_rate < 1.0 - LOW_ACCEPTANCE
     if not (is_large or (rate > HIGH_ACCEPTANCE and time > LONG_TIME)):
         return None
     better = step / 4.0 if is_large else 4.0 * step
@@ -273,25 +283,25 @@ def step_size(chains: ChainDraws, ess: float) -> Finding | None:
 
 
 def bias(chains: ChainDraws) -> Finding | None:
-    """Whether the sampler says that its law is not the target."""
+    """Return a finding if the sampler declares a bias."""
     attributes = chains.attributes
     if attributes.get("exactness") != "biased":
         return None
     bound = float(attributes.get("bias_bound", math.inf))
-    known = "no bound of it is stated"
+    size = "no bound of the bias is stated"
     if math.isfinite(bound):
-        known = f"its total variation distance is at most {bound:.2g}"
+        size = f"its total variation distance is at most {bound:.2g}"
     return Finding(
         name="biased sampler",
-        evidence=f"{attributes.get('sampler', 'The sampler')} has another law than "
-        f"the target: {known}.",
+        evidence=f"{attributes.get('sampler', 'The sampler')} has another "
+        f"distribution than the target: {size}.",
         remedy='A smaller error=..., or a sampler whose exactness is "invariant" or '
         '"iid".',
         is_problem=not bound <= SMALL_BIAS,
     )
 
 
-def interrupted(chains: ChainDraws) -> Finding | None:
+def interruption(chains: ChainDraws) -> Finding | None:
     """Return a note if the run was stopped by hand or by its time limit."""
     is_out_of_time = chains.attributes.get("is_out_of_time", False)
     if not (is_out_of_time or chains.attributes.get("is_interrupted", False)):

@@ -151,7 +151,7 @@ def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Fi
     """Compare distances to sides with what a log-concave law allows at a level."""
     points = np.unique(chains.theta.reshape(-1, target.dim), axis=0)
     domain = target.problem.domain
-    outside = points[~contained(domain, points)]
+    outside = points[~contains_rows(domain, points)]
     if len(outside):
         return [_outside(outside[0], len(outside), len(points))]
     gaps = domain.slacks(points)
@@ -167,8 +167,8 @@ def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Fi
     return [_along_the_boundary(sides)] if sides else []
 
 
-def contained(domain: Domain, points: Array) -> Bools:
-    """Whether each row of points is in the domain."""
+def contains_rows(domain: Domain, points: Array) -> Bools:
+    """Return for each row of points whether it is in the domain."""
     body, out = domain.body(points.shape[1]), np.full(1, np.nan)
     is_inside = np.zeros(len(points), dtype=bool)
     for i, point in enumerate(points):
@@ -224,16 +224,16 @@ def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
         return None
     points, values = chains.theta.reshape(-1, target.dim), stored.ravel()
     probes = _spread(np.flatnonzero(np.isfinite(values)))
-    own = energies(target, points[probes])
-    gaps = np.abs(own - values[probes])
-    wrong = np.flatnonzero(~(gaps <= ROUNDING * (1.0 + np.abs(own))))
+    expected = energies(target, points[probes])
+    gaps = np.abs(expected - values[probes])
+    wrong = np.flatnonzero(~(gaps <= ROUNDING * (1.0 + np.abs(expected))))
     if wrong.size == 0:
         return None
     worst = wrong[np.argmax(gaps[wrong])]
     return Finding(
         name="energy mismatch",
         evidence=f"{wrong.size} of {probes.size} stored energies are not the target's: "
-        f"{values[probes[worst]]:.6g} is stored where it is {own[worst]:.6g}.",
+        f"{values[probes[worst]]:.6g} is stored where it is {expected[worst]:.6g}.",
         remedy="Check that target is the one that was sampled (k, mu, records); if it "
         "is, the sampler or a custom loss is wrong.",
     )

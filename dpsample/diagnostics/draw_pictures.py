@@ -37,15 +37,17 @@ if TYPE_CHECKING:
 NUM_ANGLES = 721
 # Orthonormal directions of the simplex of three coefficients: they add up to zero.
 HULL = np.array([[1.0, -1.0, 0.0], [-1.0, -1.0, 2.0]]) / np.sqrt([[2.0], [6.0]])
-# Meridians and parallels of a body in three dimensions.
-NUM_MERIDIANS, NUM_PARALLELS = 13, 7
+# Lines on the surface of a body in three dimensions.
+NUM_MERIDIANS = 13
+NUM_PARALLELS = 7
 # More points blur into one spot.
 MAX_POINTS = 4000
 # A boundary many times as far apart as the draws would make them one spot: the view
 # then shows the draws and the boundary near them.
 MAX_ZOOM = 10.0
 # Chains differ by marker and line, not by color alone.
-MARKERS, LINES = ("o", "^", "s", "x"), ("-", "--", ":", "-.")
+MARKERS = ("o", "^", "s", "x")
+LINES = ("-", "--", ":", "-.")
 Look = dict[str, Any]  # keywords of lines
 EDGE: Look = {"color": "black", "lw": 1.2}
 FAINT: Look = {"color": "0.35", "lw": 0.6}
@@ -219,26 +221,26 @@ def _scatter(ax: Axes, points: Array) -> None:
 
 
 def _view(points: Array, boundary: Array) -> Array:
-    """Lower and upper corner of what is shown: draws, and a boundary that is near."""
+    """Return the corners of a view of the draws and of a boundary that is near."""
     low, high = points.min(axis=0), points.max(axis=0)
-    room = 0.5 * MAX_ZOOM * np.max(high - low)
+    max_distance = 0.5 * MAX_ZOOM * np.max(high - low)
     middle = 0.5 * (low + high)
-    known = boundary[np.isfinite(boundary).all(axis=1)]
-    # Without a boundary nearby, a margin.
-    shown = 1.5 * (np.stack([low, high]) - middle) + middle
-    if len(known):
-        edges = np.stack([known.min(axis=0), known.max(axis=0)])
-        if (np.abs(edges - middle) <= room).all():
-            shown = edges + 0.05 * np.ptp(edges, axis=0) * np.array([[-1.0], [1.0]])
-    return np.asarray(np.stack([np.fmin(low, shown[0]), np.fmax(high, shown[1])]))
+    finite = boundary[np.isfinite(boundary).all(axis=1)]
+    # A margin is shown where no boundary is near.
+    corners = 1.5 * (np.stack([low, high]) - middle) + middle
+    if len(finite):
+        edges = np.stack([finite.min(axis=0), finite.max(axis=0)])
+        if (np.abs(edges - middle) <= max_distance).all():
+            corners = edges + 0.05 * np.ptp(edges, axis=0) * np.array([[-1.0], [1.0]])
+    return np.asarray(np.stack([np.fmin(low, corners[0]), np.fmax(high, corners[1])]))
 
 
 def _visible(boundary: Array, view: Array) -> str:
     """Label of the boundary: none where there is none, a word if it is not seen."""
-    known = boundary[np.isfinite(boundary).all(axis=1)]
-    if len(known) == 0:
+    finite = boundary[np.isfinite(boundary).all(axis=1)]
+    if len(finite) == 0:
         return "_"
-    is_seen = ((known >= view[0]) & (known <= view[1])).all(axis=1).any()
+    is_seen = ((finite >= view[0]) & (finite <= view[1])).all(axis=1).any()
     return "boundary" if is_seen else "boundary (far outside)"
 
 
@@ -246,8 +248,10 @@ def _legend(ax: Axes) -> None:
     """Name each kind of line once, beside the axes."""
     handles, labels = ax.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
-    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-    ax.legend(unique.values(), unique.keys(), fontsize="small", markerscale=2, **place)
+    position = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    ax.legend(
+        unique.values(), unique.keys(), fontsize="small", markerscale=2, **position
+    )
 
 
 def reach(domain: Domain, center: Array, directions: Array) -> Array:
@@ -329,7 +333,7 @@ def plot_rank(
     ValueError
         If the draws are not those of `sample`, or a name is not a coefficient.
     """
-    return _plotted("plot_rank", draws, coefficients, chains_of="ecdf_lines")
+    return _plot_by_arviz("plot_rank", draws, coefficients, chains_of="ecdf_lines")
 
 
 def plot_trace(
@@ -352,7 +356,7 @@ def plot_trace(
     ImportError, ValueError
         As from `plot_rank`.
     """
-    return _plotted("plot_trace", draws, coefficients, chains_of="trace")
+    return _plot_by_arviz("plot_trace", draws, coefficients, chains_of="trace")
 
 
 def plot_autocorrelation(
@@ -378,7 +382,7 @@ def plot_autocorrelation(
         As from `plot_rank`.
     """
     check.integer(1, max_lag=max_lag)
-    return _plotted(
+    return _plot_by_arviz(
         "plot_autocorr", draws, coefficients, chains_of="lines", max_lag=max_lag
     )
 
@@ -406,10 +410,10 @@ def plot_ess_evolution(
     ImportError, ValueError
         As from `plot_rank`.
     """
-    return _plotted("plot_ess_evolution", draws, coefficients)
+    return _plot_by_arviz("plot_ess_evolution", draws, coefficients)
 
 
-def _plotted(
+def _plot_by_arviz(
     name: str,
     draws: DataTree,
     coefficients: Sequence[str] | None,
@@ -419,9 +423,9 @@ def _plotted(
 ) -> PlotCollection:
     """Call arviz-plots with panels that fit, chains told apart without color."""
     chains = read(draws)
-    shown = _chosen(chains, coefficients)
+    names = _choose_names(chains, coefficients)
     if name == "plot_rank":
-        draws = _thinned(draws, chains.theta)
+        draws = _thin(draws, chains.theta)
     if name == "plot_ess_evolution":
         options["min_ess"] = MIN_ESS
         options["visuals"] = {"ess_tail": {"marker": "^"}, "ess_tail_line": DASHED}
@@ -431,15 +435,15 @@ def _plotted(
         raise ImportError(
             "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
         ) from error
-    columns = min(NUM_COLUMNS, len(shown))
-    size = (PANEL[0] * columns, PANEL[1] * -(-len(shown) // columns) + LEGEND_ROOM)
+    columns = min(NUM_COLUMNS, len(names))
+    size = (PANEL[0] * columns, PANEL[1] * -(-len(names) // columns) + LEGEND_ROOM)
     if chains_of:
         options["aes"] = {"color": ["chain"], "linestyle": ["chain"]}
         options["aes_by_visuals"] = {chains_of: ["color", "linestyle"]}
     plot = getattr(arviz_plots, name)(
         draws,
         var_names="theta",
-        coords={"coefficient": shown},
+        coords={"coefficient": names},
         labeller=_labeller(),
         backend="matplotlib",
         col_wrap=columns,
@@ -480,15 +484,15 @@ def _labeller() -> BaseLabeller:
     return Labeller()
 
 
-def _thinned(draws: DataTree, theta: Array) -> DataTree:
-    """Every s-th draw, s their correlation time: ranks are then nearly independent."""
+def _thin(draws: DataTree, theta: Array) -> DataTree:
+    """Keep one draw per correlation time, so that ranks are nearly independent."""
     time = float(np.max(correlation_times(theta)))
     longest = theta.shape[1] // MIN_RANKED
     stride = max(1, min(math.ceil(time), longest) if math.isfinite(time) else 1)
     return draws.isel(draw=slice(None, None, stride), missing_dims="ignore")
 
 
-def _chosen(chains: ChainDraws, coefficients: Sequence[str] | None) -> list[str]:
+def _choose_names(chains: ChainDraws, coefficients: Sequence[str] | None) -> list[str]:
     """Names to show, in the order of the coefficients."""
     if coefficients is not None:
         return chosen(coefficients, chains.names)

@@ -246,8 +246,8 @@ def gamma_check(
         if target.problem.domain.is_bounded:
             remedy = "Homogeneity ends at the boundary: leave the degree out."
             check.fail("degree", "None on a bounded domain", degree, remedy)
-    known, lowest = _homogeneity(target)
-    power = known if degree is None else degree
+    known_degree, lowest = _homogeneity(target)
+    power = known_degree if degree is None else degree
     values = energies(target, theta.reshape(-1, target.dim)).reshape(theta.shape[:2])
     excess = values - lowest
     laws = {"V - min V <= d": Identity(excess, float(rank), is_limit=True)}
@@ -322,11 +322,11 @@ def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
         basis = np.linalg.qr(noise)[0][:, :MAX_DIRECTIONS]
         white, factor, name = white @ basis, factor @ basis, "mixture {} of axes"
     for i, direction in enumerate(factor.T):
-        room, change = _bump(chords(target, points, direction))
-        along, place = gradient @ direction, white[:, i]
+        bump, change = _bump(chords(target, points, direction))
+        slope, coordinate = gradient @ direction, white[:, i]
         label = name.format(i)
-        yield f"constant, {label}", change - room * along
-        yield f"linear, {label}", place * (change - room * along) + room
+        yield f"constant, {label}", change - bump * slope
+        yield f"linear, {label}", coordinate * (change - bump * slope) + bump
     yield "radial", _radial(target, points, gradient)
 
 

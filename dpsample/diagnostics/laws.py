@@ -47,8 +47,9 @@ DRAWN = ("exact draws", "proximal")
 REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
 
 View = Callable[[Array], Array]
-# Points per cell of the partition on which total variation is estimated.
-POINTS_PER_CELL, MAX_CELLS = 25, 64
+# Total variation is estimated on a partition with so many points per cell on average.
+POINTS_PER_CELL = 25
+MAX_CELLS = 64
 
 
 def end_of(
@@ -113,10 +114,10 @@ def smallest_ess(theta: Array) -> float:
     from arviz_stats.base import array_stats
 
     squares = (theta - theta.mean(axis=(0, 1))) ** 2
-    both = np.concatenate((theta, squares), axis=2)
-    if (np.ptp(both, axis=(0, 1)) == 0.0).any():
+    functions = np.concatenate((theta, squares), axis=2)
+    if (np.ptp(functions, axis=(0, 1)) == 0.0).any():
         return 0.0
-    sizes = array_stats.ess(both, method="mean", chain_axis=0, draw_axis=1)
+    sizes = array_stats.ess(functions, method="mean", chain_axis=0, draw_axis=1)
     return float(np.min(sizes))
 
 
@@ -289,9 +290,9 @@ def kolmogorov(values: Array, cdf: Callable[[Array], Array]) -> float:
 def two_sample_kolmogorov(first: Array, second: Array) -> float:
     """Largest difference between the distribution functions of two samples."""
     a, b = np.sort(first), np.sort(second)
-    both = np.concatenate((a, b))
-    gap = np.searchsorted(a, both, "right") / len(a)
-    return float(np.abs(gap - np.searchsorted(b, both, "right") / len(b)).max())
+    pooled = np.concatenate((a, b))
+    gap = np.searchsorted(a, pooled, "right") / len(a)
+    return float(np.abs(gap - np.searchsorted(b, pooled, "right") / len(b)).max())
 
 
 def p_value(distance: float, size: int, other: int | None = None) -> float:

@@ -51,7 +51,7 @@ class MixingBound:
     Attributes
     ----------
     sampler : str
-        Whose chain was coupled.
+        The sampler whose chain was coupled.
     times : MeetingTimes
         When the pairs met.
     curve : TotalVariationCurve
@@ -60,7 +60,7 @@ class MixingBound:
         Proved bounds of the proximal sampler at the same numbers of steps; None where
         no metric is valid.
     proved_for : str
-        Whose bounds they are: `release` relies on such a curve and on no other.
+        The chain to which the bounds apply. `release` relies on such a curve only.
     """
 
     sampler: str
@@ -235,11 +235,15 @@ def tv_bound(
     options: dict[str, Any] = {"init": init, "threads": threads}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
-    shown = np.arange(NUM_STEPS_SHOWN) * max(1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN)
+    default_steps = np.arange(NUM_STEPS_SHOWN) * max(
+        1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN
+    )
     options |= {"replicates": replicates, "max_steps": lag + max_steps}
     times = meeting_times(prepared, target, lag=lag, seed=main, **options)
-    curve = times.tv_curve(shown if steps is None else steps, confidence=confidence)
-    proved, owner = _proved(target, prepared, curve.steps, init, proof)
+    curve = times.tv_curve(
+        default_steps if steps is None else steps, confidence=confidence
+    )
+    proved, owner = _proved_curve(target, prepared, curve.steps, init, proof)
     return MixingBound(
         sampler=words_for(sampler, times.sampler),
         times=times,
@@ -292,7 +296,7 @@ def pilot_lag(
     return lag
 
 
-def _proved(
+def _proved_curve(
     target: Gibbs,
     prepared: Prepared,
     steps: Ints,
@@ -301,10 +305,12 @@ def _proved(
 ) -> tuple[Array | None, str]:
     """Curve of the proof, of this chain if it has one, and whose it is."""
     if isinstance(prepared, PreparedProximal):
-        own, bound = prepared, prepared.start_bound
+        bound = prepared.start_bound
         if init is not None:
-            bound = start_bound(target, own.metric, np.asarray(init, dtype=np.float64))
-        return _curve(own, bound, steps), "this chain"
+            bound = start_bound(
+                target, prepared.metric, np.asarray(init, dtype=np.float64)
+            )
+        return _curve(prepared, bound, steps), "this chain"
     if has_equalities(target) or not Proximal().supports(target)[0]:
         return None, "no chain"
     other = Proximal().prepare(target, streams(seed, 1)[0])

@@ -32,7 +32,7 @@ class MomentCheck:
     found : UnbiasedMoments
         Estimates, standard errors and the replicates themselves.
     sampler, reference : str
-        Whose chains were coupled, and where the exact values are from.
+        The sampler whose chains were coupled, and the source of the exact values.
     exact : tuple of (array or None)
         Exact moments, one array per function.
     z_scores : tuple of array
@@ -70,9 +70,8 @@ class MomentCheck:
                     line += f", exact {np.ravel(exact)[j]:.4g}, z {z:+.2f}"
                     line += "  DIFFERS" if abs(z) > self.limit else ""
                 lines.append(line)
-        known = [exact for exact in self.exact if exact is not None]
         verdict = "no difference seen" if self.ok else "NOT the target's moments"
-        if not known:
+        if all(exact is None for exact in self.exact):
             verdict = "no exact value to compare with"
         return "\n".join(
             [
@@ -199,9 +198,9 @@ def unbiased_moments(
         exact=exact,
         z_scores=tuple(
             np.full(np.shape(estimate), np.nan)
-            if known is None
-            else np.asarray((estimate - known) / error)
-            for estimate, error, known in rows
+            if exact_value is None
+            else np.asarray((estimate - exact_value) / error)
+            for estimate, error, exact_value in rows
         ),
         limit=float(t.isf(0.5 * false_alarm / max(1, number), replicates - 1)),
         false_alarm=float(false_alarm),
@@ -211,7 +210,7 @@ def unbiased_moments(
 def _exact(
     target: Gibbs, moments: Sequence[str | Function]
 ) -> tuple[str, tuple[Array | None, ...]]:
-    """Where exact moments are from, and what they are."""
+    """Return the source of exact moments, and the moments."""
     form = laws.closed_form(target)
     if form is not None and not any(map(callable, moments)):
         values: dict[Any, Array] = {

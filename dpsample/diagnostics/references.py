@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DRAWS_PER_POINT = 10
 # Share of the false alarms that the error of proximal references may take.
 SLACK = 1e-3
-# Of each limit of total variation and of Wasserstein distances.
+# Probability that one limit of a total variation or Wasserstein distance is wrong.
 LIMIT_ERROR = 0.025
 
 Tests = dict[str, tuple[float, float]]  # distance and p-value of each view
@@ -153,7 +153,7 @@ def compare(
     false_alarm : float
         Bound of the probability that a correct sampler fails, all views together.
     seed : int or SeedSequence, optional
-        Of the chains and of the reference.
+        Seed of the chains and of the reference.
     threads : int, optional
         Number of threads; by default the number of processors.
     progress : bool
@@ -198,9 +198,10 @@ def compare(
         check.integer(1, num_draws=num_draws)
     if threads is not None:
         check.integer(1, threads=threads)
-    own, others = seed_sequence(seed).spawn(2)
+    chain_seed, others = seed_sequence(seed).spawn(2)
     if isinstance(draws, Sampler):
-        run: dict[str, Any] = {"num_draws": num_draws, "seed": own, "threads": threads}
+        run: dict[str, Any] = {"num_draws": num_draws, "seed": chain_seed}
+        run["threads"] = threads
         points, subject = laws.replicates(draws, target, num_replicates, **run)
     else:
         points, subject = laws.independent(draws)

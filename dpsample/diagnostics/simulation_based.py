@@ -47,7 +47,7 @@ class Calibration:
     Attributes
     ----------
     sampler : str
-        Whose draws were ranked among.
+        The sampler among whose draws the parameters were ranked.
     names : tuple of str
         All coordinates, and the energy V.
     ranks : array of shape (num_replicates, num_names)
@@ -219,8 +219,8 @@ def simulation_based_calibration(
 
     def rank(rng: np.random.Generator) -> Ints:
         theta = draw_prior(rng)
-        posterior = relabeled(target, theta, rng)
-        draws = _spaced(sampler, posterior, rng, num_draws, spacing)
+        posterior = redraw_labels(target, theta, rng)
+        draws = _draw_spaced(sampler, posterior, rng, num_draws, spacing)
         return _ranks(posterior, theta, draws, rng)
 
     ranks = np.array(run_all(rank, rngs, threads))
@@ -265,8 +265,8 @@ def prior(
     return laws.drawer(alone, name, PRIOR_ERROR / count, rng)
 
 
-def relabeled(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
-    """Posterior of labels that are drawn given theta: P(y) = 1 / (1 + e^(-y u))."""
+def redraw_labels(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
+    """Return the target of new labels with P(y) = 1 / (1 + e^(-y u)) given theta."""
     data = target.problem.data
     margins = as_rows(data) @ theta + (data.offset if data.offset.size else 0.0)
     # The difference of two Gumbel variables is logistic.
@@ -277,14 +277,14 @@ def relabeled(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
     return Gibbs(problem, k=target.k, mu=target.mu, regularizer=target.regularizer)
 
 
-def _spaced(
+def _draw_spaced(
     sampler: Sampler,
     target: Gibbs,
     rng: np.random.Generator,
     num_draws: int,
     spacing: int,
 ) -> Array:
-    """Draws after the warm-up, ``spacing`` steps apart."""
+    """Return draws after the warm-up, ``spacing`` steps apart."""
     prepared = sampler.prepare(target, rng.spawn(1)[0])
     state, runner = prepared.init(prepared.draw_start(rng)), prepared.runner()
     length = prepared.num_warmup + spacing * num_draws
@@ -297,15 +297,15 @@ def _spacing(target: Gibbs, sampler: Sampler, rng: np.random.Generator) -> int:
     """Return the steps that make draws nearly independent, from one long chain."""
     if sampler.exactness == "iid":
         return 1
-    draws = _spaced(sampler, target, rng, PILOT_DRAWS, 1)
+    draws = _draw_spaced(sampler, target, rng, PILOT_DRAWS, 1)
     size = laws.smallest_ess(draws[None])
     return max(1, int(np.ceil(laws.SPACING * PILOT_DRAWS / max(size, 1.0))))
 
 
 def _ranks(target: Gibbs, theta: Array, draws: Array, rng: np.random.Generator) -> Ints:
-    """Rank of each coordinate and of the energy; ties are broken by chance."""
-    both = np.vstack([theta, draws])
-    values = np.column_stack([both, energies(target, both)])
+    """Return the rank of each coordinate and of the energy. Ties break by chance."""
+    points = np.vstack([theta, draws])
+    values = np.column_stack([points, energies(target, points)])
     below = (values[1:] < values[0]).sum(axis=0)
     ties = (values[1:] == values[0]).sum(axis=0)
     return np.asarray(below + rng.integers(0, ties + 1))
@@ -314,8 +314,8 @@ def _ranks(target: Gibbs, theta: Array, draws: Array, rng: np.random.Generator) 
 def uniformity(ranks: Ints, num_draws: int) -> float:
     """Chi-square p-value of ranks in 0, ..., num_draws.
 
-    As many bins as the expected counts allow, of the same number of ranks if that is
-    possible.
+    There are as many bins as the expected counts allow, with the same number of ranks
+    each if that is possible.
     """
     from scipy.stats import chisquare
 
@@ -326,15 +326,15 @@ def uniformity(ranks: Ints, num_draws: int) -> float:
 
 
 def bin_edges(size: int, num_draws: int) -> Ints:
-    """First ranks of the bins, and one more than the last rank."""
+    """Return the first ranks of the bins, and one more than the last rank."""
     number = num_draws + 1
-    most = max(2, min(number, size // PER_BIN))
-    bins = next((b for b in range(most, 1, -1) if number % b == 0), most)
+    max_bins = max(2, min(number, size // PER_BIN))
+    bins = next((b for b in range(max_bins, 1, -1) if number % b == 0), max_bins)
     return np.linspace(0, number, bins + 1).astype(np.int64)
 
 
 def smallest_effect(bins: int, size: int, level: float) -> float:
-    """Root mean square relative error of shares that is seen with probability POWER."""
+    """Return the relative error of shares (in quadratic mean) seen with `POWER`."""
     from scipy.optimize import brentq
     from scipy.stats import chi2, ncx2
 

@@ -54,7 +54,7 @@ class ChainDraws(NamedTuple):
     """Draws and what is known of each."""
 
     theta: Array  # (chain, draw, dim)
-    names: tuple[str, ...]  # of the coefficients
+    names: tuple[str, ...]  # one per coefficient
     stats: dict[str, Array]  # (chain, draw) each; empty if there are none
     attributes: dict[str, Any]  # sampler, exactness, step size, seed, ...
     superchains: Ints | None = None  # (chain,): the same for chains of one start
@@ -197,22 +197,24 @@ def mixing(theta: Array, superchains: Ints | None = None) -> dict[str, Array]:
     """
     # ArviZ calls a constant a perfect sample.
     has_moved = np.ptp(theta, axis=(0, 1)) > 0.0
-    moved = theta[:, :, has_moved]
-    known: dict[str, Any] = {}
-    if moved.size:
+    varying = theta[:, :, has_moved]
+    measures: dict[str, Any] = {}
+    if varying.size:
         is_short = are_many_and_short(*theta.shape[:2])
-        known = _of_chain_means(moved) if is_short else _of_chains(moved)
-        known["r_hat"] = r_hat(moved, superchains)
+        measures = _of_chain_means(varying) if is_short else _of_chains(varying)
+        measures["r_hat"] = r_hat(varying, superchains)
         if is_short and superchains is not None:
             for size, error in SIZES.items():
-                found = sizes_of_starts(known[size], known["r_hat"], superchains)
+                smaller = sizes_of_starts(
+                    measures[size], measures["r_hat"], superchains
+                )
                 if error:
-                    known[error] = known[error] * np.sqrt(known[size] / found)
-                known[size] = found
+                    measures[error] *= np.sqrt(measures[size] / smaller)
+                measures[size] = smaller
     columns = {}
     for name in MIXING:
         columns[name] = np.full(theta.shape[2], np.nan)
-        columns[name][has_moved] = known.get(name, np.nan)
+        columns[name][has_moved] = measures.get(name, np.nan)
     return columns
 
 
@@ -406,8 +408,8 @@ def batch_means(values: Array, time: float) -> Array | None:
         return None
     length = half // count
     halves = np.stack([values[:, :half], values[:, -half:]], axis=1)
-    kept = halves[:, :, half - count * length :]
-    means = kept.reshape(len(values), 2, count, length).mean(axis=3)
+    whole_batches = halves[:, :, half - count * length :]
+    means = whole_batches.reshape(len(values), 2, count, length).mean(axis=3)
     return np.asarray(means, dtype=np.float64)
 
 
@@ -434,11 +436,11 @@ def off_zero(values: Array, time: float) -> tuple[float, float, float] | None:
     The standard error is the larger of that of batches and that of the correlation
     time, whose failures differ. Skewness is removed by Hall's transformation (Journal
     of the Royal Statistical Society B 54, 1992, pages 221-228): without it 400
-    independent Gamma(0.05) numbers fail 80 times as often as 1 in 10 000.
+    independent Gamma(0.05) numbers fail 80 times as often as 1 in 10,000.
 
-    Of ``values`` (chain, draw) with the correlation time ``time``: the mean in standard
-    errors, or its transform if that is nearer to 0, and the probabilities of a larger
-    and of a smaller statistic if the mean is zero.
+    ``values`` are (chain, draw), with the correlation time ``time``. Return the mean in
+    standard errors, or its transform if that is nearer to 0, and the probabilities of a
+    larger and of a smaller statistic if the mean is zero.
     """
     from scipy.stats import t
 
@@ -463,5 +465,5 @@ def _without_skewness(student: float, values: Array, size: float) -> float:
     centered = values - values.mean()
     skewness = float(np.mean(centered**3) / np.mean(centered**2) ** 1.5)
     mean = student / math.sqrt(size)
-    moved = mean + skewness * mean**2 / 3.0 + skewness**2 * mean**3 / 27.0
-    return math.sqrt(size) * (moved + skewness / (6.0 * size))
+    transformed = mean + skewness * mean**2 / 3.0 + skewness**2 * mean**3 / 27.0
+    return math.sqrt(size) * (transformed + skewness / (6.0 * size))

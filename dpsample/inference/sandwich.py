@@ -56,8 +56,8 @@ from dpsample.noise.noise import add_gaussian, grid_step
 from dpsample.optimizers import AdaSSP, NoisyGD
 from dpsample.optimizers.algorithms.ada_ssp import (
     NormalEquations,
+    responses_without_offsets,
     rounded_size,
-    unshifted,
 )
 from dpsample.optimizers.algorithms.objective_perturbation import recipe_of
 from dpsample.optimizers.loop.noisy_descent import best_step, scales_of
@@ -449,7 +449,7 @@ def noisy_square(problem: Problem, stddev: float, rng: np.random.Generator) -> f
     """Mean of squared responses with noise; 0 if it is not bought."""
     if stddev == 0.0:
         return 0.0
-    value = np.array([np.mean(unshifted(problem) ** 2)])
+    value = np.array([np.mean(responses_without_offsets(problem) ** 2)])
     add_gaussian(rng, stddev, grid_step(stddev), value)
     return float(value[0])
 

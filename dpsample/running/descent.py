@@ -30,7 +30,7 @@ from dpsample.optimizers.loop.optimizer import (
     Query,
     Recipe,
 )
-from dpsample.optimizers.loop.pieces import GradientPieces, Memory, new_memory
+from dpsample.optimizers.loop.pieces import CompiledGradient, Memory, new_memory
 from dpsample.optimizers.loop.solve import (
     CONTRACTION,
     SVRG,
@@ -273,7 +273,7 @@ class Program:
         self,
         objective: Objective,
         limit: int,
-        gradient: GradientPieces,
+        gradient: CompiledGradient,
         state: _State,
         chunk: ChunkSize,
     ) -> bool:

@@ -294,7 +294,7 @@ def test_noise_of_both_normal_equations_is_counted():
     queries = []
     for rng in streams(0, 1500):
         matrix, vector = plan.normal.noisy(data, rng)
-        theta = plan.normal.solved(data.facts, matrix, vector)
+        theta = plan.normal.solve(data.facts, matrix, vector)
         square = module.noisy_square(data, plan.square_stddev, rng)
         queries.append((theta, matrix, None, module.Means(vector, square)))
 

@@ -98,7 +98,7 @@ def test_labels_follow_the_likelihood():
         offset=np.full(20_000, 0.2), offset_bound=1.0,
     )  # fmt: skip
     target = dps.Gibbs(problem, k=20_000.0, mu=0.1)
-    made = simulation_based.relabeled(
+    made = simulation_based.redraw_labels(
         target, np.array([2.0]), np.random.default_rng(138)
     )
     labels = made.problem.data.response

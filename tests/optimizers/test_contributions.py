@@ -14,8 +14,8 @@ from dpsample.domains import Ball, WholeSpace
 from dpsample.optimizers.loop.contributions import (
     LARGEST,
     add_clipped,
+    clip_number,
     slope_limits,
-    within,
 )
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
@@ -183,7 +183,7 @@ def test_slope_limits_are_rounded_down() -> None:
     [(np.nan, 0.0), (np.inf, 2.0), (-np.inf, -2.0), (1.5, 1.5), (-3.0, -2.0)],
 )
 def test_within_is_total(x: float, expected: float) -> None:
-    assert within(x, 2.0) == expected
+    assert clip_number(x, 2.0) == expected
 
 
 # P1

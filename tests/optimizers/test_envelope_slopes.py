@@ -45,7 +45,7 @@ def records(loss, num_records, seed=0):
 def records_of(arguments, loop):
     """Numbers of the records as the kernel reads them."""
     gradient = arguments.gradient(loop, np.random.default_rng(0))
-    return gradient.estimator.pieces.records
+    return gradient.estimator.functions.records
 
 
 def envelope(problem, margins, strength):

@@ -202,7 +202,7 @@ def test_the_bound_of_rounding_errors_is_public_and_small():
 def test_noise_makes_up_for_rounding_errors():
     numbers = GaussianNoise(0.3).numbers(1e-3)
     assert numbers.scale == pytest.approx(0.3003) and numbers.step == 2.0**-12
-    assert GaussianNoise(0.0).compile().own == NoNoise().numbers()
+    assert GaussianNoise(0.0).compile().numbers == NoNoise().numbers()
 
 
 # Gaps of Poisson samples.

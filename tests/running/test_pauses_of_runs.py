@@ -9,7 +9,7 @@ from dpsample.core.streams import restore_state, save_state
 from dpsample.noise import noise
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.pieces import BLOCK
-from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
+from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, step_numbers
 from dpsample.running import chains, descent
 from dpsample.samplers.localized.exact_rejection import ExactRejection
 from dpsample.samplers.localized.localized import PreparedLocalized
@@ -109,9 +109,9 @@ def test_equal_weights_are_a_list_of_ones():
 
 
 def test_sizes_that_differ_are_listed_up_to_a_limit():  # S6
-    assert listed(3).tolist() == [1.0, 2.0, 3.0]
+    assert step_numbers(3).tolist() == [1.0, 2.0, 3.0]
     with pytest.raises(ValueError, match=r"^num_steps must be <= \d+, got"):
-        listed(MAX_LISTED + 1)
+        step_numbers(MAX_LISTED + 1)
 
 
 @pytest.mark.slow

@@ -50,9 +50,12 @@ from dpsample.privacy.accounting.events import GaussianEvent, ParallelEvent
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
-NUM_CANDIDATES, NUM_THRESHOLDS = 60, 97
-# Thresholds tried, in units of the moment.
-LOWEST, HIGHEST = 1e-2, 1e6
+# Grids that are searched for the best number of steps and threshold, both geometric.
+# Thresholds are in units of the moment.
+MAX_STEP_COUNTS = 60
+NUM_THRESHOLDS = 97
+MIN_THRESHOLD = 1e-2
+MAX_THRESHOLD = 1e6
 
 
 class Acceleration(NamedTuple):
@@ -116,7 +119,7 @@ def acceleration(
     """Return the steps and the threshold that minimize bound plus clipping bias."""
     count = noise.num_records
     check_steps(num_steps, count)
-    grid = np.unique(np.geomspace(1, count, NUM_CANDIDATES).astype(int))
+    grid = np.unique(np.geomspace(1, count, MAX_STEP_COUNTS).astype(int))
     steps = [int(t) for t in grid] if num_steps is None else [num_steps]
     thresholds = [
         (clip, clipped_smoothness(facts, clip)) for clip in _thresholds(scales, noise)
@@ -145,8 +148,8 @@ def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
         return [scales.clip]
     if math.isinf(noise.gdp):
         return [scales.lipschitz]
-    top = min(scales.lipschitz / scales.moment, HIGHEST)
-    grid = np.geomspace(min(LOWEST, top), top, NUM_THRESHOLDS)
+    top = min(scales.lipschitz / scales.moment, MAX_THRESHOLD)
+    grid = np.geomspace(min(MIN_THRESHOLD, top), top, NUM_THRESHOLDS)
     return [min(scales.lipschitz, scales.moment * float(c)) for c in grid]
 
 
@@ -226,8 +229,8 @@ class Accelerated(HeavyTailed):
         stddev, event = 0.0, None
         if budget is not None:
             stddev = clip * math.sqrt(steps * log) / (count * budget.epsilon)
-            moved = scales.shift * min(clip, scales.lipschitz) / size
-            event = GaussianEvent(moved / stddev * (1.0 + 1e-12))
+            sensitivity = scales.shift * min(clip, scales.lipschitz) / size
+            event = GaussianEvent(sensitivity / stddev * (1.0 + 1e-12))
         variance = variance_of(scales, clip, stddev, size)
         plan = Acceleration(steps, size, clip, beta, distance, variance)
         return AcceleratedRun(plan, Epoch(slices, stddev, event, "paper"))

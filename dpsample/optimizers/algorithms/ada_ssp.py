@@ -17,14 +17,14 @@ size. One record replaced changes S by :math:`D = (a a^T - b b^T)/n` and r by :m
    A (\alpha^4 + \beta^4 - 2 \alpha^2 \beta^2 t^2)
    + C (\alpha^2 + \beta^2 + 2 \alpha \beta |t|),
 
-which is attained, for it is convex in (y, z). No pair is far apart in both: v is
+which is attained, because it is convex in (y, z). No pair is far apart in both: v is
 longest for b = a, where D = 0. If :math:`\alpha\beta \ge \kappa = C/2A`, the best |t|
 is :math:`\kappa/\alpha\beta`, where the bound is :math:`A (\alpha^4 + \beta^4) + C
-(\alpha^2 + \beta^2) + C^2/2A`, increasing in both lengths. Else it is |t| = 1, where it
-is :math:`(\alpha + \beta)^2 (A (\alpha - \beta)^2 + C)`. That grows when both are
-scaled up, until they reach the first case or the longer is 1; then it grows with the
-shorter, its derivative being a positive multiple of :math:`C - 2 A \alpha (1 - \alpha)
-> 0` for :math:`\alpha < \kappa`. So the largest value is at full length,
+(\alpha^2 + \beta^2) + C^2/2A`, increasing in both lengths. Otherwise |t| = 1 is best,
+where it is :math:`(\alpha + \beta)^2 (A (\alpha - \beta)^2 + C)`. That grows when both
+are scaled up, until they reach the first case or the longer is 1; then it grows with
+the shorter, its derivative being a positive multiple of :math:`C - 2 A \alpha (1 -
+\alpha) > 0` for :math:`\alpha < \kappa`. So the largest value is at full length,
 
 .. math:: \mathrm{gdp}^2 \le 2 A + 2 C + C^2/2A \ \text{ if } C \le 2 A,
    \quad \text{else } 4 C,
@@ -92,13 +92,14 @@ class NormalEquations(Query):
 
     def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
         """Draw the noise, solve, constrain."""
-        return self.solved(problem.facts, *self.noisy(problem, rng))
+        return self.solve(problem.facts, *self.noisy(problem, rng))
 
     def noisy(self, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return S and r with their noise."""
         data = problem.data
         matrix = curvature_matrix(data, np.ones(data.num_records))
-        vector = np.asarray(as_rows(data).T @ unshifted(problem)) / data.num_records
+        responses = responses_without_offsets(problem)
+        vector = np.asarray(as_rows(data).T @ responses) / data.num_records
         if self.is_noisy:
             add_symmetric_gaussian(rng, self.matrix_stddev, matrix)
             size = self.vector_stddev
@@ -106,7 +107,7 @@ class NormalEquations(Query):
         return matrix, vector
 
     @np.errstate(all="ignore")
-    def solved(self, facts: PublicFacts, matrix: Array, vector: Array) -> Array:
+    def solve(self, facts: PublicFacts, matrix: Array, vector: Array) -> Array:
         """Minimizer of the noisy quadratic and the ridge; post-processing."""
         from scipy.optimize import brentq
 
@@ -114,9 +115,11 @@ class NormalEquations(Query):
         clear = CLEAR * self.matrix_stddev * math.sqrt(facts.dim)
         sizes = np.maximum(values + self.ridge, clear)
         slope = vectors.T @ (vector - matrix @ facts.center)
-        known = sizes > 1e-14 * sizes[-1]  # without noise: the least of all solutions
-        sizes, slope, vectors = sizes[known], slope[known], vectors[:, known]
-        domain, more = facts.domain, 0.0
+        # Without noise the matrix may be singular. Directions without curvature are
+        # left out, so that the solution of least norm is returned.
+        curved = np.flatnonzero(sizes > 1e-14 * sizes[-1])
+        sizes, slope, vectors = sizes[curved], slope[curved], vectors[:, curved]
+        domain, multiplier = facts.domain, 0.0
         if domain.lp_exponent == 2.0:
 
             def excess(extra: float) -> float:
@@ -125,9 +128,10 @@ class NormalEquations(Query):
                 )
 
             if excess(0.0) > 0.0:
-                most = float(np.linalg.norm(slope)) / domain.ball_radius
-                more = float(brentq(excess, 0.0, 2.0 * most, xtol=1e-15 * most))
-        point = facts.center + vectors @ (slope / (sizes + more))
+                # At |slope|/radius the norm is at most the radius: no size is negative.
+                top = float(np.linalg.norm(slope)) / domain.ball_radius
+                multiplier = float(brentq(excess, 0.0, 2.0 * top, xtol=1e-15 * top))
+        point = facts.center + vectors @ (slope / (sizes + multiplier))
         return np.asarray(domain.project(point))
 
 
@@ -223,7 +227,7 @@ class AdaSSP(Optimizer):
         }
 
 
-def unshifted(problem: Problem) -> Array:
+def responses_without_offsets(problem: Problem) -> Array:
     """Responses less the offsets of margins."""
     offset = problem.data.offset
     return np.asarray(problem.data.response - (offset if len(offset) else 0.0))

@@ -15,7 +15,7 @@ from dpsample.optimizers.loop.clipping import (
     descent_sensitivity,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.iterate_errors import counts
+from dpsample.optimizers.loop.iterate_errors import has_error_bound
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Loop,
@@ -137,7 +137,7 @@ class ClippedGD(Optimizer):
             output_stddev=output,
         )
         kind = "clipped/full" if self.noise == "steps" else "clipped/output"
-        if output > 0.0 and counts(facts, loop):
+        if output > 0.0 and has_error_bound(facts, loop):
             assert budget is not None
             loop = replace(loop, output_gdp=gdp_of(budget))
             kind = "clipped/output/rounded"
@@ -158,7 +158,7 @@ class ClippedGD(Optimizer):
         """Noise of the last iterate and its event."""
         check.positive(clip=clip, remedy="Clip, or bound the domain.")
         smoothness = clipped_smoothness(facts, clip)
-        moved = SHIFTS[budget.relation] * descent_sensitivity(
+        sensitivity = SHIFTS[budget.relation] * descent_sensitivity(
             record_bound=clip,
             num_records=facts.num_records,
             step_size=size,
@@ -166,7 +166,7 @@ class ClippedGD(Optimizer):
             ridge=self.ridge,
             num_steps=self.num_steps,
         )
-        if not math.isfinite(moved):
+        if not math.isfinite(sensitivity):
             curvature = smoothness + self.ridge
             limit = 2.0 / curvature if curvature > 0.0 else math.inf
             remedy = (
@@ -177,4 +177,4 @@ class ClippedGD(Optimizer):
                 "step_size", "small enough for a finite sensitivity", size, remedy
             )
         gdp = gdp_of(budget)
-        return round_up(moved / gdp), GaussianEvent(gdp)
+        return round_up(sensitivity / gdp), GaussianEvent(gdp)

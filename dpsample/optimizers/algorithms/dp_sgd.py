@@ -26,7 +26,7 @@ from dpsample.optimizers.loop.perturbations import (
     GaussianNoise,
     NoNoise,
     Perturbation,
-    allocated,
+    allocation_noise,
     poisson,
 )
 from dpsample.optimizers.loop.steps import GradientStep
@@ -34,9 +34,12 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
-EXACT = 1e-9  # relative distance of a rate to 1/t that is rounding
-# Steps that keep where their records end, and records of all epochs, 8 bytes each.
-MOST_STEPS, MOST_PLACES = 10**7, 2**28
+# A rate is taken for 1/t if its relative distance from it is at most this.
+EXACT = 1e-9
+# Random allocation stores, at 8 bytes each, the end of every step's batch and the
+# position of every record in every epoch.
+MAX_STEPS = 10**7
+MAX_POSITIONS = 2**28
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +110,11 @@ class DPSGD(Optimizer):
         check.integer(1, num_steps=self.num_steps)
         check.one_of(("poisson", "allocation"), sampling=self.sampling)
         if self.sampling == "allocation":
-            check.at_least(1.0 / MOST_STEPS, sampling_rate=self.sampling_rate)
+            check.at_least(1.0 / MAX_STEPS, sampling_rate=self.sampling_rate)
             if abs(self._num_batches * self.sampling_rate - 1.0) > EXACT:
                 condition = "1/t for the t steps of an epoch"
                 check.fail("sampling_rate", condition, self.sampling_rate)
-            check.integer(1, maximum=MOST_STEPS, num_steps=self.num_steps)
+            check.integer(1, maximum=MAX_STEPS, num_steps=self.num_steps)
             if self.num_steps % self._num_batches != 0:
                 condition = f"a multiple of {self._num_batches}: whole epochs"
                 check.fail("num_steps", condition, self.num_steps)
@@ -156,10 +159,12 @@ class DPSGD(Optimizer):
         if clip < facts.lipschitz_or_inf(2.0) or not (self.averages and is_sampled):
             return math.inf
         size = self.step_size or self._best_step(facts, clip, stddev)
-        far = start_distance(facts, self.distance)
+        distance = start_distance(facts, self.distance)
         square = self._mean_square(facts, clip, stddev)
         steps = self.num_steps
-        return far**2 / (2.0 * size * steps) + 0.5 * size * square * (1.0 + 1.0 / steps)
+        return distance**2 / (2.0 * size * steps) + 0.5 * size * square * (
+            1.0 + 1.0 / steps
+        )
 
     def _noise(
         self, facts: PublicFacts, budget: Budget | None
@@ -172,17 +177,19 @@ class DPSGD(Optimizer):
         if math.isinf(clip):
             remedy = "Pass clip=..., or bound the domain."
             check.fail("clip", "given without a Lipschitz constant", "None", remedy)
-        given = {"record_bound": clip, "num_records": facts.num_records}
+        sum_facts = {"record_bound": clip, "num_records": facts.num_records}
         if self.sampling == "poisson":
             rate, steps = self.sampling_rate, self.num_steps
-            noise = poisson(budget, **given, sampling_rate=rate, num_steps=steps)
+            noise = poisson(budget, **sum_facts, sampling_rate=rate, num_steps=steps)
             return clip, noise.stddev, noise.event
         if budget.relation != "zero_out":
             remedy = "For a replaced record only Poisson samples count as such."
             condition = "'zero_out' with sampling='allocation'"
             check.fail("budget.relation", condition, budget.relation, remedy)
         batches, epochs = self._num_batches, self.num_steps // self._num_batches
-        noise = allocated(budget, **given, num_batches=batches, num_epochs=epochs)
+        noise = allocation_noise(
+            budget, **sum_facts, num_batches=batches, num_epochs=epochs
+        )
         return clip, noise.stddev, noise.event
 
     @property
@@ -194,11 +201,11 @@ class DPSGD(Optimizer):
         if self.sampling == "poisson":
             return Poisson(rate=self.sampling_rate)
         batches, epochs = self._num_batches, self.num_steps // self._num_batches
-        places = epochs * facts.num_records
-        if places > MOST_PLACES:
-            condition = f"for {MOST_PLACES} records of all epochs, at most"
+        positions = epochs * facts.num_records
+        if positions > MAX_POSITIONS:
+            condition = f"for {MAX_POSITIONS} records of all epochs, at most"
             remedy = "Take fewer epochs, or Poisson samples."
-            check.fail("num_steps", condition, places, remedy)
+            check.fail("num_steps", condition, positions, remedy)
         return Allocated(num_batches=batches, num_epochs=epochs)
 
     def _mean_square(self, facts: PublicFacts, clip: float, stddev: float) -> float:
@@ -211,6 +218,6 @@ class DPSGD(Optimizer):
         if math.isinf(clip):
             remedy = "It has no default without a Lipschitz constant or a clip."
             check.fail("step_size", "given", "None", remedy)
-        far = start_distance(facts, self.distance)
+        distance = start_distance(facts, self.distance)
         square = self._mean_square(facts, clip, stddev)
-        return far / math.sqrt(square * (self.num_steps + 1))
+        return distance / math.sqrt(square * (self.num_steps + 1))

@@ -25,7 +25,7 @@ from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
 from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
 from dpsample.optimizers.loop.perturbations import SHIFTS, rounding_excess
-from dpsample.optimizers.loop.steps import FrankWolfeStep, listed
+from dpsample.optimizers.loop.steps import FrankWolfeStep, step_numbers
 from dpsample.privacy import rho_from_bounded_range, rho_from_budget
 from dpsample.privacy.accounting.events import ConcentratedEvent, PureEvent
 from dpsample.privacy.budget import Budget
@@ -205,7 +205,7 @@ def l1_radius(domain: Domain, dim: int) -> float:
 
 def vertex_sizes(num_steps: int) -> np.ndarray:
     """Step sizes 2/(t + 2) for t = 1, ..., T."""
-    return np.asarray(2.0 / (listed(num_steps) + 2.0))
+    return np.asarray(2.0 / (step_numbers(num_steps) + 2.0))
 
 
 def vertex_bound(

@@ -66,13 +66,14 @@ class LocalizationPlan(NamedTuple):
         On-average stability of the minimizer costs 2 eta_i E |clipped gradient|^2.
         """
         rms = self.scales.root_mean_square(self.clip)
-        total, far = 0.0, spread
+        total, square_distance = 0.0, spread
         for stage in self.stages:
-            total += 0.5 * far / (stage.eta * stage.size) + 2.0 * rms**2 * stage.eta
-            far = self.off(stage) ** 2
-        return total + rms * self.off(self.stages[-1])
+            regret = 0.5 * square_distance / (stage.eta * stage.size)
+            total += regret + 2.0 * rms**2 * stage.eta
+            square_distance = self.output_distance(stage) ** 2
+        return total + rms * self.output_distance(self.stages[-1])
 
-    def off(self, stage: Stage) -> float:
+    def output_distance(self, stage: Stage) -> float:
         """Bound of the mean distance of a stage's output from its minimizer."""
         return math.sqrt(self.scales.dim) * stage.stddev + stage.error
 
@@ -173,7 +174,7 @@ class LocalizedRuns(HeavyTailed):
         """Phases of all runs, certified or printed."""
         scales = self.scales(facts, budget)
         if calibration == "paper":
-            return self._printed(facts, scales, budget)
+            return self._printed_recipe(facts, scales, budget)
         plans, phases = self._plans(facts, scales), list[Phase]()
         for run, plan in zip(self._runs(facts, scales), plans, strict=True):
             phases.extend(minimizations(facts, plan, run.local_radius))
@@ -190,7 +191,7 @@ class LocalizedRuns(HeavyTailed):
             kind="localized",
         )
 
-    def _printed(
+    def _printed_recipe(
         self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
     ) -> Recipe:
         """Recipe of printed phases, with what is true of them."""
@@ -396,7 +397,8 @@ class PrivateStochasticApproximation(LocalizedRuns):
         runs, plans = self._runs(facts, scales), self._plans(facts, scales)
         return sum(
             plan.gap(run.distance**2)
-            + scales.bias(plan.clip) * (2.0 * run.distance + plan.off(plan.stages[-1]))
+            + scales.bias(plan.clip)
+            * (2.0 * run.distance + plan.output_distance(plan.stages[-1]))
             for plan, run in zip(plans, runs, strict=True)
         )
 

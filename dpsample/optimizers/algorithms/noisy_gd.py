@@ -41,11 +41,14 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 Output = Literal["average", "tail", "scaled", "last"]
 OUTPUTS = ("average", "tail", "scaled", "last")
 # Fields of one output.
-OWN = {"tail_share": "tail", "ridge": "last", "wall_loss": "scaled"}
-# Of the tail, by default; more steps than the least if they would be unstable.
-LEAST_TAIL_STEPS, TAIL_SHARE = 100, 0.5
+OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "wall_loss": "scaled"}
+# Default number of steps of the outputs "tail" and "scaled". A plan takes more if its
+# steps would be too long to be stable.
+MIN_TAIL_STEPS = 100
+# Default share of the steps, at the end, whose iterates are averaged.
+TAIL_SHARE = 0.5
 AVERAGED = ("tail", "scaled")
-LEAST_SCALED_STEPS = 2  # the first stage and the last one have one at least
+MIN_SCALED_STEPS = 2  # the first stage and the last one have one at least
 # Total length of the steps to the last iterate, over the inverse of its ridge.
 FORGOTTEN = 3.0
 
@@ -65,7 +68,7 @@ class ProjectedDescent(NoisyDescent):
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """One loop of noisy gradient steps."""
-        scales, estimator = self._clipped(facts, budget)
+        scales, estimator = self._scales_and_estimator(facts, budget)
         is_clipped = isinstance(estimator, ClippedMean)
         plan = self.plan(scales, budget, calibration)
         size = self._step_size(scales, plan, budget, calibration)
@@ -84,7 +87,7 @@ class ProjectedDescent(NoisyDescent):
                 inputs["printed_risk_bound"] = stated
         return recipe_of(plan, loop, inputs, bound)
 
-    def _clipped(
+    def _scales_and_estimator(
         self, facts: PublicFacts, budget: Budget | None
     ) -> tuple[DescentScales, Estimator]:
         """Public numbers, and how gradients become one vector."""
@@ -112,7 +115,7 @@ class ProjectedDescent(NoisyDescent):
         calibration: Calibration,
     ) -> float:
         """Return eta: given, printed, or the minimizer of the bound."""
-        del budget  # of the tail's rule
+        del budget  # only the rule of the tail reads it
         if self.step_size is not None:
             return float(self.step_size)
         if calibration == "paper" and plan.noise is not None:
@@ -262,31 +265,35 @@ class NoisyGD(ProjectedDescent):
             check.non_negative(ridge=self.ridge)
         if self.wall_loss is not None:
             check.instance(Loss, wall_loss=self.wall_loss)
-        for name, output in OWN.items():
-            given = getattr(self, name)
-            if given is not None and self.output != output:
+        for name, output in OUTPUT_OF_OPTION.items():
+            value = getattr(self, name)
+            if value is not None and self.output != output:
                 remedy = f"Pass output={output!r}."
-                check.fail(name, f"None for output={self.output!r}", given, remedy)
+                check.fail(name, f"None for output={self.output!r}", value, remedy)
 
     def __repr__(self) -> str:
         """Return the call, without the options of other outputs.
 
         Certificates hold it: those that are older than an output stay as they are.
         """
-        names = [e.name for e in fields(self) if OWN.get(e.name) in (None, self.output)]
+        names = [
+            field.name
+            for field in fields(self)
+            if OUTPUT_OF_OPTION.get(field.name) in (None, self.output)
+        ]
         if self.output == "average":
             names.remove("output")
         if self.wall_loss is None and "wall_loss" in names:
             names.remove("wall_loss")
-        given = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return f"{type(self).__name__}({given})"
+        arguments = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({arguments})"
 
     def plan(
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
         if self.output in AVERAGED and self.num_steps is None:
-            count, beta = LEAST_TAIL_STEPS, scales.smoothness
+            count, beta = MIN_TAIL_STEPS, scales.smoothness
             if self.step_size is None and budget is not None and beta < math.inf:
                 longest = 2.0 if self.output == "scaled" else 1.0  # times the rule's
                 stable = 0.5 * longest * beta / public_ridge(scales, budget)
@@ -308,7 +315,7 @@ class NoisyGD(ProjectedDescent):
         (loop,) = recipe.phases
         assert isinstance(loop, Loop)
         if self.output == "scaled":
-            return self._scaled(facts, recipe, loop)
+            return self._scaled_recipe(facts, recipe, loop)
         count = math.ceil((self.tail_share or TAIL_SHARE) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
         if count < loop.num_steps:
@@ -318,13 +325,13 @@ class NoisyGD(ProjectedDescent):
         inputs.pop("risk_bound", None)  # it is that of the mean of all
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
-    def _scaled(self, facts: PublicFacts, recipe: Recipe, loop: Loop) -> Recipe:
+    def _scaled_recipe(self, facts: PublicFacts, recipe: Recipe, loop: Loop) -> Recipe:
         """Return the loop in three stages, the last of which is averaged."""
         beta, total = smoothness_or_inf(facts), loop.num_steps
         if math.isinf(beta):
             check.fail("loss", "smooth for output='scaled'", facts.loss)
-        if total < LEAST_SCALED_STEPS:
-            check.fail("num_steps", f">= {LEAST_SCALED_STEPS}", total)
+        if total < MIN_SCALED_STEPS:
+            check.fail("num_steps", f">= {MIN_SCALED_STEPS}", total)
         if self.wall_loss is not None:
             _check_wall_loss(self.wall_loss, facts)
         first = max(1, total // 4)
@@ -358,7 +365,7 @@ class NoisyGD(ProjectedDescent):
 
     def _last(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
         """Return steps on the loss and a ridge; nothing is told but their end."""
-        scales, estimator = self._clipped(facts, budget)
+        scales, estimator = self._scales_and_estimator(facts, budget)
         ridge, size, count = self.ridge, self.step_size, self.num_steps
         check_smooth(facts, scales)
         if ridge is None:

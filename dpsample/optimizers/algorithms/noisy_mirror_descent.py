@@ -40,7 +40,7 @@ from dpsample.optimizers.loop.steps import (
     MirrorStep,
     NoiseName,
     geometry,
-    listed,
+    step_numbers,
 )
 from dpsample.optimizers.printed import printed_noisy
 from dpsample.privacy.accounting.events import Event
@@ -57,7 +57,7 @@ class MirrorScales(NamedTuple):
     num_records: int
     lipschitz: float  # in l_p
     smoothness: float  # in l_p
-    potential: float  # of the population's minimizer
+    potential: float  # its value at the population's minimizer
     distance: float  # its l_p norm
     variance: float  # mean square l_q norm of the noise of one step, for one step
 
@@ -115,17 +115,17 @@ def best_schedule(
     ridges = ridges if ridge is None else np.array([float(ridge)])
     gammas = gammas if step_size is None else np.array([1.0 / step_size])
     risks = excess_risk(counts[:, None, None], ridges[:, None], gammas[None, :], scales)
-    least = risks.min(axis=(1, 2))
-    if num_steps is None and not least.min() < np.inf:
+    best_risks = risks.min(axis=(1, 2))
+    if num_steps is None and not best_risks.min() < np.inf:
         remedy = "Give num_steps, or a shorter step and a positive ridge."
         check.fail("step_size", "< 1/beta, with ridge > 0", f"{step_size!r}", remedy)
-    first = int(np.argmax(least <= SLACK * least.min()))
-    second, third = np.unravel_index(np.argmin(risks[first]), risks[first].shape)
+    row = int(np.argmax(best_risks <= SLACK * best_risks.min()))
+    ridge_index, gamma_index = np.unravel_index(np.argmin(risks[row]), risks[row].shape)
     return MirrorSchedule(
-        num_steps=int(counts[first]),
-        ridge=float(ridges[second]),
-        step_size=float(1.0 / gammas[third]),
-        risk=float(risks[first, second, third]),
+        num_steps=int(counts[row]),
+        ridge=float(ridges[ridge_index]),
+        step_size=float(1.0 / gammas[gamma_index]),
+        risk=float(risks[row, ridge_index, gamma_index]),
     )
 
 
@@ -212,7 +212,7 @@ class NoisyMirrorDescent(Optimizer):
         """One loop over all records and its noise."""
         space = self._geometry(facts)
         if calibration == "paper":
-            return self._printed(facts, budget)
+            return self._printed_recipe(facts, budget)
         schedule = self._schedule(facts, budget, space)
         noise: Perturbation = NoNoise()
         event: Event | None = None
@@ -250,7 +250,7 @@ class NoisyMirrorDescent(Optimizer):
             check.fail("domain", "WholeSpace()", facts.domain, remedy)
         return geometry(self.p, facts.dim, self.noise)
 
-    def _printed(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
+    def _printed_recipe(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
         """Algorithm 3 with the schedule of Theorem 7, and what is true of it."""
         plan = printed_noisy(facts, budget, p=self.p, num_steps=self.num_steps)
         schedule = MirrorSchedule(plan.num_steps, plan.ridge, plan.step_size, math.inf)
@@ -304,7 +304,9 @@ def _loop(
     )
     weights = EQUAL_WEIGHTS
     if weight != 0.0:
-        back = (listed(schedule.num_steps) - schedule.num_steps) * math.log1p(weight)
+        back = (step_numbers(schedule.num_steps) - schedule.num_steps) * math.log1p(
+            weight
+        )
         weights = np.exp(np.maximum(back, -600.0))
     return Loop(
         num_steps=schedule.num_steps,

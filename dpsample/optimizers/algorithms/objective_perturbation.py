@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.optimizers.loop.iterate_errors import counts
+from dpsample.optimizers.loop.iterate_errors import has_error_bound
 from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.loop.tilted import (
@@ -46,7 +46,11 @@ def recipe_of(
 ) -> Recipe:
     """Recipe of one tilted minimization."""
     phase = tilt.phase(scales, solver)
-    if kind == "objective" and tilt.output_stddev > 0.0 and counts(facts, phase):
+    if (
+        kind == "objective"
+        and tilt.output_stddev > 0.0
+        and has_error_bound(facts, phase)
+    ):
         error = minimizer_error(strong_convexity=phase.ridge, gap=tilt.gap)
         phase = replace(phase, output_gdp=2.0 * error / tilt.output_stddev)
         kind = "objective/rounded"
@@ -167,7 +171,7 @@ class ApproximateObjectivePerturbation(Optimizer):
     risk : {"population", "empirical"}
         Which bound lambda minimizes.
     printed : {"bassily", "su"}
-        Whose constants calibration "paper" uses.
+        Paper with whose constants calibration "paper" computes.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from dpsample.core import check
 from dpsample.numerics.norms import conversion
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.iterate_errors import counts
+from dpsample.optimizers.loop.iterate_errors import has_error_bound
 from dpsample.optimizers.loop.optimizer import (
     EQUAL_WEIGHTS,
     Calibration,
@@ -36,7 +36,7 @@ class PhasedPlan(NamedTuple):
 
     sizes: tuple[int, ...]  # records of each phase
     steps: tuple[float, ...]
-    stddevs: tuple[float, ...]  # of the noise on each mean iterate
+    stddevs: tuple[float, ...]  # scale of the noise on each mean iterate
     risk: float
 
 
@@ -120,7 +120,7 @@ class PhasedSGD(Optimizer):
         if budget is not None:
             gdp = gdp_of(budget)
             event = GaussianEvent(gdp)
-            if counts(facts, *phases):
+            if has_error_bound(facts, *phases):
                 phases = [replace(phase, output_gdp=gdp) for phase in phases]
                 kind = "phased/rounded"
         return Recipe(
@@ -159,19 +159,19 @@ class PhasedSGD(Optimizer):
             shift = round_up(SHIFTS[budget.relation] * lipschitz / gdp_of(budget))
         sizes = tuple(n >> i for i in range(1, n.bit_length()))
         # l_2 distance from the start within which a minimizer is taken to be
-        given = self.distance
-        if given is not None:
-            given *= conversion(facts.dim, self.p, 2.0)
-        distance = start_distance(facts, given)
+        declared_distance = self.distance
+        if declared_distance is not None:
+            declared_distance *= conversion(facts.dim, self.p, 2.0)
+        distance = start_distance(facts, declared_distance)
 
-        def risk(first_step: float, far: float) -> float:
+        def risk(first_step: float, gap: float) -> float:
             total = 0.0
             for i, size in enumerate(sizes):
                 step = first_step * 0.25**i
-                total += 0.5 * far**2 / (step * size) + lipschitz * far / size
+                total += 0.5 * gap**2 / (step * size) + lipschitz * gap / size
                 total += 0.5 * (1.0 + 1.0 / size) * step * lipschitz**2
-                far = math.sqrt(facts.dim) * shift * step
-            return total + lipschitz * far
+                gap = math.sqrt(facts.dim) * shift * step
+            return total + lipschitz * gap
 
         first = self.step_size
         if first is None:

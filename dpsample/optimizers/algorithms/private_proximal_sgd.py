@@ -270,9 +270,9 @@ class PrivateProximalSGD(ProximalSGD):
     ) -> Estimator:
         """Estimator; ``multiplier`` is the noise's stddev over a record's l2 bound."""
         if self.estimator == "clip":
-            given = self.threshold
+            threshold = self.threshold
             return ClippedMean(
-                threshold=facts.lipschitz(2.0) if given is None else given
+                threshold=facts.lipschitz(2.0) if threshold is None else threshold
             )
         choose = self._catoni if self.estimator == "catoni" else self._median
         return choose(facts.dim, size, multiplier, printed)
@@ -282,13 +282,13 @@ class PrivateProximalSGD(ProximalSGD):
     ) -> BucketedMedian:
         """Median of the width asked for, printed, or best by the bounds."""
         num_buckets, central = self._buckets(dim, printed)
-        own: Any = {"dim": dim, "batch_size": size, "order": self.moment_order}
+        arguments: Any = {"dim": dim, "batch_size": size, "order": self.moment_order}
         width = self.threshold
         if width is None and printed is not None:
-            width = printed_width(printed, **own)
+            width = printed_width(printed, **arguments)
         elif width is None:
-            own |= {"multiplier": multiplier, "ratio": num_buckets / central}
-            width = median_width(moment_bound=self.moment_bound, **own)
+            arguments |= {"multiplier": multiplier, "ratio": num_buckets / central}
+            width = median_width(moment_bound=self.moment_bound, **arguments)
             width = max(width, 4.0 * self.mean_bound)
         return BucketedMedian(width=width, num_buckets=num_buckets, num_central=central)
 
@@ -296,7 +296,7 @@ class PrivateProximalSGD(ProximalSGD):
         self, dim: int, size: int, multiplier: float, printed: Budget | None
     ) -> CatoniMean:
         """Soft truncation of the scale asked for, printed, or best by the bounds."""
-        own: Any = {
+        arguments: Any = {
             "batch_size": size,
             "moment_bound": self.moment_bound,
             "failure_probability": self.failure_probability,
@@ -304,10 +304,10 @@ class PrivateProximalSGD(ProximalSGD):
         precision = math.sqrt(math.log(1.0 / self.failure_probability))
         scale = self.threshold
         if scale is None and printed is not None:
-            scale = printed_scale(printed, **own)
+            scale = printed_scale(printed, **arguments)
         elif scale is None:
-            own |= {"multiplier": multiplier, "dim": dim, "precision": precision}
-            scale = catoni_scale(**own)
+            arguments |= {"multiplier": multiplier, "dim": dim, "precision": precision}
+            scale = catoni_scale(**arguments)
         return CatoniMean(scale=scale, precision=precision)
 
 

@@ -52,7 +52,7 @@ class ProxGD(BatchedDescent):
     batches : {"full", "poisson", "with_replacement"}, optional
         None: "full", or "with_replacement" as printed, for which nothing is proved.
     batch_size : int, optional
-        Of random batches; None: the printed :math:`n \sqrt{\epsilon / 4T}`.
+        Size of random batches. None: the printed :math:`n \sqrt{\epsilon / 4T}`.
 
     Raises
     ------

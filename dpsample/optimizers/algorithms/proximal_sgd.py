@@ -25,7 +25,7 @@ from dpsample.optimizers.loop.optimizer import (
     Optimizer,
     Recipe,
 )
-from dpsample.optimizers.loop.steps import ProximalStep, listed
+from dpsample.optimizers.loop.steps import ProximalStep, step_numbers
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
@@ -138,16 +138,16 @@ class ProximalSGD(Optimizer):
         """K_1, declared or from the bounds of a record."""
         if self.smoothness is not None:
             return self.smoothness
-        found = smoothness(facts)
-        if found == 0.0:
+        record_curvature = smoothness(facts)
+        if record_curvature == 0.0:
             remedy = "Pass smoothness=..., which sets the steps."
             check.fail("loss", "one with curvature", facts.loss.name, remedy)
-        return found
+        return record_curvature
 
     def sizes(self, facts: PublicFacts, num_steps: int) -> Array:
         """Step sizes gamma_0, ..., gamma_{T-1}."""
         first = self.step_scale / self.curvature(facts)
-        return np.asarray(first / np.sqrt(listed(num_steps)))
+        return np.asarray(first / np.sqrt(step_numbers(num_steps)))
 
     def proximal_step(self, facts: PublicFacts, num_steps: int) -> ProximalStep:
         """Return the steps, for a domain on which their formula is right."""

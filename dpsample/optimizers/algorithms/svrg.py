@@ -12,7 +12,7 @@ from typing import ClassVar
 from dpsample.core import check
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.iterate_errors import counts
+from dpsample.optimizers.loop.iterate_errors import has_error_bound
 from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
@@ -104,15 +104,15 @@ class SVRG(Optimizer):
         scales = tilt_scales(facts, risk=self.risk)
         ridge = self._ridge(scales, budget)
         m = 2.0 * ridge
-        moved = 2.0 * scales.lipschitz / (facts.num_records * m)
-        gap = self.gap or 0.5 * m * (ERROR_PART * moved) ** 2
+        sensitivity = 2.0 * scales.lipschitz / (facts.num_records * m)
+        gap = self.gap or 0.5 * m * (ERROR_PART * sensitivity) ** 2
         stddev, event = 0.0, None
         if budget is not None:
-            moved = minimizer_sensitivity(
+            sensitivity = minimizer_sensitivity(
                 facts, strong_convexity=m, relation=budget.relation, gap=gap
             )
             stddev, event = (
-                round_up(moved / gdp_of(budget)),
+                round_up(sensitivity / gdp_of(budget)),
                 GaussianEvent(gdp_of(budget)),
             )
         inputs: dict[str, float | int | str] = {
@@ -136,7 +136,7 @@ class SVRG(Optimizer):
         if math.isfinite(bound):
             inputs["risk_bound"] = bound
         kind = "svrg"
-        if budget is not None and counts(facts, phase):
+        if budget is not None and has_error_bound(facts, phase):
             phase = replace(phase, output_gdp=gdp_of(budget))
             kind = "svrg/rounded"
         return Recipe(phases=(phase,), event=event, inputs=inputs, kind=kind)

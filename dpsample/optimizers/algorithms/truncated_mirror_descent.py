@@ -62,12 +62,12 @@ class TruncatedScales(NamedTuple):
     num_records: int
     space: Geometry
     radius: float  # largest distance of the domain from the start
-    diameter: float  # of the domain
-    smoothness: float  # of the population risk
+    diameter: float  # largest distance of two points of the domain
+    smoothness: float  # smoothness constant of the population risk
     slope: float  # bound of the population gradient on the domain
     moment: float  # sigma
-    lipschitz: float  # of one record's loss; may be infinite
-    noise_bound: float  # of one record's gradient in the norm of the noise
+    lipschitz: float  # Lipschitz constant of one record's loss; may be infinite
+    noise_bound: float  # bound of one record's gradient in the norm of the noise
 
     def record_bound(self, threshold: float | Array) -> Array:
         """Bound of a truncated gradient in the norm of the noise."""
@@ -132,8 +132,8 @@ def risks(
     if step_size is not None:
         gamma = np.full(threshold.shape, 1.0 / step_size)
     with np.errstate(divide="ignore", invalid="ignore"):
-        moved = np.where(error > 0.0, 0.5 * error / (gamma - beta), 0.0)
-    total = gamma * share + moved + scales.diameter * bias
+        movement = np.where(error > 0.0, 0.5 * error / (gamma - beta), 0.0)
+    total = gamma * share + movement + scales.diameter * bias
     return np.where(gamma >= beta, total, np.inf), gamma
 
 
@@ -315,7 +315,7 @@ class TruncatedMirrorDescent(Optimizer):
         """One loop over batches and its noise."""
         scales = self._scales(facts)
         if calibration == "paper":
-            return self._printed(facts, budget, scales)
+            return self._printed_recipe(facts, budget, scales)
         plan, count = self._schedule(scales, budget), facts.num_records
         one_epoch = epoch(
             plan.scheme,
@@ -358,11 +358,11 @@ class TruncatedMirrorDescent(Optimizer):
         if not domain.is_bounded:
             remedy = "Use a Ball, or NoisyMirrorDescent on the whole space."
             check.fail("domain", "bounded", domain, remedy)
-        center, own = domain.default_center(dim), 2.0
+        center, domain_exponent = domain.default_center(dim), 2.0
         if domain.lp_exponent is not None and not center.any():
-            own = min(domain.lp_exponent, 2.0)
-        exponent = own if self.p is None else float(self.p)
-        if exponent < 2.0 and exponent != own:
+            domain_exponent = min(domain.lp_exponent, 2.0)
+        exponent = domain_exponent if self.p is None else float(self.p)
+        if exponent < 2.0 and exponent != domain_exponent:
             remedy = "Mirror steps are taken on l_p balls about 0 only."
             check.fail("domain", f"Ball(radius, p={exponent:g})", domain, remedy)
         if dim == 1:  # where all norms coincide, and errors of estimates just add
@@ -410,7 +410,7 @@ class TruncatedMirrorDescent(Optimizer):
             step_size=self.step_size,
         )
 
-    def _printed(
+    def _printed_recipe(
         self, facts: PublicFacts, budget: Budget | None, scales: TruncatedScales
     ) -> Recipe:
         """Algorithm 4 with the schedule of Theorem 10, and what is true of it."""

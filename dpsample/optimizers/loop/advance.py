@@ -49,14 +49,14 @@ def log_root(a, b, c):
         return c
     x = min(c / a, c / b)
     for _ in range(MAX_ROUNDS):
-        share = 1.0 / (1.0 + math.exp((b - a) * x))  # of u^a
+        share = 1.0 / (1.0 + math.exp((b - a) * x))  # share of u^a in the sum
         if x > 0.0:
             value = a * x + math.log1p(math.exp((b - a) * x))
         else:
             value = b * x + math.log1p(math.exp((a - b) * x))
-        moved = (value - c) / (share * a + (1.0 - share) * b)
-        x -= moved
-        if moved <= ROUNDING * abs(x):
+        newton_step = (value - c) / (share * a + (1.0 - share) * b)
+        x -= newton_step
+        if newton_step <= ROUNDING * abs(x):
             break
     return x
 
@@ -76,7 +76,7 @@ def log_norm(logs, exponent):
 
 
 @kernel(counts_references=False)
-def miss(step, dual, x, logs):
+def log_mismatch(step, dual, x, logs):
     """Log of the ratio of both sides of the scalar equation at g = e^x.
 
     Fills ``logs`` with those of u; a dual of zero has u = 0.
@@ -85,11 +85,16 @@ def miss(step, dual, x, logs):
         size = abs(dual[j])
         c = math.log(size) - x if size > 0.0 else -np.inf
         logs[j] = log_root(step.exponent - 1.0, step.ball_exponent - 1.0, c)
-    near = log_norm(logs, step.exponent)
-    if math.isinf(near):  # g is above all duals
+    log_potential_norm = log_norm(logs, step.exponent)
+    if math.isinf(log_potential_norm):  # g is above all duals
         return np.inf
     scale = math.log(step.kappa * step.radius)
-    return scale + (2.0 - step.exponent) * near - log_norm(logs, step.ball_exponent) - x
+    return (
+        scale
+        + (2.0 - step.exponent) * log_potential_norm
+        - log_norm(logs, step.ball_exponent)
+        - x
+    )
 
 
 @kernel(counts_references=False)
@@ -102,37 +107,39 @@ def into_lp_ball(step, dual, w, logs):
     for j in range(len(dual)):
         top = max(top, abs(dual[j]))
     low = high = math.log(0.5 * top)
-    below = above = miss(step, dual, low, logs)
+    low_mismatch = high_mismatch = log_mismatch(step, dual, low, logs)
     stride = 1.0
     for _ in range(MAX_DOUBLINGS):
-        if below < 0.0 <= above:
+        if low_mismatch < 0.0 <= high_mismatch:
             break
-        if below >= 0.0:
-            high, above = low, below
+        if low_mismatch >= 0.0:
+            high, high_mismatch = low, low_mismatch
             low -= stride
-            below = miss(step, dual, low, logs)
+            low_mismatch = log_mismatch(step, dual, low, logs)
         else:
-            low, below = high, above
+            low, low_mismatch = high, high_mismatch
             high += stride
-            above = miss(step, dual, high, logs)
+            high_mismatch = log_mismatch(step, dual, high, logs)
         stride *= 2.0
-    if not below < 0.0 <= above:
+    if not low_mismatch < 0.0 <= high_mismatch:
         return False
-    side = 0  # of the last guess: an end that stays has its miss halved (Illinois)
+    # The Illinois variant of regula falsi: when the same end moves twice in a row, the
+    # mismatch of the other end is halved, or one end could stay for ever.
+    side = 0  # -1 if the lower end was the last to move, 1 if the upper
     for _ in range(MAX_ROUNDS):
         x = 0.5 * (low + high)
-        if above < np.inf:
-            x = low + (high - low) * below / (below - above)
-        found = miss(step, dual, x, logs)
-        if found < 0.0:
-            low, below = x, found
-            above *= 0.5 if side < 0 else 1.0
+        if high_mismatch < np.inf:
+            x = low + (high - low) * low_mismatch / (low_mismatch - high_mismatch)
+        mismatch = log_mismatch(step, dual, x, logs)
+        if mismatch < 0.0:
+            low, low_mismatch = x, mismatch
+            high_mismatch *= 0.5 if side < 0 else 1.0
             side = -1
         else:
-            high, above = x, found
-            below *= 0.5 if side > 0 else 1.0
+            high, high_mismatch = x, mismatch
+            low_mismatch *= 0.5 if side > 0 else 1.0
             side = 1
-        if abs(found) <= ROUNDING or high - low <= ROUNDING * abs(x):
+        if abs(mismatch) <= ROUNDING or high - low <= ROUNDING * abs(x):
             break
     size = log_norm(logs, step.ball_exponent)
     for j in range(len(w)):
@@ -155,8 +162,9 @@ def into_domain(feasible, memory, point):
     """
     saturate(point, feasible.reach)
     memory.scratch[:] = np.nan
-    feasible.project(feasible.body, point, memory.scratch)
-    has_failed = memory.scratch[0] != memory.scratch[0]  # all of it is NaN then
+    projection = memory.scratch
+    feasible.project(feasible.body, point, projection)
+    has_failed = projection[0] != projection[0]  # all of it is NaN then
     if has_failed and feasible.reach < np.inf:
         copy_into(feasible.body.center, point)
     else:
@@ -172,9 +180,9 @@ def into_both(feasible, radius, memory, point):
     center is the ball's multiplier (Karush, Kuhn and Tucker). The distance from the
     center grows with the share, which is bisected.
     """
-    center, given, inside = memory.ball_center, memory.query, memory.low_dim
+    center, target, inside = memory.ball_center, memory.query, memory.low_dim
     saturate(point, feasible.reach)
-    copy_into(point, given)
+    copy_into(point, target)
     into_domain(feasible, memory, point)
     # A point that is not finite, of a run without noise, stays what it is.
     if not distance(point, center, 2.0) > radius:
@@ -183,7 +191,7 @@ def into_both(feasible, radius, memory, point):
     low, share, high = 0.0, 0.5, 1.0
     while low < share < high:
         for j in range(len(point)):
-            point[j] = center[j] + share * (given[j] - center[j])
+            point[j] = center[j] + share * (target[j] - center[j])
         into_domain(feasible, memory, point)
         if distance(point, center, 2.0) <= radius:
             low = share
@@ -241,27 +249,27 @@ def end_stage(feasible, step, weight, memory):
 
 
 @kernel(counts_references=False)
-def add_to_average(feasible, own, t, num_steps, memory):
+def add_to_average(feasible, numbers, t, num_steps, memory):
     """Add the iterate times its weight, see `AVERAGE`."""
-    weight = own.weights[t if len(own.weights) > 1 else 0]
+    weight = numbers.weights[t if len(numbers.weights) > 1 else 0]
     for j in range(len(memory.theta)):
         memory.average[j] += weight * memory.theta[j]
 
 
 @kernel(counts_references=False)
-def keep_last(feasible, own, t, num_steps, memory):
+def keep_last(feasible, numbers, t, num_steps, memory):
     """Leave the last iterate to be the output, see `AVERAGE`."""
 
 
 @kernel(counts_references=False)
-def average_and_scale(feasible, own, t, num_steps, memory):
+def average_and_scale(feasible, numbers, t, num_steps, memory):
     """Average, and end the stage of a scaled descent, see `AVERAGE`."""
     weight = 1.0
-    if len(own.weights) > 0:
-        add_to_average(feasible, own, t, num_steps, memory)
-        weight = num_steps * own.weights[0]
+    if len(numbers.weights) > 0:
+        add_to_average(feasible, numbers, t, num_steps, memory)
+        weight = num_steps * numbers.weights[0]
     if t == num_steps - 1:
-        end_stage(feasible, own, weight, memory)
+        end_stage(feasible, numbers, weight, memory)
 
 
 @kernel(counts_references=False)
@@ -278,9 +286,9 @@ def shrink(step, size, w, group_norms, group_sizes):
         group_norms[step.groups[j]] += w[j] * w[j]
         group_sizes[step.groups[j]] += 1.0
     for j in range(len(w)):
-        far = math.sqrt(group_norms[step.groups[j]])
-        lost = size * step.l1 * math.sqrt(group_sizes[step.groups[j]])
-        factor = max(1.0 - lost / far, 0.0) if far > 0.0 else 0.0
+        group_norm = math.sqrt(group_norms[step.groups[j]])
+        shrinkage = size * step.l1 * math.sqrt(group_sizes[step.groups[j]])
+        factor = max(1.0 - shrinkage / group_norm, 0.0) if group_norm > 0.0 else 0.0
         w[j] *= factor / (1.0 + size * step.l2)
 
 
@@ -328,29 +336,29 @@ def mirror_step(feasible, step, t, num_steps, memory, rng):
     dual_point(dual, conjugate, 1.0 / step.kappa, w)
     saturate(w, feasible.reach)
     memory.scratch[:] = 0.0
-    far = distance(w, memory.scratch, step.ball_exponent)
-    if far <= step.radius:
+    ball_norm = distance(w, memory.scratch, step.ball_exponent)
+    if ball_norm <= step.radius:
         return
     if step.ball_exponent < step.exponent:
         if into_lp_ball(step, dual, w, memory.high_dim):
             saturate(w, feasible.reach)
             return
     for j in range(len(w)):
-        w[j] *= step.radius / far
+        w[j] *= step.radius / ball_norm
 
 
 @kernel(counts_references=False)
 def accelerated_step(feasible, step, t, num_steps, memory, rng):
     """One step of AC-SA, see `ADVANCE`; the gradient was taken at memory.middle."""
     w, aggregate = memory.theta, memory.aggregate
-    alpha, following = 2.0 / (t + 2.0), 2.0 / (t + 3.0)
+    alpha, next_alpha = 2.0 / (t + 2.0), 2.0 / (t + 3.0)
     size = 0.5 * (t + 1.0) * step.size
     for j in range(len(w)):
         w[j] -= size * memory.gradient[j]
     into_both(feasible, step.local_radius, memory, w)
     for j in range(len(w)):
         aggregate[j] = alpha * w[j] + (1.0 - alpha) * aggregate[j]
-        memory.middle[j] = (1.0 - following) * aggregate[j] + following * w[j]
+        memory.middle[j] = (1.0 - next_alpha) * aggregate[j] + next_alpha * w[j]
 
 
 @kernel(counts_references=False)

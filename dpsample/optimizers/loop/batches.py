@@ -28,7 +28,7 @@ from dpsample.numerics.exact import random_word, two_product, two_sum
 from dpsample.optimizers.loop.pieces import (
     BATCH,
     START,
-    BatchPieces,
+    CompiledBatches,
     Numbers,
     compile_piece,
 )
@@ -78,7 +78,7 @@ class AllocationNumbers(NamedTuple):
 
     first: int
     order: Ints  # positions of the records, batch by batch
-    ends: Ints  # of the batches in that order
+    ends: Ints  # end of each batch in that order
 
 
 @by_address
@@ -91,7 +91,7 @@ class ReplacementNumbers(NamedTuple):
 
 
 @kernel(counts_references=False)
-def below(rng, count):
+def draw_below(rng, count):
     """Uniform among 0, ..., count - 1, up to a part count/2^53 of each probability."""
     return min(int(rng.random() * count), count - 1)
 
@@ -132,10 +132,10 @@ def _gap(rng, numbers):
     if guided >= 0:
         return guided
     fraction = np.float64(np.int64(first >> np.uint64(1))) + 0.5
-    place = -math.log(fraction * _UNIT) * numbers.gap_scale
-    allowance = _ALLOWANCE * (place + numbers.gap_scale)
-    gap = int(place)
-    if first < _FEW_BITS or abs(place - gap - 0.5) > 0.5 - allowance:
+    real_gap = -math.log(fraction * _UNIT) * numbers.gap_scale
+    allowance = _ALLOWANCE * (real_gap + numbers.gap_scale)
+    gap = int(real_gap)
+    if first < _FEW_BITS or abs(real_gap - gap - 0.5) > 0.5 - allowance:
         return _exact_gap(numbers, first, random_word(rng))
     return gap
 
@@ -144,12 +144,12 @@ def _gap(rng, numbers):
 def _exact_gap(numbers, first, second):
     """Largest k with V < (1 - rate)^k, for V of these 128 bits."""
     high = np.float64(first >> np.uint64(11)) * 2.0**-53
-    rest = (first & np.uint64(0x7FF)) << np.uint64(42)
-    low = np.float64(rest | (second >> np.uint64(22))) * 2.0**-106
-    place = -math.log(max(high + low, 2.0**-106)) * numbers.gap_scale
-    if place > _FARTHEST:  # beyond all records
-        return int(min(place, 2.0**62))
-    k = int(place)
+    low_bits = (first & np.uint64(0x7FF)) << np.uint64(42)
+    low = np.float64(low_bits | (second >> np.uint64(22))) * 2.0**-106
+    real_gap = -math.log(max(high + low, 2.0**-106)) * numbers.gap_scale
+    if real_gap > _FARTHEST:  # beyond all records
+        return int(min(real_gap, 2.0**62))
+    k = int(real_gap)
     while _is_below(numbers, high, low, k + 1):
         k += 1
     while k > 0 and not _is_below(numbers, high, low, k):
@@ -159,7 +159,7 @@ def _exact_gap(numbers, first, second):
 
 @kernel(counts_references=False)
 def _is_below(numbers, high, low, k):
-    """Whether high + low < (1 - rate)^k."""
+    """Return whether high + low < (1 - rate)^k."""
     power, error = 1.0, 0.0
     root, root_error = numbers.skipped, numbers.skipped_error
     while True:
@@ -185,8 +185,8 @@ def next_of_slice(numbers, rng, t, cursor, rows):
     if cursor == START:
         cursor = t * numbers.size
     while count < len(rows) and cursor < end:
-        place = numbers.order[cursor] if len(numbers.order) else cursor
-        rows[count] = numbers.first + place
+        position = numbers.order[cursor] if len(numbers.order) else cursor
+        rows[count] = numbers.first + position
         count += 1
         cursor += 1
     return count, cursor
@@ -212,7 +212,7 @@ def next_drawn(numbers, rng, t, cursor, rows):
     if cursor == START:
         cursor = 0
     while count < len(rows) and cursor < numbers.size:
-        rows[count] = numbers.first + below(rng, numbers.num_records)
+        rows[count] = numbers.first + draw_below(rng, numbers.num_records)
         count += 1
         cursor += 1
     return count, cursor
@@ -228,12 +228,13 @@ def _guide(rate: float) -> Ints:
     if rate >= 1.0:
         return np.empty(0, dtype=np.int64)
     edges = np.arange(1, 2**_GUIDE_BITS + 1) / 2**_GUIDE_BITS
-    places = -np.log(edges) * _gap_scale(rate)
-    allowance = _ALLOWANCE * (places + _gap_scale(rate))
-    least, most = np.floor(places - allowance), np.floor(places + allowance)
+    real_gaps = -np.log(edges) * _gap_scale(rate)
+    allowance = _ALLOWANCE * (real_gaps + _gap_scale(rate))
+    min_gaps = np.floor(real_gaps - allowance)
+    max_gaps = np.floor(real_gaps + allowance)
     guide = np.full(len(edges), -1, dtype=np.int64)
-    is_sure = np.maximum(least[1:], 0.0) == most[:-1]
-    guide[1:][is_sure] = most[:-1][is_sure].astype(np.int64)
+    is_sure = np.maximum(min_gaps[1:], 0.0) == max_gaps[:-1]
+    guide[1:][is_sure] = max_gaps[:-1][is_sure].astype(np.int64)
     return guide
 
 
@@ -244,7 +245,7 @@ class Batches(Spec):
     Attributes
     ----------
     piece : compiled function
-        Of signature `BATCH`.
+        Kernel of signature `BATCH`.
     """
 
     first: int = 0
@@ -260,12 +261,12 @@ class Batches(Spec):
         """Return what the piece reads; what has an order draws it here."""
         raise NotImplementedError
 
-    def compile(self, num_records: int, rng: np.random.Generator) -> BatchPieces:
+    def compile(self, num_records: int, rng: np.random.Generator) -> CompiledBatches:
         """Return what the loop calls."""
-        own = self.numbers(num_records, rng)
-        return BatchPieces(
-            batch=compile_piece(self.piece, BATCH, own),
-            own=own,
+        numbers = self.numbers(num_records, rng)
+        return CompiledBatches(
+            batch=compile_piece(self.piece, BATCH, numbers),
+            numbers=numbers,
             first=int(self.first),
             last=self._last(num_records),
             is_in_order=int(self.is_in_order),
@@ -373,8 +374,8 @@ class Slices(Batches):
         """Fail unless there is a slice for each step."""
         available, read = self.available(num_records), self.size * num_steps
         if read > available:
-            given = f"<= {available} records of the phase"
-            check.fail("num_steps * size", given, read)
+            condition = f"<= {available} records of the phase"
+            check.fail("num_steps * size", condition, read)
 
 
 @dataclass(frozen=True, kw_only=True)

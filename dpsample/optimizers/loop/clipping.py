@@ -48,7 +48,7 @@ def descent_sensitivity(
     ridge: float,
     num_steps: int,
 ) -> float:
-    """How far one record moves w_T of full-batch projected gradient descent.
+    """Return how far one record moves w_T of full-batch projected descent.
 
     A step on a convex loss with a ridge is rho-Lipschitz, rho = max(|1 - eta lambda|,
     |1 - eta (lambda + smoothness)|), and a record of bound C shifts it by eta C/n:
@@ -71,12 +71,12 @@ class HeavyTailedScales(NamedTuple):
 
     dim: int
     gdp: float  # infinite without a budget
-    shift: float  # of a batch sum between neighbors, in units of the record bound
+    shift: float  # move of a sum between neighbors, in units of the record bound
     lipschitz: float
     moment: float
     order: float
-    distance: float  # of the start to a minimizer
-    diameter: float  # of the domain, or twice the distance if that is infinite
+    distance: float  # distance of the start from a minimizer
+    diameter: float  # the domain's, or twice the distance if that is infinite
     clip: float | None  # chosen by the user, at most the Lipschitz constant
 
     def threshold(self, num_records: int) -> float:
@@ -198,12 +198,12 @@ def growth_bound(
     spread, risk = distance**2, math.inf
     for gap, bias in zip(gaps, biases, strict=True):
         risk = _fixed_point(gap(spread), bias, diameter, exponent, constant)
-        moved = risk / constant  # bounds E |w - w*|^theta
+        square_move = risk / constant  # bounds E |w - w*|^theta
         if exponent >= 2.0:
-            moved = moved ** (2.0 / exponent)
+            square_move = square_move ** (2.0 / exponent)
         else:
-            moved *= diameter ** (2.0 - exponent)
-        spread = min(moved, diameter**2)
+            square_move *= diameter ** (2.0 - exponent)
+        spread = min(square_move, diameter**2)
     return risk
 
 
@@ -213,8 +213,8 @@ def _fixed_point(
     """Largest g with g <= gap + bias min(diameter, (g/constant)^(1/exponent))."""
     risk = gap + bias * diameter
     for _ in range(200):
-        far = min(diameter, (risk / constant) ** (1.0 / exponent))
-        risk = gap + bias * far
+        move = min(diameter, (risk / constant) ** (1.0 / exponent))
+        risk = gap + bias * move
     return risk
 
 

@@ -30,7 +30,7 @@ from numpy.polynomial import chebyshev
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import HUGE_SQUARE, TINY_SQUARE
-from dpsample.optimizers.loop.batches import below
+from dpsample.optimizers.loop.batches import draw_below
 
 ROOT_2 = math.sqrt(2.0)
 TOP = 2.0 * ROOT_2 / 3.0
@@ -118,15 +118,15 @@ def truncation_table(precision: float) -> Array:
     deviations = math.sqrt(precision) + MARGIN
     num_pieces = math.ceil(PIECES_PER_DEVIATION * deviations)
     nodes = chebyshev.chebpts1(DEGREE + 1)
-    places = (np.arange(num_pieces)[:, None] + 0.5 * (nodes + 1.0)) / num_pieces
-    values = np.empty(places.size)
-    _fill(float(precision), head / places.ravel(), values)
+    positions = (np.arange(num_pieces)[:, None] + 0.5 * (nodes + 1.0)) / num_pieces
+    values = np.empty(positions.size)
+    _fill(float(precision), head / positions.ravel(), values)
     to_chebyshev = np.linalg.inv(chebyshev.chebvander(nodes, DEGREE))
     to_powers = np.zeros((DEGREE + 1, DEGREE + 1))
     for degree, unit in enumerate(np.eye(DEGREE + 1)):
         powers = chebyshev.cheb2poly(unit[: degree + 1])
         to_powers[: len(powers), degree] = powers
-    table = values.reshape(places.shape) @ (to_powers @ to_chebyshev).T
+    table = values.reshape(positions.shape) @ (to_powers @ to_chebyshev).T
     return np.ascontiguousarray(table)
 
 
@@ -136,9 +136,9 @@ def soft_truncation(table, head, cubic, a):
     size = abs(a)
     if not size > head:  # NaN, too
         return a - cubic * (a * a * a)
-    place = head / size * len(table)
-    piece = min(int(place), len(table) - 1)
-    y = 2.0 * (place - piece) - 1.0
+    position = head / size * len(table)
+    piece = min(int(position), len(table) - 1)
+    y = 2.0 * (position - piece) - 1.0
     value = 0.0
     for j in range(DEGREE, -1, -1):
         value = value * y + table[piece, j]
@@ -171,7 +171,7 @@ def slope_limits(norms: Array, threshold: float, width: int) -> Array:
 
 
 @kernel(counts_references=False)
-def within(x, bound):
+def clip_number(x, bound):
     """Return the number of [-bound, bound] nearest to x, and 0 for NaN."""
     x = x if x == x else 0.0
     x = bound if x > bound else x
@@ -183,12 +183,12 @@ def saturate(point, bound):
     """Move every coordinate into [-bound, bound]; an infinite bound moves none."""
     if bound < np.inf:
         for j in range(len(point)):
-            point[j] = within(point[j], bound)
+            point[j] = clip_number(point[j], bound)
 
 
 @kernel(counts_references=False)
 def are_finite(values, count):
-    """Whether the first values are finite."""
+    """Return whether the first ``count`` values are finite."""
     for i in range(count):
         if not abs(values[i]) < np.inf:
             return False
@@ -199,7 +199,7 @@ def are_finite(values, count):
 def bound_slopes(records, rows, count, slopes):
     """Make slopes finite, see `LIMIT`."""
     for i in range(count):
-        slopes[i] = within(slopes[i], records.slope_bound)
+        slopes[i] = clip_number(slopes[i], records.slope_bound)
 
 
 @kernel(counts_references=False)
@@ -207,7 +207,7 @@ def clip_slopes(records, rows, count, slopes):
     """Make slopes finite, and clip slope * a_i through its limit, see `LIMIT`."""
     bound_slopes(records, rows, count, slopes)
     for i in range(count):
-        slopes[i] = within(slopes[i], records.limits[rows[i]])
+        slopes[i] = clip_number(slopes[i], records.limits[rows[i]])
 
 
 @kernel(counts_references=False)
@@ -255,13 +255,13 @@ def length_that_stays(threshold, square, dim):
 
 
 @kernel(counts_references=False)
-def add_clipped(own, data, is_run, count, memory, rng):
+def add_clipped(numbers, data, is_run, count, memory, rng):
     """Add one finite gradient, clipped as a whole in the l2 norm, see `ADD`."""
     g, out = memory.scratch, memory.partial
     unit, square = factor_out(g)
     if unit == 0.0:
         return
-    limit = length_that_stays(own.threshold, square, len(g))
+    limit = length_that_stays(numbers.threshold, square, len(g))
     if unit <= limit:
         for j in range(len(g)):
             out[j] += g[j]
@@ -271,34 +271,34 @@ def add_clipped(own, data, is_run, count, memory, rng):
 
 
 @kernel(counts_references=False)
-def add_truncated(own, data, is_run, count, memory, rng):
+def add_truncated(numbers, data, is_run, count, memory, rng):
     """Add one finite gradient if its l2 norm is small enough, see `ADD`."""
     g, out = memory.scratch, memory.partial
     unit, square = factor_out(g)
     if unit == 0.0:
         return
-    if unit <= length_that_stays(own.threshold, square, len(g)):
+    if unit <= length_that_stays(numbers.threshold, square, len(g)):
         for j in range(len(g)):
             out[j] += g[j]
 
 
 @kernel(counts_references=False)
-def add_to_bucket(own, data, is_run, count, memory, rng):
+def add_to_bucket(numbers, data, is_run, count, memory, rng):
     """Add one gradient, clipped by coordinates, to a random bucket, see `ADD`.
 
     Products of a slope and a row may be infinite here, which is within every limit of a
     coordinate.
     """
-    g, bucket = memory.scratch, memory.buckets[below(rng, own.num_buckets)]
+    g, bucket = memory.scratch, memory.buckets[draw_below(rng, numbers.num_buckets)]
     for j in range(len(g)):
-        bucket[j] += within(g[j], own.threshold)
+        bucket[j] += clip_number(g[j], numbers.threshold)
 
 
 @kernel(counts_references=False)
-def add_softly(own, data, is_run, count, memory, rng):
+def add_softly(numbers, data, is_run, count, memory, rng):
     """Add one gradient, softly truncated by coordinates, see `ADD`."""
     g, out = memory.scratch, memory.partial
-    head, cubic = cubic_part(own.precision)
+    head, cubic = cubic_part(numbers.precision)
     for j in range(len(g)):
-        a = g[j] / own.scale  # infinite, but not NaN: the slope is finite
-        out[j] += own.scale * soft_truncation(own.table, head, cubic, a)
+        a = g[j] / numbers.scale  # infinite, but not NaN: the slope is finite
+        out[j] += numbers.scale * soft_truncation(numbers.table, head, cubic, a)

@@ -24,8 +24,10 @@ from dpsample.problem.records import add_transposed, margins_of
 
 # How a run stands when a kernel returns, beside PAUSED.
 RUNNING, CERTIFIED, FAILED = range(3)
-# A paused estimate has this stage and keeps where its enumeration goes on.
-IN_ESTIMATE, CURSOR = 1, 0
+# Stage of the control record while an estimate is paused.
+IN_ESTIMATE = 1
+# Position, in the control record's ``saved`` numbers, of the cursor of the batch.
+CURSOR = 0
 AT_END = -1.0  # cursor of a batch that goes on in another window
 
 MAX_GUESSES = 12
@@ -36,7 +38,7 @@ LEAST_JUMP = 1e-4
 # when its end has stayed (Illinois).
 RECORD, RESPONSE, LOW, HIGH, GUESS = range(5)
 VALUE_LOW, VALUE_HIGH, SLOPE_LOW, SLOPE_HIGH, MISS_LOW, MISS_HIGH = range(5, 11)
-VALUE, SLOPE = 11, 12  # margins going in, phi and phi' coming out
+VALUE, SLOPE = range(11, 13)  # margins going in, phi and phi' coming out
 NUM_ROWS = 13
 
 
@@ -101,7 +103,7 @@ def open_brackets(count, num_open, memory):
 
 @kernel
 def is_at_kink(b, k, round_number):
-    """Whether the guess is where two tangents meet: every other one, at a jump."""
+    """Return whether a jump makes this round try the point where two tangents meet."""
     jump = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k])
     top = abs(b[SLOPE_LOW, k]) + abs(b[SLOPE_HIGH, k])
     return (
@@ -113,7 +115,7 @@ def is_at_kink(b, k, round_number):
 
 @kernel
 def next_guess(b, k, c, round_number):
-    """Where two tangents meet, the secant's zero, or the middle."""
+    """Return the meeting point of two tangents, the secant's zero, or the middle."""
     width = b[HIGH, k] - b[LOW, k]
     if is_at_kink(b, k, round_number):
         fall = b[VALUE_LOW, k] - b[VALUE_HIGH, k] - b[SLOPE_HIGH, k] * c * width
@@ -126,40 +128,42 @@ def next_guess(b, k, c, round_number):
 @kernel
 def narrow(b, records, num_open, round_number, memory):
     """Move an end of every bracket to its guess; keep those that are still open."""
-    kept = 0
+    num_kept = 0
     for k in range(num_open):
         i = int(b[RECORD, k])
-        found = b[GUESS, k]
-        miss = b[SLOPE, k] - found
+        slope_guess = b[GUESS, k]
+        miss = b[SLOPE, k] - slope_guess
         c = records.norms[memory.rows[i]] ** 2 / records.smoothing
         # Rounding the margin moves phi' by its rounding error times phi''.
         curved = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]) / abs(b[HIGH, k] - b[LOW, k])
-        tolerance = ROUNDING * (abs(found) + curved / c * abs(memory.margins[i]))
+        tolerance = ROUNDING * (abs(slope_guess) + curved / c * abs(memory.margins[i]))
         is_done = abs(miss) <= tolerance
         if is_at_kink(b, k, round_number):
-            fall = b[SLOPE_LOW, k] * c * (found - b[LOW, k])
+            fall = b[SLOPE_LOW, k] * c * (slope_guess - b[LOW, k])
             scale = abs(b[VALUE_LOW, k]) + abs(b[SLOPE_LOW, k] * memory.margins[i])
             if abs(b[VALUE_LOW, k] - fall - b[VALUE, k]) <= 4.0 * ROUNDING * scale:
                 # The loss has two pieces here: its slopes bound the envelope's.
-                least = min(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
-                found = min(max(found, least), max(b[SLOPE_LOW, k], b[SLOPE_HIGH, k]))
+                min_slope = min(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
+                slope_guess = min(
+                    max(slope_guess, min_slope), max(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
+                )
                 is_done = True
         if not is_done:
             if (miss > 0.0) == (b[HIGH, k] > b[LOW, k]):
-                b[LOW, k], b[VALUE_LOW, k] = found, b[VALUE, k]
+                b[LOW, k], b[VALUE_LOW, k] = slope_guess, b[VALUE, k]
                 b[SLOPE_LOW, k], b[MISS_LOW, k] = b[SLOPE, k], miss
                 b[MISS_HIGH, k] *= 0.5
             else:
-                b[HIGH, k], b[VALUE_HIGH, k] = found, b[VALUE, k]
+                b[HIGH, k], b[VALUE_HIGH, k] = slope_guess, b[VALUE, k]
                 b[SLOPE_HIGH, k], b[MISS_HIGH, k] = b[SLOPE, k], miss
                 b[MISS_LOW, k] *= 0.5
-            is_done = abs(b[HIGH, k] - b[LOW, k]) <= ROUNDING * abs(found)
-        memory.slopes[i] = found
+            is_done = abs(b[HIGH, k] - b[LOW, k]) <= ROUNDING * abs(slope_guess)
+        memory.slopes[i] = slope_guess
         if not is_done:
             for row in range(NUM_ROWS):
-                b[row, kept] = b[row, k]
-            kept += 1
-    return kept
+                b[row, num_kept] = b[row, k]
+            num_kept += 1
+    return num_kept
 
 
 SMALLEST_RUN = 8
@@ -208,7 +212,7 @@ def add_scattered(data, rows, count, slopes, out):
 
 @kernel(counts_references=False)
 def is_run(is_in_order, rows, count):
-    """Whether a block holds consecutive records, enough for a matrix product.
+    """Return whether a block is a run of records, long enough for a matrix product.
 
     Never by chance: one record more or less in a sample would change the last bits of
     all other margins, and at kinks their slopes.
@@ -234,45 +238,45 @@ def slopes_of(data, loss, records, count, memory):
 
 
 @kernel(counts_references=False)
-def single_slopes(data, loss, pieces, count, memory):
+def single_slopes(data, loss, functions, count, memory):
     """Slopes of a block's records, one by one: a loss that fails gives NaN.
 
     A loss that raises at one record leaves the rest of its block undone, and the values
     of a block may cancel to NaN; neither must change another record's part. So margins
     are those of the first pass: in the last bit of another sum a kink is crossed.
     """
-    rows, response, found = memory.kept_rows, memory.kept_response, memory.kept_slopes
+    rows, response, slopes = memory.kept_rows, memory.kept_response, memory.kept_slopes
     for i in range(count):
         rows[i], response[i] = memory.rows[i], memory.response[i]
     for i in range(count):
         memory.rows[0], memory.margins[0] = rows[i], memory.kept_margins[i]
         memory.response[0], memory.slopes[0] = response[i], np.nan
-        succeeded = pieces.slopes(data, loss, pieces.records, 1, memory)
-        found[i] = memory.slopes[0]
-        if pieces.records.smoothing > 0.0 and not succeeded:
-            found[i] = np.nan
+        succeeded = functions.slopes(data, loss, functions.records, 1, memory)
+        slopes[i] = memory.slopes[0]
+        if functions.records.smoothing > 0.0 and not succeeded:
+            slopes[i] = np.nan
     for i in range(count):
-        memory.rows[i], memory.slopes[i] = rows[i], found[i]
+        memory.rows[i], memory.slopes[i] = rows[i], slopes[i]
 
 
 @kernel(counts_references=False)
-def limited_slopes(data, loss, pieces, count, memory):
+def limited_slopes(data, loss, functions, count, memory):
     """Turn memory.margins into slopes that may be added; False if the loss failed."""
-    is_total = pieces.records.is_total != 0
+    is_total = functions.records.is_total != 0
     if is_total:
         keep_margins(count, memory)
-    if not pieces.slopes(data, loss, pieces.records, count, memory):
+    if not functions.slopes(data, loss, functions.records, count, memory):
         if not is_total:
             return False
-        single_slopes(data, loss, pieces, count, memory)
+        single_slopes(data, loss, functions, count, memory)
     if not (is_total or are_finite(memory.slopes, count)):
         return False
-    pieces.limit(pieces.records, memory.rows, count, memory.slopes)
+    functions.limit(functions.records, memory.rows, count, memory.slopes)
     return True
 
 
 @kernel(counts_references=False)
-def add_margins(data, loss, pieces, is_in_order, theta, count, memory, rng):
+def add_margins(data, loss, functions, is_in_order, theta, count, memory, rng):
     """Add the gradients of a block's losses of margins, see `ADD_BLOCK`."""
     rows, margins = memory.rows, memory.margins
     run = is_run(is_in_order, rows, count)
@@ -282,14 +286,14 @@ def add_margins(data, loss, pieces, is_in_order, theta, count, memory, rng):
         scattered_margins(data, rows, count, theta, margins)
     for i in range(count):
         memory.response[i] = data.response[rows[i]]
-    if not limited_slopes(data, loss, pieces, count, memory):
+    if not limited_slopes(data, loss, functions, count, memory):
         return False
-    pieces.add(pieces.own, data, run, count, memory, rng)
+    functions.add(functions.numbers, data, run, count, memory, rng)
     return True
 
 
 @kernel(counts_references=False)
-def add_records(data, loss, pieces, is_in_order, theta, count, memory, rng):
+def add_records(data, loss, functions, is_in_order, theta, count, memory, rng):
     """Add single gradients of the block, see `ADD_BLOCK`.
 
     Where estimates are total, a gradient that is not finite counts as 0.
@@ -299,15 +303,15 @@ def add_records(data, loss, pieces, is_in_order, theta, count, memory, rng):
         memory.scratch[:] = np.nan
         loss.gradient(data.dense[row], data.response[row], theta, memory.scratch)
         if not are_finite(memory.scratch, len(memory.scratch)):
-            if pieces.records.is_total == 0:
+            if functions.records.is_total == 0:
                 return False
             memory.scratch[:] = 0.0
-        pieces.add(pieces.own, data, False, 1, memory, rng)
+        functions.add(functions.numbers, data, False, 1, memory, rng)
     return True
 
 
 @kernel(counts_references=False)
-def add_block(own, data, is_run, count, memory, rng):
+def add_block(numbers, data, is_run, count, memory, rng):
     """Add the block's slopes times its rows, see `ADD`.
 
     Long sums lose less where blocks have their own: `perturbations.rounding_excess`.
@@ -329,41 +333,41 @@ def fill_gradient(data, memory, i):
 
 
 @kernel(counts_references=False)
-def add_all_to_buckets(own, data, is_run, count, memory, rng):
+def add_all_to_buckets(numbers, data, is_run, count, memory, rng):
     """Add each record's gradient to a random bucket, see `ADD`."""
     for i in range(count):
         fill_gradient(data, memory, i)
-        add_to_bucket(own, data, False, 1, memory, rng)
+        add_to_bucket(numbers, data, False, 1, memory, rng)
 
 
 @kernel(counts_references=False)
-def add_all_softly(own, data, is_run, count, memory, rng):
+def add_all_softly(numbers, data, is_run, count, memory, rng):
     """Add each record's gradient, softly truncated, see `ADD`."""
     for i in range(count):
         fill_gradient(data, memory, i)
-        add_softly(own, data, False, 1, memory, rng)
+        add_softly(numbers, data, False, 1, memory, rng)
 
 
 @kernel(counts_references=False)
-def divide(own, divisor, memory):
+def divide(numbers, divisor, memory):
     """Turn a sum into a mean, see `FINISH`."""
     for j in range(len(memory.gradient)):
         memory.gradient[j] /= divisor
 
 
 @kernel(counts_references=False)
-def central_means(own, divisor, memory):
+def central_means(numbers, divisor, memory):
     """Turn bucket sums into means of their central order statistics, see `FINISH`."""
-    num_buckets, central = own.num_buckets, own.num_central
+    num_buckets, central = numbers.num_buckets, numbers.num_central
     skipped = (num_buckets - central) // 2
     for j in range(len(memory.gradient)):
         for b in range(num_buckets):  # insertion sort: a dozen values
             value = memory.buckets[b, j]
-            place = b
-            while place > 0 and memory.sorted[place - 1] > value:
-                memory.sorted[place] = memory.sorted[place - 1]
-                place -= 1
-            memory.sorted[place] = value
+            position = b
+            while position > 0 and memory.sorted[position - 1] > value:
+                memory.sorted[position] = memory.sorted[position - 1]
+                position -= 1
+            memory.sorted[position] = value
         total = 0.0
         for b in range(skipped, skipped + central):
             total += memory.sorted[b]
@@ -387,13 +391,13 @@ def estimate(data, loss, phase, t, theta, memory, rng):
     else:
         memory.gradient[:] = 0.0
     while True:
-        count, cursor = batches.batch(batches.own, rng, t, cursor, memory.rows)
+        count, cursor = batches.batch(batches.numbers, rng, t, cursor, memory.rows)
         if count > 0:
             memory.partial[:] = 0.0
             if not estimator.block(
                 data,
                 loss,
-                estimator.pieces,
+                estimator.functions,
                 batches.is_in_order,
                 theta,
                 count,
@@ -412,5 +416,5 @@ def estimate(data, loss, phase, t, theta, memory, rng):
         if is_due(control):
             control.stage, control.saved[CURSOR] = IN_ESTIMATE, cursor
             return PAUSED
-    estimator.finish(estimator.pieces.own, estimator.divisor, memory)
+    estimator.finish(estimator.functions.numbers, estimator.divisor, memory)
     return RUNNING

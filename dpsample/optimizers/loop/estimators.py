@@ -45,8 +45,8 @@ from dpsample.optimizers.loop.pieces import (
     FINISH,
     LIMIT,
     SLOPES,
-    BlockPieces,
-    EstimatorPieces,
+    BlockFunctions,
+    CompiledEstimator,
     Numbers,
     RecordNumbers,
     compile_piece,
@@ -80,7 +80,7 @@ class ThresholdNumbers(NamedTuple):
 class BucketNumbers(NamedTuple):
     """Numbers of bucket means."""
 
-    threshold: float  # of a coordinate
+    threshold: float  # largest size of a coordinate
     num_buckets: int
     num_central: int
 
@@ -107,11 +107,11 @@ class Estimator(Spec):
     Attributes
     ----------
     limit_piece : compiled function
-        Of signature `LIMIT`.
+        Kernel of signature `LIMIT`.
     block_piece, record_piece : compiled functions
-        Of signature `ADD`: of a block's slopes, and of a single gradient.
+        Kernels of signature `ADD`: for a block's slopes, and for a single gradient.
     finish_piece : compiled function
-        Of signature `FINISH`.
+        Kernel of signature `FINISH`.
     """
 
     smoothing: float = 0.0
@@ -129,24 +129,24 @@ class Estimator(Spec):
         """Return what the pieces read."""
         return ThresholdNumbers(math.inf)
 
-    def compile(self, records: RecordLimits, divisor: float) -> EstimatorPieces:
+    def compile(self, records: RecordLimits, divisor: float) -> CompiledEstimator:
         """Return what the loop calls; norms of the rows have exponent `q`."""
-        numbers, own = self._record_numbers(records), self.numbers()
+        record_numbers, numbers = self._record_numbers(records), self.numbers()
         slopes = smooth_slopes if self.smoothing > 0.0 else slopes_of
         block, add = add_records, self.record_piece
         if records.has_margins:
             block, add = add_margins, self.block_piece
-        pieces = BlockPieces(
-            slopes=compile_piece(slopes, SLOPES, numbers),
-            limit=compile_piece(self.limit_piece, LIMIT, numbers),
-            add=compile_piece(add, ADD, own),
-            own=own,
-            records=numbers,
+        functions = BlockFunctions(
+            slopes=compile_piece(slopes, SLOPES, record_numbers),
+            limit=compile_piece(self.limit_piece, LIMIT, record_numbers),
+            add=compile_piece(add, ADD, numbers),
+            numbers=numbers,
+            records=record_numbers,
         )
-        return EstimatorPieces(
-            block=compile_piece(block, ADD_BLOCK, pieces),
-            pieces=pieces,
-            finish=compile_piece(self.finish_piece, FINISH, own),
+        return CompiledEstimator(
+            block=compile_piece(block, ADD_BLOCK, functions),
+            functions=functions,
+            finish=compile_piece(self.finish_piece, FINISH, numbers),
             divisor=float(divisor),
         )
 

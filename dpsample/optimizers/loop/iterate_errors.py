@@ -33,9 +33,9 @@ beyond the start. Rows may exceed B by a part 1e-12 (`dpsample.Problem`): curvat
 2e-12, so that steps move points apart by 4e-12 at most, and s by 2e-12 + 5e-12 T. The
 products of these bounds, of second order, are below 2 % of them.
 
-**Minimizers.** Of an m-strongly convex objective of smoothness l, with a tilt of length
+**Minimizers.** On an m-strongly convex objective of smoothness l, with a tilt of length
 at most b, a step of length 1/l is off by e as above, ridge and tilt adding 8 u (C + b +
-2 m M) to the gradient; that includes the tilt's own rounding, of exact normal numbers
+2 m M) to the gradient. That includes the tilt's own rounding, of exact normal numbers
 within 12 deviations. Let w* be the minimizer, y a point, y+ the exact step from it and
 c = sqrt(l^2/m^2 - l/m): |y+ - w*| <= c |y - y+| by the certificate of `solve`. With
 |y - y+| as computed at most r + e, r = sqrt(2 a/m)/c for the gap a, the computed step
@@ -113,13 +113,13 @@ def counted_stddev(
     longer = phase.output_stddev * (1.0 + 2e-12 + 5e-12 * num_steps)
     error = phase_error(facts, phase, start)
     if released.any():
-        far = _reach(facts, phase, start) + float(np.linalg.norm(released))
-        error += 2.0 * UNIT * far
+        reach = _reach(facts, phase, start) + float(np.linalg.norm(released))
+        error += 2.0 * UNIT * reach
     return round_up(longer + 2.0 * error / phase.output_gdp)
 
 
-def counts(facts: PublicFacts, *phases: Descent) -> bool:
-    """Whether rounding errors of all these phases have a bound, wherever they start."""
+def has_error_bound(facts: PublicFacts, *phases: Descent) -> bool:
+    """Return whether these phases' rounding errors have a bound from any start."""
     return all(math.isfinite(phase_error(facts, x, facts.center)) for x in phases)
 
 
@@ -144,9 +144,9 @@ def _reach(facts: PublicFacts, phase: Descent, start: Array) -> float:
 class SolverPrecision(NamedTuple):
     """How a minimization is run, and how far it is off because of rounding."""
 
-    smoothness: float  # of the objective
+    smoothness: float  # smoothness constant of the objective
     gap: float  # that the solver certifies in its own arithmetic
-    error: float  # of the distance to the minimizer, beyond that of the phase's gap
+    error: float  # added distance to the minimizer, beyond that of the phase's gap
     num_steps: int  # plain steps that are enough without a certificate; 0: unproved
 
 
@@ -158,18 +158,18 @@ def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision
         return unproved
     if phase.smoothness > 0.0:
         top *= 1.0 + 1e-11  # rows above their bound by a rounding error
-    one = _solver_step_error(facts, phase, top)
-    if math.isinf(one):
+    step_error = _solver_step_error(facts, phase, top)
+    if math.isinf(step_error):
         return unproved
     if top == m:  # one exact step is the minimizer, and the solver takes it
-        return SolverPrecision(top, float(phase.gap), 1.02 * one + _LEAST, 1)
+        return SolverPrecision(top, float(phase.gap), 1.02 * step_error + _LEAST, 1)
     c = math.sqrt(top / m) * math.sqrt(top / m - 1.0)
-    asked = math.sqrt(2.0 * phase.gap / m)
-    longest = asked / c + one
+    target_distance = math.sqrt(2.0 * phase.gap / m)
+    longest = target_distance / c + step_error
     relative = (facts.dim + 9.0 + 8.0 * top / (top - m)) * UNIT
-    error = 1.02 * (c * (2.0 * one + relative * longest) + one) + _LEAST
-    far = max(math.log(2.0 * facts.radius) - math.log(asked), 0.0)
-    steps = 2 + math.ceil(1.01 * far / -math.log1p(-m / top))
+    error = 1.02 * (c * (2.0 * step_error + relative * longest) + step_error) + _LEAST
+    log_ratio = max(math.log(2.0 * facts.radius) - math.log(target_distance), 0.0)
+    steps = 2 + math.ceil(1.01 * log_ratio / -math.log1p(-m / top))
     gap = 0.5 * m * (c * longest) ** 2
     return SolverPrecision(top, gap, error, steps)
 
@@ -204,7 +204,7 @@ def _gradient_error(
 
 
 def _is_plain(loop: Loop) -> bool:
-    """Whether the loop takes gradient steps of means that the module's proof covers."""
+    """Return whether the module's proof covers the loop: gradient steps of means."""
     step, estimator = loop.step, loop.estimator
     is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
     is_step = isinstance(step, GradientStep) and math.isinf(step.local_radius)

@@ -39,9 +39,11 @@ from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.last_iterate import last_iterate_gdp
 from dpsample.problem.facts import PublicFacts
 
-MOST_STEPS = 10**6
-EXTRA_BITS = 18  # of the grid of noise in steps before the last
-MOST_ERROR = 1e-3  # of a step, over what a record moves it
+MAX_STEPS = 10**6
+# The grid of the noise is finer by so many bits in the steps before the last.
+EXTRA_BITS = 18
+# Largest rounding error of a step, relative to the distance that a record moves it.
+MAX_ERROR = 1e-3
 ROWS = 1e-11  # more than what rows above their bound change
 
 
@@ -75,12 +77,12 @@ def effective_steps(
         sums = np.where(c == 1.0, steps, (1.0 - powers) / (1.0 - c))
         squares = np.where(c == 1.0, steps, (1.0 - powers**2) / (1.0 - c**2))
         count = int(np.argmin((powers * diameter + sums) ** 2 / squares)) + 1
-    found = [
+    energies = [
         _energy(c, length, start, error)
         for length, start in ((num_steps, 0.0), (count, diameter + error))
         if math.isfinite(start)
     ]
-    return min(found)
+    return min(energies)
 
 
 def _energy(c: float, count: int, start: float, error: float) -> float:
@@ -103,7 +105,7 @@ def last_iterate_recipe(
     ridge: float,
 ) -> Recipe:
     """Noisy steps, and a last one with noise on its end."""
-    check.integer(1, num_steps=num_steps, maximum=MOST_STEPS)
+    check.integer(1, num_steps=num_steps, maximum=MAX_STEPS)
     if not step_size * (scales.smoothness + ridge) <= 2.0:
         longest = 2.0 / (scales.smoothness + ridge)
         check.fail(
@@ -122,13 +124,13 @@ def last_iterate_recipe(
     if budget is not None:
         c = contraction(scales, step_size, ridge)
         unit = SHIFTS[budget.relation] * scales.lipschitz / scales.num_records
-        far, gdp = 2.0 * scales.radius / (step_size * unit), gdp_of(budget)
-        count = effective_steps(c, num_steps, diameter=far, error=0.0)
+        diameter, gdp = 2.0 * scales.radius / (step_size * unit), gdp_of(budget)
+        count = effective_steps(c, num_steps, diameter=diameter, error=0.0)
         error = _step_error(facts, last, 2.0 * unit * math.sqrt(count) / gdp)
         share, extra_bits = 2.0 * error / (step_size * unit), 0
-        if share <= MOST_ERROR:
+        if share <= MAX_ERROR:
             kind, extra_bits = "last/full/rounded", EXTRA_BITS
-            count = effective_steps(c, num_steps, diameter=far, error=share)
+            count = effective_steps(c, num_steps, diameter=diameter, error=share)
         stddev = round_up(unit * math.sqrt(count) / gdp)
         early = replace(early, noise=GaussianNoise(stddev, extra_bits))
         last = replace(last, output_stddev=round_up(step_size * stddev))

@@ -41,11 +41,11 @@ from dpsample.optimizers.loop.estimators import Estimator, LimitedMean, RecordLi
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.pieces import (
     BLOCK,
+    CompiledGradient,
+    CompiledPhase,
     FeasibleSet,
-    GradientPieces,
-    LossPieces,
+    LossFunctions,
     Memory,
-    PhasePieces,
 )
 from dpsample.optimizers.loop.scaled import HELD_BACK, OUTSIDE
 from dpsample.problem.problem import Problem
@@ -79,37 +79,37 @@ def take_steps(data, loss, feasible, phase, memory, rng, start, stop):
             return t
         if outcome == FAILED:
             return -1
-        noise.perturb(noise.own, rng, memory.scratch, memory.gradient)
-        step.advance(feasible, step.own, t, num_steps, memory, rng)
-        average.average(feasible, average.own, t, num_steps, memory)
+        noise.perturb(noise.numbers, rng, memory.scratch, memory.gradient)
+        step.advance(feasible, step.numbers, t, num_steps, memory, rng)
+        average.average(feasible, average.numbers, t, num_steps, memory)
         if is_due(memory.control[0]):
             return t + 1
     return stop
 
 
-class _Kept:
+class _SharedArguments:
     """What all recipes read of one problem, computed once."""
 
     def __init__(self, problem: Problem) -> None:
         self.storage, self.facts = problem.storage, problem.facts
         self.body = problem.domain.body(problem.dim)
         self.project = pointer(problem.domain.project_piece, PROJECT)
-        self.loss = LossPieces(*loop_pointers(problem.loss))
-        self.norms: dict[float, Array] = {}  # of the rows, by exponent
+        self.loss = LossFunctions(*loop_pointers(problem.loss))
+        self.norms: dict[float, Array] = {}  # norms of the rows, by exponent
 
 
-_kept: WeakKeyDictionary[Problem, _Kept] = WeakKeyDictionary()
+_shared_by_problem: WeakKeyDictionary[Problem, _SharedArguments] = WeakKeyDictionary()
 
 
-def _kept_of(problem: Problem) -> _Kept:
-    kept = _kept.get(problem)
+def _shared_arguments(problem: Problem) -> _SharedArguments:
+    shared = _shared_by_problem.get(problem)
     if (
-        kept is None
-        or kept.storage is not problem.storage
-        or kept.facts is not problem.facts
+        shared is None
+        or shared.storage is not problem.storage
+        or shared.facts is not problem.facts
     ):
-        kept = _kept[problem] = _Kept(problem)
-    return kept
+        shared = _shared_by_problem[problem] = _SharedArguments(problem)
+    return shared
 
 
 class Arguments:
@@ -127,25 +127,25 @@ class Arguments:
         recipe.check(problem.facts)
         self.dim = problem.dim
         self.storage, self.entry_bound = problem.storage, recipe.entry_bound
-        self.is_in_memory = isinstance(self.storage, MemoryStorage) or not by_passes(
-            recipe
-        )
+        self.is_in_memory = isinstance(
+            self.storage, MemoryStorage
+        ) or not reads_all_in_order(recipe)
         self.loss_params: Array | None = None  # the problem's own
         if self.is_in_memory:
-            self.data = _clipped(problem.data, recipe.entry_bound)
-        kept, self.is_total = _kept_of(problem), recipe.is_noisy
+            self.data = _clip_entries(problem.data, recipe.entry_bound)
+        shared, self.is_total = _shared_arguments(problem), recipe.is_noisy
         reach = FAR if self.is_total else math.inf
         self.feasible, self.loss = (
-            FeasibleSet(kept.body, kept.project, reach),
-            kept.loss,
+            FeasibleSet(shared.body, shared.project, reach),
+            shared.loss,
         )
         self._has_margins = problem.loss.has_margin
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
-        self._norms = kept.norms if math.isinf(recipe.entry_bound) else {}
+        self._norms = shared.norms if math.isinf(recipe.entry_bound) else {}
         for q in exponents - self._norms.keys():
-            found = self.storage.map(_row_norms, q, recipe.entry_bound)
-            self._norms[q] = np.concatenate(list(found))
+            parts = self.storage.map(_row_norms, q, recipe.entry_bound)
+            self._norms[q] = np.concatenate(list(parts))
         self._limits: dict[tuple[float, float], Array] = {}
         self._slope_bound = problem.facts.slope_bound
         others = (getattr(phase, "wall_loss", None) for phase in recipe.phases)
@@ -155,33 +155,33 @@ class Arguments:
 
     def _with_loss(self, loss: Loss) -> Arguments:
         """Return the same for another loss of the margins."""
-        found = copy(self)
-        found.loss_params = loss.params
-        found.loss = self.loss._replace(slope=loss.slope_pointer)
+        arguments = copy(self)
+        arguments.loss_params = loss.params
+        arguments.loss = self.loss._replace(slope=loss.slope_pointer)
         if self.is_in_memory:
-            found.data = self.data._replace(loss_params=loss.params)
-        return found
+            arguments.data = self.data._replace(loss_params=loss.params)
+        return arguments
 
     def now(self, memory: Memory) -> Arguments:
         """Return those of a stage: with the other loss if the domain holds it back."""
         is_held = memory.scale[OUTSIDE] >= HELD_BACK
         return self._at_wall if is_held and self._at_wall else self
 
-    def phase(self, loop: Loop, rng: np.random.Generator) -> PhasePieces:
+    def phase(self, loop: Loop, rng: np.random.Generator) -> CompiledPhase:
         """One loop as its kernel reads it."""
         limits = self._records(loop.estimator)
         return loop.compile(self.storage.num_records, limits, rng, dim=self.dim)
 
-    def gradient(self, loop: Loop, rng: np.random.Generator) -> GradientPieces:
+    def gradient(self, loop: Loop, rng: np.random.Generator) -> CompiledGradient:
         """Batches and estimator of a loop as kernels read them."""
         limits = self._records(loop.estimator)
         return loop.compile_gradient(self.storage.num_records, limits, rng)
 
-    def windows(self, pieces: PhasePieces | GradientPieces) -> Windows | None:
+    def windows(self, pieces: CompiledPhase | CompiledGradient) -> Windows | None:
         """Windows of records that are not in memory; None if they are."""
         if self.is_in_memory:
             return None
-        clip = partial(_clipped, bound=self.entry_bound, params=self.loss_params)
+        clip = partial(_clip_entries, bound=self.entry_bound, params=self.loss_params)
         return Windows(self.storage, pieces, clip)
 
     def _records(self, estimator: Estimator) -> RecordLimits:
@@ -206,12 +206,12 @@ class Arguments:
 
 def _row_norms(data: Data, exponent: float, entry_bound: float) -> Array:
     """Norms of the rows, clipped; infinite where they overflow."""
-    data = _clipped(data, entry_bound)
+    data = _clip_entries(data, entry_bound)
     with np.errstate(over="ignore"):  # a warning would tell of a record
         return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
 
 
-def _clipped(data: Data, bound: float, params: Array | None = None) -> Data:
+def _clip_entries(data: Data, bound: float, params: Array | None = None) -> Data:
     """Clip every entry to [-bound, bound]; ``params`` are those of another loss."""
     if params is not None:
         data = data._replace(loss_params=params)
@@ -222,8 +222,8 @@ def _clipped(data: Data, bound: float, params: Array | None = None) -> Data:
     return data._replace(**entries)
 
 
-def by_passes(recipe: Recipe) -> bool:
-    """Whether each step reads all records of its phase, in order."""
+def reads_all_in_order(recipe: Recipe) -> bool:
+    """Return whether each step reads all records of its phase, in order."""
     return all(
         isinstance(phase.batches, Full)
         if isinstance(phase, Loop)
@@ -238,7 +238,7 @@ class Windows:
     def __init__(
         self,
         storage: RecordStorage,
-        pieces: PhasePieces | GradientPieces,
+        pieces: CompiledPhase | CompiledGradient,
         clip: Callable[[Data], Data],
     ) -> None:
         self.storage, self.pieces, self.clip = storage, pieces, clip

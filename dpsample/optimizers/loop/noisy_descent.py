@@ -169,8 +169,8 @@ def public_ridge(scales: DescentScales, budget: Budget) -> float:
     A rule, not a theorem: both constants were found on four sets of records, which
     ``studies/which_method.py`` names.
     """
-    least = noise_ridge(scales, budget)
-    return math.sqrt(2.0 * least * max(least, scales.smoothness / EASY))
+    noise_only = noise_ridge(scales, budget)
+    return math.sqrt(2.0 * noise_only * max(noise_only, scales.smoothness / EASY))
 
 
 Scheme = Literal["full", "poisson", "with_replacement"]
@@ -351,7 +351,7 @@ class NoisyDescent(Optimizer):
     def _is_printed(
         self, scales: DescentScales, budget: Budget | None, scheme: Scheme
     ) -> bool:
-        """Whether Bassily et al. (2019), Theorem 3.2, is about this run.
+        """Return whether Theorem 3.2 of Bassily et al. (2019) is about this run.
 
         Its algorithm takes epsilon <= 1 and delta <= 1/n^2. Batches of one size, or all
         records, keep a gradient's mean square below L^2, as it asks; Poisson ones need
@@ -397,11 +397,11 @@ class NoisyDescent(Optimizer):
         Parameters
         ----------
         facts : PublicFacts
-            Of the problem.
+            Public facts of the problem.
         budget : Budget or None
             None: no noise.
         calibration : {"exact", "paper"}
-            Whose noise and steps.
+            Whether noise and steps are the proved or the published ones.
 
         Returns
         -------

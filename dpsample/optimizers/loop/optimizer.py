@@ -37,7 +37,7 @@ from dpsample.optimizers.loop.estimators import (
     RecordLimits,
 )
 from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation
-from dpsample.optimizers.loop.pieces import GradientPieces, PhasePieces
+from dpsample.optimizers.loop.pieces import CompiledGradient, CompiledPhase
 from dpsample.optimizers.loop.steps import Step
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget, check_not_pure
@@ -47,7 +47,7 @@ from dpsample.problem.problem import Problem
 # Smaller noise has no grid of normal numbers.
 LEAST_NOISE = 1e-279
 
-EQUAL_WEIGHTS = freeze(np.ones(1))  # of all iterates
+EQUAL_WEIGHTS = freeze(np.ones(1))  # all iterates count the same
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,11 +102,11 @@ class Loop:
         rng: np.random.Generator,
         *,
         dim: int,
-    ) -> PhasePieces:
+    ) -> CompiledPhase:
         """Return what the loop calls, and the numbers of this run."""
         gradient = self.compile_gradient(num_records, records, rng)
         weights = np.empty(0) if self.weights is None else self.weights
-        return PhasePieces(
+        return CompiledPhase(
             batches=gradient.batches,
             estimator=gradient.estimator,
             noise=self.noise.compile(self._excess(num_records, dim)),
@@ -118,10 +118,10 @@ class Loop:
 
     def compile_gradient(
         self, num_records: int, records: RecordLimits, rng: np.random.Generator
-    ) -> GradientPieces:
+    ) -> CompiledGradient:
         """Return the batches and the estimator alone."""
         divisor = self.batches.mean_size(num_records)
-        return GradientPieces(
+        return CompiledGradient(
             batches=self.batches.compile(num_records, rng),
             estimator=self.estimator.compile(records, divisor),
         )
@@ -312,8 +312,8 @@ class Recipe:
         if not self.phases:
             check.fail("phases", "non-empty", "()")
         for index, phase in enumerate(self.phases):
-            given: dict[str, Any] = {f"phases[{index}]": phase}
-            check.instance((Loop, Minimization, Query), **given)
+            named_phase: dict[str, Any] = {f"phases[{index}]": phase}
+            check.instance((Loop, Minimization, Query), **named_phase)
             phase.check()
         check.instance((Event, type(None)), event=self.event)
         check.instance(dict, inputs=self.inputs)
@@ -352,11 +352,15 @@ def _with_door(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: Optimizer, *args: object, **options: object) -> Any:
-        given = signature.bind(self, *args, **options).arguments
-        check.instance(PublicFacts, facts=given["facts"], remedy="Pass problem.facts.")
-        check.instance((Budget, type(None)), budget=given["budget"])
-        check_not_pure(given["budget"], f"{type(self).__name__}, as its proof needs it")
-        calibration = given.get("calibration", "exact")
+        arguments = signature.bind(self, *args, **options).arguments
+        check.instance(
+            PublicFacts, facts=arguments["facts"], remedy="Pass problem.facts."
+        )
+        check.instance((Budget, type(None)), budget=arguments["budget"])
+        check_not_pure(
+            arguments["budget"], f"{type(self).__name__}, as its proof needs it"
+        )
+        calibration = arguments.get("calibration", "exact")
         check.one_of(("exact", "paper"), calibration=calibration)
         self._check_sizes()
         return method(self, *args, **options)
@@ -408,7 +412,7 @@ class Optimizer(Spec):
         Parameters
         ----------
         facts : PublicFacts
-            Of the problem.
+            Public facts of the problem.
         budget : Budget or None
             None: no noise, no event.
         calibration : {"exact", "paper"}
@@ -468,7 +472,7 @@ def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> No
 
 
 def _needs_margin(phase: Phase, is_private: bool) -> str:
-    """Why a phase needs a loss of the margin; empty if it does not."""
+    """Return why a phase needs a loss of the margin, or "" if it does not."""
     if not isinstance(phase, Loop):
         return "minimizes a convex objective: its minimizer can move far"
     estimator = phase.estimator

@@ -38,9 +38,9 @@ from dpsample.optimizers.loop.batches import Batches, Poisson, Slices
 from dpsample.optimizers.loop.pieces import (
     BLOCK,
     PERTURB,
-    NoisePieces,
+    AnyNumbers,
+    CompiledNoise,
     Numbers,
-    Own,
     compile_piece,
 )
 from dpsample.privacy import (
@@ -70,7 +70,7 @@ class GaussianNumbers(NamedTuple):
     """Gaussian noise as its kernel reads it."""
 
     scale: float
-    step: float  # of the grid on which noisy estimates lie
+    step: float  # step of the grid on which noisy estimates lie
 
 
 @by_address
@@ -80,32 +80,32 @@ class GeneralizedNumbers(NamedTuple):
     scale: float
     copies: int
     table: ConeTable
-    step: float  # of the grid on which noisy estimates lie
+    step: float  # step of the grid on which noisy estimates lie
 
 
 @kernel(counts_references=False)
-def add_nothing(own, rng, scratch, gradient):
+def add_nothing(numbers, rng, scratch, gradient):
     """Leave the gradient as it is, see `PERTURB`."""
 
 
 @kernel(counts_references=False)
-def add_gaussian_noise(own, rng, scratch, gradient):
+def add_gaussian_noise(numbers, rng, scratch, gradient):
     """Add Gaussian noise in real arithmetic, see `PERTURB`."""
-    add_gaussian(rng, own.scale, own.step, gradient)
+    add_gaussian(rng, numbers.scale, numbers.step, gradient)
 
 
 @kernel(counts_references=False)
-def add_generalized_noise(own, rng, scratch, gradient):
+def add_generalized_noise(numbers, rng, scratch, gradient):
     """Add generalized Gaussian noise in doubles, see `PERTURB`.
 
     The grid hides the last bits, but the law of the noise is that of doubles.
     """
-    for _ in range(own.copies):
-        fill_generalized_gaussian(rng, own.table, own.scale, scratch)
+    for _ in range(numbers.copies):
+        fill_generalized_gaussian(rng, numbers.table, numbers.scale, scratch)
         for j in range(len(gradient)):
-            gradient[j] += scratch[j] / own.copies
+            gradient[j] += scratch[j] / numbers.copies
     for j in range(len(gradient)):
-        gradient[j] = own.step * np.rint(gradient[j] / own.step)
+        gradient[j] = numbers.step * np.rint(gradient[j] / numbers.step)
 
 
 class Perturbation(Spec):
@@ -114,11 +114,11 @@ class Perturbation(Spec):
     Attributes
     ----------
     piece : compiled function
-        Of signature `PERTURB`.
+        Kernel of signature `PERTURB`.
     """
 
     piece: ClassVar[Piece]
-    extra_bits = 0  # of the grid
+    extra_bits = 0  # by so many bits the grid is finer than the usual one
 
     @property
     def scale(self) -> float:
@@ -129,12 +129,14 @@ class Perturbation(Spec):
         """Return what the piece reads; the noise is 1 + ``excess`` times as large."""
         raise NotImplementedError
 
-    def compile(self, excess: float = 0.0) -> NoisePieces:
+    def compile(self, excess: float = 0.0) -> CompiledNoise:
         """Return what the loop calls."""
-        piece, own = self.piece, self.numbers(excess)
+        piece, numbers = self.piece, self.numbers(excess)
         if self.scale == 0.0:
-            piece, own = add_nothing, Own()
-        return NoisePieces(perturb=compile_piece(piece, PERTURB, own), own=own)
+            piece, numbers = add_nothing, AnyNumbers()
+        return CompiledNoise(
+            perturb=compile_piece(piece, PERTURB, numbers), numbers=numbers
+        )
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,10 @@ class NoNoise(Perturbation):
     name: ClassVar[str] = "none"
     piece: ClassVar[Piece] = staticmethod(add_nothing)
 
-    def numbers(self, excess: float = 0.0) -> Own:
+    def numbers(self, excess: float = 0.0) -> AnyNumbers:
         """Return none."""
         del excess
-        return Own()
+        return AnyNumbers()
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def rounding_excess(
     is_blocked: bool = True,
     is_soft: bool = False,
 ) -> float:
-    """How much farther estimates of neighbors may be apart, relative to their bound.
+    """Bound the added distance of neighbors' estimates, relative to their bound.
 
     A sum of ``num_records`` vectors v_i of norm at most C, no term of which passes k
     roundings (its product and the division by the constant included), is off by e with
@@ -306,7 +308,7 @@ def poisson(
 
 @check.unwrap_numpy
 @lru_cache(maxsize=1024)
-def allocated(
+def allocation_noise(
     budget: Budget,
     *,
     record_bound: float,
@@ -406,10 +408,10 @@ class NoiseForecast(NamedTuple):
             power = self.gdp**2 * num_steps
             total = math.asinh(0.25 * power) if self.shift > 1.0 else math.log1p(power)
             return num_steps / (math.sqrt(total) * self.num_records)
-        found = self.local / math.sqrt(size)
+        multiplier = self.local / math.sqrt(size)
         if self.scheme != "shuffle":
-            found = min(found, self.shift / (self.gdp * size))
-        return found
+            multiplier = min(multiplier, self.shift / (self.gdp * size))
+        return multiplier
 
 
 def forecast(scheme: Scheme, budget: Budget | None, count: int) -> NoiseForecast:

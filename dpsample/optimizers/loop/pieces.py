@@ -7,8 +7,9 @@ Step t of a loop is
 where each part is a C function of the signature below, so that the loop compiles once
 for all algorithms. An algorithm chooses its pieces, and may bring its own in its own
 file: a kernel of that signature, and a named tuple, decorated with `by_address`, of
-what this kernel alone reads. To the loop all such tuples are `Own`, an address that it
-passes on. `compile_piece` makes the C function; only what a run uses is ever compiled.
+the numbers that only this kernel reads. To the loop all such tuples are `AnyNumbers`,
+an address that it passes on. `compile_piece` makes the C function; only what a run uses
+is ever compiled.
 
 A piece returns nothing but what its signature says, and raises nothing: an exception in
 a C function would be lost.
@@ -51,11 +52,11 @@ Frame = TypeVar("Frame", bound=Numbers)
 
 
 @by_address
-class Own(NamedTuple):
+class AnyNumbers(NamedTuple):
     """Numbers of any piece, of which the loop knows the address alone."""
 
 
-OWN = frame_type((), Own)
+ANY_NUMBERS = frame_type((), AnyNumbers)
 
 
 @by_address
@@ -82,7 +83,7 @@ class Memory(NamedTuple):
     margins: Array
     slopes: Array
     response: Array
-    kept_rows: Ints  # of the block whose losses are read one by one
+    kept_rows: Ints  # copy of the block whose losses are read one by one
     kept_margins: Array
     kept_slopes: Array
     kept_response: Array
@@ -111,11 +112,11 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
 
 
 @by_address
-class LossPieces(NamedTuple):
+class LossFunctions(NamedTuple):
     """C functions of a loss; one of the two is a stand-in."""
 
-    slope: Any  # of a loss of the margin
-    gradient: Any  # of any other loss, at one record
+    slope: Any  # derivative of a loss of the margin
+    gradient: Any  # gradient of any other loss, at one record
 
 
 @by_address
@@ -133,85 +134,92 @@ class RecordNumbers(NamedTuple):
 
     norms: Array  # (num_records,) of the rows; empty if nothing reads them
     limits: Array  # (num_records,) of clipped slopes; empty if nothing is clipped
-    slope_bound: float  # of every slope, finite
+    slope_bound: float  # largest size of a slope, finite
     smoothing: float  # 0, or the strength lambda of a Moreau envelope
     is_total: int  # whether a loss that fails counts as 0 instead of ending the run
 
 
 # The types of memory and sets, the same for all problems.
 MEMORY = declare_kinds(Memory, *map(typeof, new_memory(1)))
-LOSS = declare_kinds(LossPieces, PieceType(LOSS_SLOPE), PieceType(RECORD_GRADIENT))
+LOSS = declare_kinds(LossFunctions, PieceType(LOSS_SLOPE), PieceType(RECORD_GRADIENT))
 FEASIBLE = declare_kinds(FeasibleSet, BODY, PieceType(PROJECT), f8)
 RECORDS = declare_kinds(RecordNumbers, vector, vector, f8, f8, i8)
 INTS = types.int64[::1]
 
-# batch(own, rng, t, cursor, rows): write the next record numbers of step t into rows;
-# return how many, fewer than fit only at the end, and the cursor, which is START at
-# first.
-BATCH = types.UniTuple(i8, 2)(OWN, generator, i8, i8, INTS)
+# batch(numbers, rng, t, cursor, rows): write the next record numbers of step t into
+# rows. Return how many, fewer than fit only at the end, and the cursor, which is START
+# at first.
+BATCH = types.UniTuple(i8, 2)(ANY_NUMBERS, generator, i8, i8, INTS)
 # slopes(data, loss, records, count, memory): turn the first memory.margins into
 # memory.slopes; return False if the loss failed.
 SLOPES = types.boolean(DATA, LOSS, RECORDS, i8, MEMORY)
 # limit(records, rows, count, slopes): make slopes finite, and clip or truncate them.
 LIMIT = types.void(RECORDS, INTS, i8, vector)
-# add(own, data, is_run, count, memory, rng): add memory.slopes times the rows of a
+# add(numbers, data, is_run, count, memory, rng): add memory.slopes times the rows of a
 # block, consecutive ones or any, or the one gradient in memory.scratch, to
 # memory.partial or memory.buckets.
-ADD = types.void(OWN, DATA, types.boolean, i8, MEMORY, generator)
-# finish(own, divisor, memory): turn the sums into the estimate, memory.gradient.
-FINISH = types.void(OWN, f8, MEMORY)
-# perturb(own, rng, scratch, gradient): add one draw of the noise to the gradient.
-PERTURB = types.void(OWN, generator, vector, vector)
-# advance(feasible, own, t, num_steps, memory, rng): move memory.theta.
-ADVANCE = types.void(FEASIBLE, OWN, i8, i8, MEMORY, generator)
-# average(feasible, own, t, num_steps, memory): add memory.theta to memory.average.
-AVERAGE = types.void(FEASIBLE, OWN, i8, i8, MEMORY)
+ADD = types.void(ANY_NUMBERS, DATA, types.boolean, i8, MEMORY, generator)
+# finish(numbers, divisor, memory): turn the sums into the estimate, memory.gradient.
+FINISH = types.void(ANY_NUMBERS, f8, MEMORY)
+# perturb(numbers, rng, scratch, gradient): add one draw of the noise to the gradient.
+PERTURB = types.void(ANY_NUMBERS, generator, vector, vector)
+# advance(feasible, numbers, t, num_steps, memory, rng): move memory.theta.
+ADVANCE = types.void(FEASIBLE, ANY_NUMBERS, i8, i8, MEMORY, generator)
+# average(feasible, numbers, t, num_steps, memory): add memory.theta to memory.average.
+AVERAGE = types.void(FEASIBLE, ANY_NUMBERS, i8, i8, MEMORY)
 
 
 @by_address
-class BlockPieces(NamedTuple):
+class BlockFunctions(NamedTuple):
     """C functions that the estimate of a block calls, and their numbers."""
 
     slopes: Any
     limit: Any
     add: Any
-    own: Any  # of ``add``, and of the estimator's ``finish``
+    numbers: Any  # numbers of ``add`` and of the estimator's ``finish``
     records: RecordNumbers
 
 
-BLOCK_PIECES = declare_kinds(
-    BlockPieces, PieceType(SLOPES), PieceType(LIMIT), PieceType(ADD), OWN, RECORDS
+BLOCK_FUNCTIONS = declare_kinds(
+    BlockFunctions,
+    PieceType(SLOPES),
+    PieceType(LIMIT),
+    PieceType(ADD),
+    ANY_NUMBERS,
+    RECORDS,
 )
 # block(data, loss, pieces, is_in_order, theta, count, memory, rng): add the gradients
 # at theta of the records in memory.rows; return False if the loss failed.
-ADD_BLOCK = types.boolean(DATA, LOSS, BLOCK_PIECES, i8, vector, i8, MEMORY, generator)
+ADD_BLOCK = types.boolean(
+    DATA, LOSS, BLOCK_FUNCTIONS, i8, vector, i8, MEMORY, generator
+)
 
 
 @by_address
-class EstimatorPieces(NamedTuple):
+class CompiledEstimator(NamedTuple):
     """An estimator as the loop calls it."""
 
     block: Any
-    pieces: BlockPieces
+    functions: BlockFunctions
     finish: Any
     divisor: float  # constant by which the sum is divided
 
-    def with_records(self, start: int, stop: int) -> "EstimatorPieces":
+    def with_records(self, start: int, stop: int) -> "CompiledEstimator":
         """Return the same for some of the records."""
-        records = self.pieces.records
+        records = self.functions.records
         part = records._replace(
             norms=np.ascontiguousarray(records.norms[start:stop]),
             limits=np.ascontiguousarray(records.limits[start:stop]),
         )
-        return self._replace(pieces=self.pieces._replace(records=part))
+        return self._replace(functions=self.functions._replace(records=part))
 
 
 @by_address
-class BatchPieces(NamedTuple):
+class CompiledBatches(NamedTuple):
     """A batch scheme as the loop calls it."""
 
     batch: Any
-    own: Any
+    numbers: Any
     first: int  # records first, ..., last - 1 belong to the phase
     last: int
     is_in_order: int  # whether a batch is consecutive records, never by chance
@@ -219,77 +227,79 @@ class BatchPieces(NamedTuple):
 
 
 @by_address
-class NoisePieces(NamedTuple):
+class CompiledNoise(NamedTuple):
     """A perturbation as the loop calls it."""
 
     perturb: Any
-    own: Any
+    numbers: Any
 
 
 @by_address
-class StepPieces(NamedTuple):
+class CompiledStep(NamedTuple):
     """A step as the loop calls it."""
 
     advance: Any
-    own: Any
+    numbers: Any
 
 
 @by_address
-class AveragePieces(NamedTuple):
+class CompiledAverage(NamedTuple):
     """An average as the loop calls it."""
 
     average: Any
-    own: Any
+    numbers: Any
 
 
 @by_address
-class GradientPieces(NamedTuple):
+class CompiledGradient(NamedTuple):
     """What estimates a gradient: all that a certified minimization reads."""
 
-    batches: BatchPieces
-    estimator: EstimatorPieces
+    batches: CompiledBatches
+    estimator: CompiledEstimator
 
 
 @by_address
-class PhasePieces(NamedTuple):
+class CompiledPhase(NamedTuple):
     """One loop as its kernel reads it."""
 
-    batches: BatchPieces
-    estimator: EstimatorPieces
-    noise: NoisePieces
-    step: StepPieces
-    average: AveragePieces
+    batches: CompiledBatches
+    estimator: CompiledEstimator
+    noise: CompiledNoise
+    step: CompiledStep
+    average: CompiledAverage
     num_steps: int
     reads_middle: int  # whether gradients are those at memory.middle
 
 
 ESTIMATOR = declare_kinds(
-    EstimatorPieces, PieceType(ADD_BLOCK), BLOCK_PIECES, PieceType(FINISH), f8
+    CompiledEstimator, PieceType(ADD_BLOCK), BLOCK_FUNCTIONS, PieceType(FINISH), f8
 )
-BATCHES = declare_kinds(BatchPieces, PieceType(BATCH), OWN, i8, i8, i8, i8)
-NOISE = declare_kinds(NoisePieces, PieceType(PERTURB), OWN)
-STEP = declare_kinds(StepPieces, PieceType(ADVANCE), OWN)
-AVERAGES = declare_kinds(AveragePieces, PieceType(AVERAGE), OWN)
-GRADIENTS = declare_kinds(GradientPieces, BATCHES, ESTIMATOR)
-PHASE = declare_kinds(PhasePieces, BATCHES, ESTIMATOR, NOISE, STEP, AVERAGES, i8, i8)
+BATCHES = declare_kinds(CompiledBatches, PieceType(BATCH), ANY_NUMBERS, i8, i8, i8, i8)
+NOISE = declare_kinds(CompiledNoise, PieceType(PERTURB), ANY_NUMBERS)
+STEP = declare_kinds(CompiledStep, PieceType(ADVANCE), ANY_NUMBERS)
+AVERAGES = declare_kinds(CompiledAverage, PieceType(AVERAGE), ANY_NUMBERS)
+GRADIENTS = declare_kinds(CompiledGradient, BATCHES, ESTIMATOR)
+PHASE = declare_kinds(CompiledPhase, BATCHES, ESTIMATOR, NOISE, STEP, AVERAGES, i8, i8)
 
 # By kernel and class of its numbers, which have one type: their arrays are copies.
 _compiled: dict[tuple[object, type], Pointer] = {}
 
 
 def compile_piece(
-    kernel: Callable[..., object], signature: Signature, own: Numbers
+    kernel: Callable[..., object], signature: Signature, numbers: Numbers
 ) -> Pointer:
-    """C function of a kernel, with numbers of its own in the place of `Own`."""
+    """C function of a kernel, with numbers of its own in the place of `AnyNumbers`."""
     if numba.config.DISABLE_JIT:
         return kernel
-    key = kernel, type(own)
+    key = kernel, type(numbers)
     if key not in _compiled:
-        kinds = (typeof(own) if kind == OWN else kind for kind in signature.args)
+        kinds = (
+            typeof(numbers) if kind == ANY_NUMBERS else kind for kind in signature.args
+        )
         # The cache on disk does not see all that a user's function calls change.
         is_ours = kernel.__module__.split(".")[0] == "dpsample"
-        kept = pointer(kernel, signature.return_type(*kinds), cached=is_ours)
-        made = copy(kept)
-        vars(made)["_sig"] = signature  # as the loop sees it
-        _compiled[key] = made
+        compiled = pointer(kernel, signature.return_type(*kinds), cached=is_ours)
+        retyped = copy(compiled)
+        vars(retyped)["_sig"] = signature  # as the loop sees it
+        _compiled[key] = retyped
     return _compiled[key]

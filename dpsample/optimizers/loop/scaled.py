@@ -46,11 +46,13 @@ import math
 
 from dpsample.core.jit import kernel
 
-FIRST, MIDDLE, LAST = 1, 2, 3  # stages
-# Of `Memory.scale`.
+FIRST, MIDDLE, LAST = range(1, 4)  # codes of the stages
+# Positions in `Memory.scale`.
 FACTOR, SLOPES, SQUARES, COUNT, COUNT_FIRST, OUTSIDE = range(6)
 NUM_SUMS = 6
-MOST = 4.0  # of one change of the scale
+# One change of the scale is between 1/4 and 4.
+MAX_FACTOR = 4.0
+# v counts so many standard deviations of the two estimates.
 DEVIATIONS = 2.0
 # Times the distance that the domain leaves: from there on it holds the point back.
 HELD_BACK = 1.5
@@ -81,9 +83,9 @@ def observe(step, t, num_steps, memory):
             return
     slope, square = 0.0, 0.0
     for j in range(len(memory.theta)):
-        moved = memory.theta[j] - memory.anchor[j]
-        slope += memory.gradient[j] * moved
-        square += moved * moved
+        offset = memory.theta[j] - memory.anchor[j]
+        slope += memory.gradient[j] * offset
+        square += offset * offset
     sums[SLOPES] += slope
     sums[SQUARES] += square
     sums[COUNT] += 1.0
@@ -94,10 +96,10 @@ def factor_of(step, memory, point):
     """F of the module, for ``point`` at the end of a stage."""
     sums, slope, square, early = memory.scale, 0.0, 0.0, 0.0
     for j in range(len(point)):
-        moved = point[j] - memory.anchor[j]
-        slope -= memory.first_gradient[j] * moved
-        early += memory.first_point[j] * moved
-        square += moved * moved
+        offset = point[j] - memory.anchor[j]
+        slope -= memory.first_gradient[j] * offset
+        early += memory.first_point[j] * offset
+        square += offset * offset
     noise = step.stddev * step.stddev
     eta, count = scaled_size(step, memory), sums[COUNT]
     pull = eta * noise * len(point)
@@ -113,4 +115,4 @@ def factor_of(step, memory, point):
     growth = (1.0 - part) * (top / bottom - 1.0)
     if step.stage == LAST and growth > 0.0:
         growth *= 1.0 - part
-    return min(max(1.0 + growth, 1.0 / MOST), MOST)
+    return min(max(1.0 + growth, 1.0 / MAX_FACTOR), MAX_FACTOR)

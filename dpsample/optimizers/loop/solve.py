@@ -84,7 +84,7 @@ class Objective(NamedTuple):
     ridge: float
     smoothness: float  # l, of the whole objective
     gap: float
-    local_radius: float = math.inf  # of the ball that cuts the domain
+    local_radius: float = math.inf  # radius of the ball that cuts the domain
     method: int = ACCELERATED
 
 
@@ -165,10 +165,10 @@ def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
             into_both(feasible, objective.local_radius, memory, w)
             if method == CONTRACTION:
                 continue
-            moved = distance(w, y, 2.0)
-            if not moved < np.inf:
+            step_length = distance(w, y, 2.0)
+            if not step_length < np.inf:
                 return FAILED
-            if moved <= bound:
+            if step_length <= bound:
                 return CERTIFIED
             if method == SVRG:
                 copy_into(gradient, memory.aggregate)
@@ -203,7 +203,7 @@ def epoch(data, loss, feasible, pieces, objective, memory, rng):
         is_over = is_due(control)
         i = any_record(rng, pieces.batches.first, pieces.batches.last)
         memory.rows[0] = memory.rows[1] = i
-        if not two_slopes(data, loss, pieces.estimator.pieces, w, snapshot, memory):
+        if not two_slopes(data, loss, pieces.estimator.functions, w, snapshot, memory):
             return FAILED
         memory.slopes[0] -= memory.slopes[1]
         direction[:] = 0.0

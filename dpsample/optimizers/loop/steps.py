@@ -42,9 +42,9 @@ from dpsample.optimizers.loop.perturbations import (
 from dpsample.optimizers.loop.pieces import (
     ADVANCE,
     AVERAGE,
-    AveragePieces,
+    CompiledAverage,
+    CompiledStep,
     Numbers,
-    StepPieces,
     compile_piece,
 )
 from dpsample.privacy.curves.additive import round_up
@@ -56,7 +56,7 @@ NoiseName = Literal["gaussian", "generalized_gaussian"]
 NOISES = ("gaussian", "generalized_gaussian")
 
 
-def listed(num_steps: int) -> Array:
+def step_numbers(num_steps: int) -> Array:
     """1, ..., num_steps, for sizes or weights that differ from step to step."""
     if num_steps > MAX_LISTED:
         remedy = "Their sizes or weights are listed. Take larger batches."
@@ -69,8 +69,8 @@ class GradientNumbers(NamedTuple):
     """A projected gradient step as its kernel reads it."""
 
     sizes: Array  # (num_steps,) or (1,)
-    ridge: float  # of lambda/2 |w - anchor|^2
-    local_radius: float  # of the l2 ball about the phase's start
+    ridge: float  # lambda of the penalty lambda/2 |w - anchor|^2
+    local_radius: float  # radius of the l2 ball about the phase's start
 
 
 @by_address
@@ -79,9 +79,9 @@ class ScaledNumbers(NamedTuple):
 
     size: float
     stage: int
-    stddev: float  # of the noise in its gradients
-    longest: float  # of its steps
-    weights: Array  # of the iterates, one for all; or empty: the last iterate
+    stddev: float  # scale of the noise in a coordinate of its gradients
+    longest: float  # largest size of its steps
+    weights: Array  # weight of all iterates, (1,); or empty: the last iterate
 
 
 @by_address
@@ -121,14 +121,14 @@ class FrankWolfeNumbers(NamedTuple):
     sizes: Array  # (num_steps,) or (1,)
     radius: float
     selection: float  # cells in a unit of the gradient (`noise.selection`)
-    cell: float  # of the log weights of a private choice
+    cell: float  # width of a cell of log weights of a private choice
 
 
 @by_address
 class AverageNumbers(NamedTuple):
     """An average as its kernel reads it."""
 
-    weights: Array  # of the iterates after each step, or one for all
+    weights: Array  # weights of the iterates after each step, or one for all
 
 
 class Step(Spec):
@@ -137,7 +137,7 @@ class Step(Spec):
     Attributes
     ----------
     piece : compiled function
-        Of signature `ADVANCE`.
+        Kernel of signature `ADVANCE`.
     reads_middle : bool
         Whether gradients are those at ``memory.middle``, which the step before has
         written, instead of those at the iterate.
@@ -162,16 +162,20 @@ class Step(Spec):
         """Return what the piece reads, for ``dim`` parameters, in arrays of its own."""
         raise NotImplementedError
 
-    def compile(self, dim: int) -> StepPieces:
+    def compile(self, dim: int) -> CompiledStep:
         """Return what the loop calls."""
-        own = self.numbers(dim)
-        return StepPieces(advance=compile_piece(self.piece, ADVANCE, own), own=own)
+        numbers = self.numbers(dim)
+        return CompiledStep(
+            advance=compile_piece(self.piece, ADVANCE, numbers), numbers=numbers
+        )
 
-    def compile_average(self, weights: Array) -> AveragePieces:
+    def compile_average(self, weights: Array) -> CompiledAverage:
         """Return what the loop calls after each step; no weights: the last iterate."""
-        own = AverageNumbers(weights)
+        numbers = AverageNumbers(weights)
         piece = add_to_average if len(weights) > 0 else keep_last
-        return AveragePieces(average=compile_piece(piece, AVERAGE, own), own=own)
+        return CompiledAverage(
+            average=compile_piece(piece, AVERAGE, numbers), numbers=numbers
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,11 +228,11 @@ class ScaledStep(Step):
         del dim
         return self._with_weights(np.empty(0))
 
-    def compile_average(self, weights: Array) -> AveragePieces:
+    def compile_average(self, weights: Array) -> CompiledAverage:
         """Return a piece that also ends the stage."""
-        own = self._with_weights(weights)
-        piece = compile_piece(average_and_scale, AVERAGE, own)
-        return AveragePieces(average=piece, own=own)
+        numbers = self._with_weights(weights)
+        piece = compile_piece(average_and_scale, AVERAGE, numbers)
+        return CompiledAverage(average=piece, numbers=numbers)
 
     def _with_weights(self, weights: Array) -> ScaledNumbers:
         return ScaledNumbers(
@@ -384,7 +388,7 @@ class FrankWolfeStep(Step):
         return FrankWolfeNumbers(sizes, radius, float(per_unit), float(cell))
 
     def error(self, count: int) -> float:
-        """How much worse than the best of ``count`` vertices the chosen one is in mean.
+        """Bound the mean excess score of the chosen vertex over the best of ``count``.
 
         log(N)/l at inverse temperature l, for the entropy of the law is at most log N,
         and a cell by which rounding moves the scores' differences.
@@ -405,9 +409,9 @@ class Geometry(NamedTuple):
     """Exponents and constants of one potential, and the noise that goes with it."""
 
     dim: int
-    q: float  # of the norm of gradients
-    r: float  # of the smooth norm, and of generalized Gaussian noise
-    s: float  # of the potential
+    q: float  # exponent of the norm of gradients
+    r: float  # exponent of the smooth norm and of generalized Gaussian noise
+    s: float  # exponent of the potential
     kappa: float
     noise: NoiseName
 
@@ -416,8 +420,8 @@ class Geometry(NamedTuple):
 
         The l_2 norm for Gaussian noise, the l_r norm for generalized Gaussian noise.
         """
-        own = facts.lipschitz_or_inf(dual(self.noise_exponent))
-        return min(threshold * self.threshold_ratio, own)
+        declared_bound = facts.lipschitz_or_inf(dual(self.noise_exponent))
+        return min(threshold * self.threshold_ratio, declared_bound)
 
     @property
     def noise_exponent(self) -> float:

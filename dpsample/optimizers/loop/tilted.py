@@ -78,10 +78,10 @@ class TiltScales(NamedTuple):
 
         |P(w + H) - w|^2 <= <H, P(w + H) - w>, whose mean is at most the noise times W.
         """
-        moved = math.sqrt(self.dim) * output_stddev
+        distance = math.sqrt(self.dim) * output_stddev
         if math.isfinite(self.width):
-            moved = min(moved, math.sqrt(output_stddev * self.width))
-        return self.lipschitz * (error + moved)
+            distance = min(distance, math.sqrt(output_stddev * self.width))
+        return self.lipschitz * (error + distance)
 
 
 def tilt_scales(
@@ -114,13 +114,13 @@ def best_ridge(
     Noise falls with lambda because the Jacobian's factor log(1 + beta / (n m)) leaves
     more of epsilon for it; epsilon is infinite without a budget.
     """
-    least = 0.0
+    min_ridge = 0.0
     if math.isfinite(epsilon):
         factor = math.expm1(min(epsilon, LARGEST_EPSILON) * (1.0 - LEAST_LEFT))
         m = scales.smoothness / (scales.num_records * factor)
-        least = max(0.5 * (m - scales.strong_convexity), 0.0)
+        min_ridge = max(0.5 * (m - scales.strong_convexity), 0.0)
     if math.isinf(scales.radius):
-        if least > 0.0 or scales.strong_convexity == 0.0:
+        if min_ridge > 0.0 or scales.strong_convexity == 0.0:
             remedy = "Or pass the ridge."
             check.fail("domain", "bounded", "an unbounded one", remedy)
         return 0.0
@@ -131,7 +131,7 @@ def best_ridge(
     def cost(ridge: float) -> float:
         return scales.risk(ridge, stddev_of(ridge))
 
-    candidates = _candidates(scales, stddev_of, least)
+    candidates = _candidates(scales, stddev_of, min_ridge)
     costs = [cost(ridge) for ridge in candidates]
     at = int(np.argmin(costs))
     if candidates[at] == 0.0:
@@ -141,17 +141,17 @@ def best_ridge(
 
 
 def _candidates(
-    scales: TiltScales, stddev_of: Callable[[float], float], least: float
+    scales: TiltScales, stddev_of: Callable[[float], float], min_ridge: float
 ) -> list[float]:
     """Grid around what would be best if the noise did not depend on lambda."""
     n = scales.num_records
     plain = scales.lipschitz / (scales.radius * math.sqrt(n))
     spread = 0.5 * math.sqrt(scales.dim) / (n * scales.radius)
-    private = spread * stddev_of(max(least, plain)) or plain
+    private = spread * stddev_of(max(min_ridge, plain)) or plain
     low, high = 0.1 * min(plain, private), 4.0 * (plain + private)
-    grid = np.geomspace(max(low, least), max(high, 4.0 * least), GRID)
+    grid = np.geomspace(max(low, min_ridge), max(high, 4.0 * min_ridge), GRID)
     ridges = [float(x) for x in grid]
-    if least == 0.0 and scales.strong_convexity > 0.0:
+    if min_ridge == 0.0 and scales.strong_convexity > 0.0:
         ridges[0] = 0.0
     return ridges
 
@@ -292,8 +292,8 @@ def default_gap(
     if 0.0 < spread < cost or not math.isfinite(cost):
         cost = spread or scales.lipschitz * size
     per_error = scales.lipschitz * (1.0 + 2.0 * math.sqrt(scales.dim) / gdp)
-    wanted = 0.5 * m * (SOLVER_PART * cost / per_error) ** 2
-    return max(wanted, resolved_gap(scales, m))
+    target_gap = 0.5 * m * (SOLVER_PART * cost / per_error) ** 2
+    return max(target_gap, resolved_gap(scales, m))
 
 
 def resolved_gap(scales: TiltScales, m: float) -> float:
