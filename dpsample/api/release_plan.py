@@ -106,7 +106,7 @@ class ReleasePlan:
     @property
     def gamma(self) -> float:
         """Total-variation error of the sampler in exact arithmetic."""
-        return (1.0 - exact_rejection.SHARE) * self.mechanism.gamma
+        return (1.0 - exact_rejection.FLOAT_SHARE) * self.mechanism.gamma
 
     def with_records(self, problem: Problem) -> "ReleasePlan":
         """Return the plan for other records with the same public facts."""
@@ -146,7 +146,7 @@ class ReleasePlan:
         """Rejection whose decisions no rounding error can change, if it is possible."""
         if self.rejection_sampler is None or not self.may_decide_exactly:
             return None
-        return exact_rejection.ExactRejection.of(self.rejection_sampler)
+        return exact_rejection.ExactRejection.from_prepared(self.rejection_sampler)
 
     @property
     def is_rejection_cheap(self) -> bool:
@@ -173,7 +173,7 @@ class ReleasePlan:
         target = self.target
         if metric.is_flat(target.problem.domain, target.dim):
             target = self.reduced_target.target
-        return ProximalSetting.of(sampler, target)
+        return ProximalSetting.from_sampler(sampler, target)
 
     def lift(self, theta: Array) -> Array:
         """Return the parameters of a draw, which may be in free coordinates."""
@@ -186,7 +186,7 @@ class ReleasePlan:
         """Minimizer of the risk. Not private."""
         if self.localization is not None:
             target, start = self.localization.target, self.localization.mode
-            mode = modes.find(target, 0.0, start, small=0.1)
+            mode = modes.find(target, 0.0, start, max_decrement=0.1)
             if mode is not None:
                 return self.lift(mode.point)
         return gaussian_fit.minimize(self.target, mu=0.0)[0]

@@ -6,7 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.api import release_plan
 from dpsample.samplers.localized import exact_rejection
-from dpsample.samplers.localized.exact_rejection import SHARE
+from dpsample.samplers.localized.exact_rejection import FLOAT_SHARE
 from dpsample.targets.grid import PublicGrid
 
 L, D = dps.losses, dps.domains
@@ -78,7 +78,7 @@ def test_the_sampler_leaves_its_share_to_floating_point():
     given = problem(D.Ball(2.0))
     answer = dps.release(given, BUDGET)
     plan = given.plan[1]
-    assert plan.gamma == (1.0 - SHARE) * answer.certificate.gamma
+    assert plan.gamma == (1.0 - FLOAT_SHARE) * answer.certificate.gamma
 
 
 def test_a_draw_that_is_counted_never_falls_back(monkeypatch):
@@ -89,7 +89,7 @@ def test_a_draw_that_is_counted_never_falls_back(monkeypatch):
 
 
 def test_after_the_public_limit_of_tries_a_draw_falls_back(monkeypatch):
-    monkeypatch.setattr(exact_rejection, "MOST_TRIES", 0)
+    monkeypatch.setattr(exact_rejection, "MAX_PROPOSALS", 0)
     answer = dps.release(problem(D.Ball(2.0), num_records=300), BUDGET)
     assert answer.nonprivate_diagnostics["method"] == "proximal"
 

@@ -67,7 +67,7 @@ def test_a_square_of_the_columns_has_to_fit_into_memory(monkeypatch):
 
 
 def test_a_domain_without_room_is_refused_before_any_record_is_read(monkeypatch):
-    monkeypatch.setattr(ProximalSetting, "of", None)
+    monkeypatch.setattr(ProximalSetting, "from_sampler", None)
     for domain, words, options in (
         (D.Simplex(), "no interior", {"p": 1.0}),
         (D.Polytope(np.eye(3), np.ones(3)), "unbounded", {"strong_convexity": 0.1}),
@@ -187,7 +187,7 @@ def test_a_pilot_that_finds_no_step_starts_anew_inside(monkeypatch):
     sides = np.concatenate([-np.eye(3), np.ones((1, 3))])
     corner = D.Polytope(sides, [0.0, 0.0, 0.0, 1.0])
     given, trial = problem(corner, L.Hinge()), Pilot.trial
-    start = ProximalSetting.of(
+    start = ProximalSetting.from_sampler(
         dps.Proximal(), dps.calibrate(given, BUDGET).target(given)
     ).start
 

@@ -10,15 +10,15 @@ import pytest
 import dpsample as dps
 from dpsample.problem import sources
 from dpsample.samplers.localized import exact_rejection
-from dpsample.samplers.localized.columns import over
+from dpsample.samplers.localized.columns import map_columns
 from dpsample.samplers.localized.exact_rejection import (
-    MOST,
-    SHARE,
+    FLOAT_SHARE,
+    MAX_BOUND_SHARE,
     ExactRejection,
     floating_bound,
 )
 from dpsample.samplers.localized.prepared import Localization
-from dpsample.samplers.localized.region import lowered_by
+from dpsample.samplers.localized.region import slack_share
 from dpsample.targets.grid import PublicGrid
 from tests.samplers.test_localized_law import PLANE
 from tests.support.exact_energies import HOSTILE, REAL, Hostile
@@ -78,7 +78,7 @@ def test_sums_over_chunks_stay_within_the_same_bounds(name, monkeypatch):
     assert abs(here - true[0]) < 1e-35
     # The Gram matrix of the mode, against 80 digits with the same weights.
     mode = exact.prepared.mode
-    weights = np.concatenate(list(over(case.target, mode, weights_of)))
+    weights = np.concatenate(list(map_columns(case.target, mode, weights_of)))
     rows, gram = case.records[0], np.empty((case.dim, case.dim))
     for i, j in np.ndindex(gram.shape):
         terms = (
@@ -87,7 +87,7 @@ def test_sums_over_chunks_stay_within_the_same_bounds(name, monkeypatch):
         )
         wanted = REAL.mpf(case.k) * REAL.fsum(terms) / len(rows)
         gram[i, j] = abs(float(REAL.mpf(mode.gram[i, j]) - wanted))
-    charged = lowered_by(case.target) * float(np.trace(mode.gram))
+    charged = slack_share(case.target) * float(np.trace(mode.gram))
     assert np.linalg.norm(gram) <= 1e-3 * charged
 
 
@@ -110,11 +110,11 @@ def test_sums_have_their_digits_in_another_process_too():
     one, tiny = (Decimal(1),), (Decimal("1e-40"),)
     with exact_rejection._decimals(80):
         wanted = one[0] + tiny[0]
-    assert exact_rejection._added(80, one, tiny) == (wanted,) != one
+    assert exact_rejection._add(80, one, tiny) == (wanted,) != one
 
 
 def edge(case, count=200):
-    """Tries near the border of the region, where the envelope is closest to fail."""
+    """Candidates near the border of the region, where the envelope is closest."""
     tries, region = case.tries(count), case.exact.prepared.region
     sizes = [
         np.linalg.norm(tries.vectors @ each.root, axis=1) / each.radius
@@ -136,7 +136,7 @@ def test_the_excess_is_not_negative(name):
     if case.num_distinct * case.copies > 1_000:
         return
     for tries in (case.tries(20), edge(case, 20)):
-        true = [case.true_excess(tries, i) for i in range(len(tries.budget))]
+        true = [case.true_excess(tries, i) for i in range(len(tries.threshold))]
         assert min(true, default=1.0) > 0.0
 
 
@@ -144,7 +144,7 @@ def test_an_excess_without_growth_and_lift_is_negative_somewhere():
     """Of the squared loss the envelope is the energy: rounding decides the sign."""
     case = HOSTILE["squared, offsets"]
     tries = case.tries(20)
-    pay = case.exact._start(tries.noise)
+    pay = case.exact._excess_offset(tries.noise)
     slack = case.exact.prepared.region.slack
     pay += 0.5 * slack * np.square(tries.vectors).sum(axis=1)
     rest = [case.true_excess(tries, i) - REAL.mpf(pay[i]) for i in range(20)]
@@ -158,7 +158,9 @@ def decisions(case, tries):
     found, _ = case.exact.decide(tries)
     true = [
         REAL.mpf(hi) + REAL.mpf(lo) >= case.true_excess(tries, i)
-        for i, (hi, lo) in enumerate(zip(tries.budget, tries.budget_low, strict=True))
+        for i, (hi, lo) in enumerate(
+            zip(tries.threshold, tries.threshold_low, strict=True)
+        )
     ]
     return found, np.array(true)
 
@@ -167,10 +169,10 @@ def hostile_budgets(case, tries, gap):
     """Budgets that differ from the excess by so little, on both sides."""
     pairs = [
         high_and_low(case.true_excess(tries, i) + (-1) ** i * REAL.mpf(gap))
-        for i in range(len(tries.budget))
+        for i in range(len(tries.threshold))
     ]
     high, low = np.array(pairs).T
-    return tries._replace(budget=high, budget_low=low)
+    return tries._replace(threshold=high, threshold_low=low)
 
 
 @usual("1e-20-separable", "1e-20-cold", "1e-12-many")
@@ -190,11 +192,13 @@ def test_low_parts_of_budgets_count_where_errors_are_small():
     case = Hostile(num_distinct=20, dim=1, k=3.0, mu=0.05)
     tries, exact = case.tries(200), case.exact
     tries = tries.part(exact.tolerance(tries) < 2.0**-44)
-    below = [REAL.mpf(exact.exact_excess(tries, i)) for i in range(len(tries.budget))]
+    below = [
+        REAL.mpf(exact.exact_excess(tries, i)) for i in range(len(tries.threshold))
+    ]
     high = np.array([float(REAL.floor(each * 2**44)) for each in below]) * 2.0**-44
     low = np.array([float(g - REAL.mpf(h)) for g, h in zip(below, high, strict=True)])
     low += 0.01 * (2.0**-44 - low)  # above the excess, by the low part alone
-    tries = tries._replace(budget=high, budget_low=low)
+    tries = tries._replace(threshold=high, threshold_low=low)
     found, true = decisions(case, tries)
     assert found.all() and true.all() and len(found) > 3
 
@@ -203,7 +207,7 @@ def test_decisions_by_doubles_alone_are_caught(monkeypatch):
     case = HOSTILE["plain"]
     tries = hostile_budgets(case, case.tries(40), 1e-20)
     monkeypatch.setattr(
-        ExactRejection, "tolerance", lambda self, tries: np.zeros(len(tries.budget))
+        ExactRejection, "tolerance", lambda self, tries: np.zeros(len(tries.threshold))
     )
     found, true = decisions(case, tries)
     assert (found != true).any()
@@ -281,7 +285,7 @@ def test_the_border_is_decided_to_all_digits(domain):
 
 
 def test_no_point_inside_is_refused_by_doubles():
-    """Tries within a rounding error of the sphere, on both sides of it."""
+    """Candidates within a rounding error of the sphere, on both sides of it."""
     case = Hostile(domain=D.Ball(0.9), k=30.0, mu=1.0)
     exact = case.exact
     tries = case.tries(200)
@@ -298,7 +302,7 @@ CASES = ["logistic", "logistic, cold", "huber on a ball", "smoothed hinge"]
 
 
 def exact_of(name):
-    found = ExactRejection.of(PLANE[name].prepared())
+    found = ExactRejection.from_prepared(PLANE[name].prepared())
     assert found is not None
     return found
 
@@ -306,7 +310,7 @@ def exact_of(name):
 def accepted_by(exact, count=12_000):
     rng, points = np.random.default_rng(4), []
     while sum(map(len, points)) < count:
-        tries = exact.tries(rng, 1_000)
+        tries = exact.draw_candidates(rng, 1_000)
         found, _ = exact.decide(tries)
         points.append(exact.prepared.to_points(tries.vectors[found]))
     points = np.concatenate(points)
@@ -333,13 +337,13 @@ def test_a_proposal_that_is_wider_than_its_excess_says_is_caught():
 
 def test_budgets_that_are_too_small_are_caught(monkeypatch):
     exact = exact_of("smoothed hinge")
-    plain = exact_rejection.variates
+    plain = exact_rejection.draw_variates
 
     def smaller(rng, size, dim):
         *noise, high, low = plain(rng, size, dim)
         return *noise, 0.3 * high, 0.3 * low
 
-    monkeypatch.setattr(exact_rejection, "variates", smaller)
+    monkeypatch.setattr(exact_rejection, "draw_variates", smaller)
     assert_rejected(law_margin(PLANE["smoothed hinge"], accepted_by(exact)))
 
 
@@ -366,8 +370,8 @@ def test_floating_point_costs_less_than_its_share(num_records, dim, radius):
     target = made.target(problem)
     bound = floating_bound(target, PublicGrid.for_target(target), made.gamma)
     print(f"floating {bound:.1e} of gamma {made.gamma:.1e}")
-    assert bound < 1e-7 * made.gamma < MOST * SHARE * made.gamma
-    assert (made.gamma * (1.0 - SHARE)) * (1.0 + 1e-4) + bound <= made.gamma
+    assert bound < 1e-7 * made.gamma < MAX_BOUND_SHARE * FLOAT_SHARE * made.gamma
+    assert (made.gamma * (1.0 - FLOAT_SHARE)) * (1.0 + 1e-4) + bound <= made.gamma
 
 
 @pytest.mark.parametrize(
@@ -396,7 +400,7 @@ def test_what_has_no_proof_is_not_charged(loss, domain):
     target = dps.Gibbs(problem, k=100.0, mu=0.1)
     assert (
         floating_bound(target, PublicGrid.for_target(target), 1e-8)
-        > MOST * SHARE * 1e-8
+        > MAX_BOUND_SHARE * FLOAT_SHARE * 1e-8
     )
 
 
@@ -420,7 +424,7 @@ def test_ill_conditioned_places_claim_nothing():
     place = Localization.find(case.target, case.gamma)
     assert (
         place is None
-        or ExactRejection.of(place.prepare(np.random.default_rng(0))) is None
+        or ExactRejection.from_prepared(place.prepare(np.random.default_rng(0))) is None
     )
 
 
@@ -438,20 +442,20 @@ def test_a9a_is_charged(radius):
     made = dps.calibrate(problem, BUDGET, sampler_share=0.1)
     target = made.target(problem)
     bound = floating_bound(target, PublicGrid.for_target(target), made.gamma)
-    assert bound <= MOST * SHARE * made.gamma
+    assert bound <= MAX_BOUND_SHARE * FLOAT_SHARE * made.gamma
     place = Localization.find(target, made.gamma)
-    exact = ExactRejection.of(place.prepare(np.random.default_rng(0)))
+    exact = ExactRejection.from_prepared(place.prepare(np.random.default_rng(0)))
     if place.mode.multiplier > 0.0:
         assert exact is None
         return
-    tries = exact.tries(np.random.default_rng(1), 40)
+    tries = exact.draw_candidates(np.random.default_rng(1), 40)
     rows = slice(2)
     budgets = np.full(2, np.inf)
     found, _ = exact.prepared.evaluate_excess(
         tries.vectors[rows], budgets, is_checked=False
     )
-    found += exact._start(tries.noise[rows])
-    bound = exact.tolerance(tries.part(rows)._replace(budget=found))
+    found += exact._excess_offset(tries.noise[rows])
+    bound = exact.tolerance(tries.part(rows)._replace(threshold=found))
     for i in range(2):
         true = exact.exact_excess(tries, i)
         error = abs(float(Decimal(found[i]) - true))

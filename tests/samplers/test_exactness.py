@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.samplers.proximal import alternation, metric
+from dpsample.samplers.proximal import alternation, envelope_draws, metric
 from dpsample.samplers.proximal.proximal import ProximalSetting
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
@@ -34,7 +34,7 @@ def prepare(case, seed=1):
 def options(case, seed=2):
     """Every valid metric with the step that its pilot would choose."""
     rng = np.random.default_rng(seed)
-    setting = ProximalSetting.of(dps.Proximal(), case.target)
+    setting = ProximalSetting.from_sampler(dps.Proximal(), case.target)
     for option, bound in setting.options:
         yield option, setting.search_step(option, bound, rng, GAMMA).trial.step
 
@@ -145,14 +145,16 @@ def test_a_lost_part_of_the_kept_regularizer_is_caught():
 def gaussian_cut(body, regularizer, plan, mean, support, scratch, rng, out):
     """Halfspace moved inwards by a tenth of the radius."""
     support.status[0].offset -= 0.1 * body.radius
-    metric.draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
+    envelope_draws.draw_in_halfspace(
+        body, regularizer, plan, mean, support, scratch, rng, out
+    )
     support.status[0].offset += 0.1 * body.radius
 
 
 @pytest.mark.slow
 def test_a_halfspace_that_cuts_the_domain_is_caught():
     def change(option, plan):
-        cut = pointer(gaussian_cut, metric.DRAW)
+        cut = pointer(gaussian_cut, envelope_draws.DRAW)
         return dataclasses.replace(option, draw=cut), plan
 
     assert_rejected(moved_with(BOUNDARY, change))
@@ -164,7 +166,7 @@ def test_a_metric_that_promises_too_much_curvature_raises():
     plan = option.plan(step, squeeze=False)
     wrong = plan._replace(precision=1.5 * plan.precision)
     starts = case.exact(np.random.default_rng(8), 2_000)
-    with pytest.raises(dps.SamplingError, match="acceptance ratio above 1"):
+    with pytest.raises(dps.SamplingError, match="acceptance ratio was above 1"):
         rng = np.random.default_rng(9)
         replicate(case.target, option, starts, rng, step=step, plan=wrong)
 
@@ -175,7 +177,7 @@ def test_a_margin_bound_around_the_wrong_center_raises(monkeypatch):
     target = dps.Gibbs(case.target.problem, k=case.k, mu=case.mu)
     size = np.abs(case.rows[:, 0]) * 1.0
     monkeypatch.setitem(vars(target), "margin_intervals", lambda: (-size, size))
-    with pytest.raises(dps.SamplingError, match="acceptance ratio above 1"):
+    with pytest.raises(dps.SamplingError, match="acceptance ratio was above 1"):
         prepared = dps.Proximal().prepare(target, np.random.default_rng(1))
         certified(prepared, GAMMA, 200, np.random.default_rng(2))
 

@@ -22,7 +22,7 @@ from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.prepared import Localization
-from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
+from dpsample.samplers.localized.tilting import TiltedOrthant, new_orthant
 from dpsample.targets.gibbs import form_in_basis, rows_in_basis, times_basis
 from tests.core.test_pauses import Allowance, assert_same_bits
 from tests.support.gibbs_cases import example
@@ -207,7 +207,7 @@ def points_of(case, region, rng, count=400):
     points = mode.point + vectors @ mode.basis.T
     is_in = case.inside(points) & region.contains(vectors)
     moves = vectors @ mode.basis.T @ case.rows.T
-    lower, upper = case.columns.ends(region.halves)
+    lower, upper = case.columns.ends(region.half_widths)
     is_in &= (moves >= lower).all(axis=1) & (moves <= upper).all(axis=1)
     return vectors[is_in]
 
@@ -269,7 +269,7 @@ def test_an_envelope_by_the_curvature_at_the_mode_is_caught(name):
     root = np.linalg.cholesky(mode.gram + ridge * np.eye(2))
     steep = replace(region, root=root, weights=Weights("mode"))
     assert least_excess(case, envelope=steep) < -1e-6
-    with pytest.raises(SamplingError, match="acceptance ratio above 1"):
+    with pytest.raises(SamplingError, match="acceptance ratio was above 1"):
         accepted(case.prepared(region=steep), np.random.default_rng(7), COUNT)
 
 
@@ -279,7 +279,7 @@ def test_a_dropped_round_is_caught(monkeypatch):
     case = local(L.Logistic(), D.WholeSpace(), k=300.0, mu=0.01)
     region = case.place.region
     assert len(region.ellipsoids) > 1 and least_excess(case) > -1e-9
-    dropped = replace(region, ellipsoids=region.ellipsoids[:1], halves=())
+    dropped = replace(region, ellipsoids=region.ellipsoids[:1], half_widths=())
     assert least_excess(case, region=dropped) < -1e-6
 
 
@@ -487,7 +487,7 @@ def test_a_missing_halfspace_costs_tries_and_is_caught_in_an_orthant():
     sample = accepted(case.prepared(mode=few), np.random.default_rng(9), COUNT)
     assert law_margin(case, sample) < 1.0
     open_side = BOUNDS["tail"] - np.array([40.0, 0.0, 0.0])
-    slacks = orthant_draws(TiltedOrthant.of(CORRELATED, open_side))
+    slacks = orthant_draws(TiltedOrthant.from_saddle(CORRELATED, open_side))
     assert (slacks[:, 0] < 40.0).any()
 
 
@@ -503,7 +503,7 @@ def test_a_halfspace_that_cuts_the_domain_is_caught():
 def test_a_cost_that_is_left_out_is_caught():
     case = local(L.Logistic(), D.Ball(0.1), k=1e4)
     prepared = case.prepared()
-    wrong = replace(prepared, proposal=prepared.proposal._replace(held=0.0))
+    wrong = replace(prepared, proposal=prepared.proposal._replace(cost_rate=0.0))
     sample = accepted(wrong, np.random.default_rng(9), COUNT)
     right = accepted(prepared, np.random.default_rng(9), COUNT)
     assert law_margin(case, right) < 1.0
@@ -560,7 +560,7 @@ def orthant_draws(made, count=6_000):
     return np.concatenate(found)[:count]
 
 
-@pytest.mark.parametrize("make", [orthant, TiltedOrthant.of])
+@pytest.mark.parametrize("make", [new_orthant, TiltedOrthant.from_saddle])
 @pytest.mark.parametrize("name", BOUNDS)
 def test_orthant_draws_have_their_conditional_laws(name, make):
     lower = BOUNDS[name]
@@ -577,9 +577,12 @@ def test_log_ratios_fall_from_any_center_by_gaps_below_tangents(rank):
         factor = rng.standard_normal((rank, rank))
         covariance = factor @ factor.T + 0.01 * np.eye(rank)
         lower = 10 ** rng.uniform(-3, 3) * rng.standard_normal(rank)
-        made, center = TiltedOrthant.of(covariance, lower), rng.standard_normal(rank)
+        made, center = (
+            TiltedOrthant.from_saddle(covariance, lower),
+            rng.standard_normal(rank),
+        )
         scaled = lower[made.order] / np.diag(made.root)
-        tilt, bounds, slopes = tilting._tilted(scaled, made.steps, center)
+        tilt, bounds, slopes = tilting._find_tilt(scaled, made.steps, center)
         levels = special.log_ndtr(-bounds)
         made = replace(made, bounds=bounds, slopes=slopes, levels=levels)
         moves = 10 ** rng.uniform(-3, 1) * rng.standard_normal((500, rank))
@@ -629,12 +632,12 @@ def test_many_sides_are_tilted_as_few_are_without_singular_values(monkeypatch):
         factor = rng.standard_normal((rank, rank))
         covariance, lower = factor @ factor.T + 0.01 * np.eye(rank), rng.random(rank)
         cases.append((covariance, lower))
-    few = [TiltedOrthant.of(*each) for each in cases]
-    monkeypatch.setattr(tilting, "MANY", 1)
+    few = [TiltedOrthant.from_saddle(*each) for each in cases]
+    monkeypatch.setattr(tilting, "MIN_ELIMINATED", 1)
     monkeypatch.delattr(np.linalg, "lstsq")
     monkeypatch.delattr(linalg, "lstsq")
     for case, old in zip(cases, few, strict=True):
-        new = TiltedOrthant.of(*case)
+        new = TiltedOrthant.from_saddle(*case)
         for name in ("bounds", "offsets", "slopes"):
             given, made = getattr(old, name), getattr(new, name)
             np.testing.assert_allclose(made, given, rtol=0.0, atol=1e-6)
@@ -644,7 +647,7 @@ def test_many_sides_are_tilted_as_few_are_without_singular_values(monkeypatch):
 
 def test_a_tilt_that_accepts_too_often_is_caught():
     covariance, lower = np.array([[1.0, -0.95], [-0.95, 1.0]]), np.zeros(2)
-    made = TiltedOrthant.of(covariance, lower)
+    made = TiltedOrthant.from_saddle(covariance, lower)
     wrong = replace(made, slopes=0.0 * made.slopes, levels=made.levels - 100.0)
     for level in orthant_levels(covariance, lower, orthant_draws(made)):
         assert_law(level, lambda u: u)
@@ -706,7 +709,9 @@ def test_only_entangled_sides_are_given_up():
     assert not proposals.are_entangled(normals[[0, 2]])
     assert not proposals.are_entangled(normals[[]])
     held, near = np.full(3, -1.0), np.arange(3)
-    assert proposals.independent(normals, held, near, are_asked=True) == [0, 2]
+    assert proposals.select_independent(
+        normals, held, near, tests_entanglement=True
+    ) == [0, 2]
 
 
 def test_a_side_that_is_entangled_with_nothing_given_stays_given():
@@ -749,7 +754,7 @@ def test_sides_that_share_little_in_pairs_and_all_together_are_not_all_given(num
 
 
 def test_sides_that_are_given_for_what_they_share_are_caught(monkeypatch):
-    monkeypatch.setattr(proposals, "GIVEN_ERROR", math.inf)
+    monkeypatch.setattr(proposals, "MAX_MIXING", math.inf)
     assert given_error(3e-8)[1] > 0.01
 
 

@@ -10,7 +10,7 @@ from scipy.stats import expon, gamma, norm
 
 import dpsample as dps
 from dpsample.samplers.gaussian_fit import minimize
-from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal import envelope_draws, metric
 from dpsample.samplers.proximal.alternation import NUM_ROWS, Support
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES, TRIANGLE
@@ -46,7 +46,7 @@ def test_a_mean_far_behind_a_halfspace_leaves_draws_their_law(far):
     scratch, rng = np.empty((NUM_ROWS, 3)), np.random.default_rng(3)
     draws = np.empty((4000, 3))
     for out in draws:
-        metric.draw_in_halfspace(*arguments, scratch, rng, out)
+        envelope_draws.draw_in_halfspace(*arguments, scratch, rng, out)
     excess = (0.5 - draws @ normal) * far / size
     assert_law(excess, expon.cdf)
     with rejected():

@@ -183,7 +183,7 @@ def test_a_declared_curvature_that_does_not_hold_raises():
     arguments |= {"sampler": dps.Proximal(), "check": False}
     drawn = dps.sample(promising(0.05), **arguments)
     assert np.isfinite(drawn.posterior["theta"]).all()
-    with pytest.raises(dps.SamplingError, match="acceptance ratio above 1"):
+    with pytest.raises(dps.SamplingError, match="acceptance ratio was above 1"):
         dps.sample(promising(0.9), **arguments)
 
 

@@ -14,7 +14,7 @@ from scipy.interpolate import CubicHermiteSpline
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.running import chains
-from dpsample.samplers.proximal import ball_gaussian, metric
+from dpsample.samplers.proximal import ball_gaussian, envelope_draws
 from tests.support.exact_draws import ball_draws
 from tests.support.statistics import assert_law, rejected
 
@@ -263,7 +263,9 @@ def no_draw(body, regularizer, plan, mean, normal, scratch, rng, out):
 
 def test_a_draw_that_fails_is_not_blamed_on_the_pieces():
     prepared = dps.Proximal().prepare(concentrated(0.1), np.random.default_rng(1))
-    broken = dataclasses.replace(prepared.metric, draw=pointer(no_draw, metric.DRAW))
+    broken = dataclasses.replace(
+        prepared.metric, draw=pointer(no_draw, envelope_draws.DRAW)
+    )
     spoiled = dataclasses.replace(prepared, metric=broken)
     with pytest.raises(dps.SamplingError, match="sampler's own draw"):
         chains.advance(spoiled.runner(), spoiled.init(), np.random.default_rng(1), 2)

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 import dpsample as dps
-from dpsample.samplers.localized.exact_rejection import ExactRejection, Tries
+from dpsample.samplers.localized.exact_rejection import Candidates, ExactRejection
 from dpsample.samplers.localized.prepared import Localization
 
 L, D = dps.losses, dps.domains
@@ -108,28 +108,28 @@ class Hostile:
     def exact(self) -> ExactRejection:
         place = Localization.find(self.target, self.gamma)
         assert place is not None
-        found = ExactRejection.of(place.prepare(np.random.default_rng(0)))
+        found = ExactRejection.from_prepared(place.prepare(np.random.default_rng(0)))
         assert found is not None
         return found
 
-    def tries(self, count: int, seed: int = 2) -> Tries:
+    def tries(self, count: int, seed: int = 2) -> Candidates:
         """Some tries, with budgets that no excess reaches."""
-        rng, found = np.random.default_rng(seed), self.exact.tries
+        rng, found = np.random.default_rng(seed), self.exact.draw_candidates
         made = found(rng, 2 * count)
-        while len(made.budget) < count:
+        while len(made.threshold) < count:
             more = found(rng, 2 * count)
-            made = Tries(*map(np.concatenate, zip(made, more, strict=True)))
+            made = Candidates(*map(np.concatenate, zip(made, more, strict=True)))
         return made.part(slice(count))
 
-    def excess(self, tries: Tries) -> tuple[np.ndarray, np.ndarray]:
+    def excess(self, tries: Candidates) -> tuple[np.ndarray, np.ndarray]:
         """G by doubles, and the bound of its error."""
-        budgets = np.full(len(tries.budget), np.inf)
+        budgets = np.full(len(tries.threshold), np.inf)
         prepared = self.exact.prepared
         found, _ = prepared.evaluate_excess(tries.vectors, budgets, is_checked=False)
-        found = found + self.exact._start(tries.noise)
-        return found, self.exact.tolerance(tries._replace(budget=found))
+        found = found + self.exact._excess_offset(tries.noise)
+        return found, self.exact.tolerance(tries._replace(threshold=found))
 
-    def point(self, tries: Tries, i: int) -> tuple[list[Any], list[Any]]:
+    def point(self, tries: Candidates, i: int) -> tuple[list[Any], list[Any]]:
         """z and x of a try."""
         exact, real = self.exact, REAL.mpf
         pairs = zip(tries.noise[i], tries.noise_low[i], strict=True)
@@ -159,7 +159,7 @@ class Hostile:
         base = self.exact.prepared.mode.point
         return self.energy([REAL.mpf(float(x)) for x in base])
 
-    def true_excess(self, tries: Tries, i: int) -> Any:
+    def true_excess(self, tries: Candidates, i: int) -> Any:
         """G of a try."""
         noise, point = self.point(tries, i)
         square = sum(z**2 for z in noise)

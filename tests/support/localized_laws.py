@@ -11,7 +11,7 @@ import numpy as np
 from scipy import linalg
 
 import dpsample as dps
-from dpsample.samplers.localized.columns import RecordColumns, over
+from dpsample.samplers.localized.columns import RecordColumns, map_columns
 from dpsample.samplers.localized.prepared import Localization, PreparedLocalized
 from tests.support.gibbs_cases import FORMULAS, Case
 
@@ -51,7 +51,7 @@ class LocalCase(Case):
     @property
     def columns(self) -> RecordColumns:
         """Columns of the records at the mode."""
-        return next(over(self.target, self.place.mode, lambda columns: columns))
+        return next(map_columns(self.target, self.place.mode, lambda columns: columns))
 
     def prepared(self, **changes: Any) -> PreparedLocalized:
         """Sampler of the place, some of whose parts may be replaced by wrong ones."""

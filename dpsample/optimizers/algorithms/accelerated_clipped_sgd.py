@@ -137,7 +137,7 @@ def acceleration(
 
 
 def check_steps(num_steps: int | None, count: int) -> None:
-    """Refuse more steps than records, whose batches would be empty."""
+    """Reject more steps than records, whose batches would be empty."""
     if num_steps is not None and num_steps > count:
         check.fail("num_steps", f"<= {count} records of the run", num_steps)
 
@@ -207,7 +207,7 @@ class Accelerated(HeavyTailed):
         budget: Budget | None,
         block: Block,
     ) -> AcceleratedRun:
-        r"""Return printed threshold, batches and noise, O() read as 1, eta as ours.
+        r"""Return the published threshold, batches and noise, with 1 for O().
 
         :math:`\varsigma^2 = C^2 T \log(1/\delta)/(n\epsilon)^2` on the mean of each of
         T disjoint shuffled batches, which proves :math:`s C/(b\varsigma)`-GDP.
@@ -248,8 +248,8 @@ class AcceleratedClippedSGD(Accelerated):
 
     The default scheme is Poisson sampling at rate 1/T, whose noise is smallest
     everywhere; the batches then overlap, and `risk_bound` speaks of the empirical risk.
-    Its calibration "paper" is the printed noise on shuffled disjoint batches, with the
-    epsilon that these prove without shuffling.
+    Its calibration "paper" is the published noise on shuffled disjoint batches, with
+    the epsilon that these prove without shuffling.
 
     Parameters
     ----------

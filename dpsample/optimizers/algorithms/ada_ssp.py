@@ -200,7 +200,7 @@ class AdaSSP(Optimizer):
         """One query."""
         refuse_paper(calibration, "The printed one buys an eigenvalue as well.")
         if not isinstance(facts.loss, Squared):
-            remedy = "Of other losses no such means are enough."
+            remedy = "No such means are enough for other losses."
             check.fail("loss", "dps.losses.Squared()", facts.loss, remedy)
         if facts.dim > MOST_DIM:
             check.fail("problem", f"with at most {MOST_DIM} coefficients", facts.dim)

@@ -68,8 +68,8 @@ class HeavyTailedFrankWolfe(Optimizer):
     one. The schedule of Hu et al. is a reconstruction from their rates.
 
     **Guarantee.** (epsilon, 0)-DP under the budget's relation, for any records. If they
-    are independent draws of one law and the public bounds hold, ``risk_bound`` of the
-    recipe bounds the mean excess of their risk.
+    are independent draws of one distribution and the public bounds hold, ``risk_bound``
+    of the recipe bounds the mean excess of their risk.
 
     Examples
     --------
@@ -159,7 +159,7 @@ class HeavyTailedFrankWolfe(Optimizer):
     def _scale(
         self, facts: PublicFacts, epsilon: float, num_steps: int, shift: float | None
     ) -> float:
-        """Scale for neighbors at this shift; None: as printed."""
+        """Scale for neighbors at this shift; None: as published."""
         fold = facts.num_records // num_steps
         log = math.log(2.0 * facts.dim * num_steps / self.failure_probability)
         if shift is None:
@@ -195,7 +195,7 @@ class HeavyTailedFrankWolfe(Optimizer):
 
 
 def l1_radius(domain: Domain, dim: int) -> float:
-    """Radius of an l1 ball about 0; other domains are refused."""
+    """Return the radius of an l1 ball about 0. Other domains are rejected."""
     if domain.lp_exponent == 1.0:
         if not domain.default_center(dim).any():
             return domain.ball_radius
@@ -245,7 +245,7 @@ class HeavyTailedLasso(Optimizer):
     Without a budget the defaults are those of epsilon = 1, and the vertex is the best
     one. A clipped record moves a score :math:`-\langle v, \nabla F\rangle` by at most
     :math:`R (1 + R) K^2/n`, twice that if it is replaced. With rho from the budget each
-    step has :math:`\epsilon_0 = \sqrt{8 \rho/T}`, 4 to 5 times the printed
+    step has :math:`\epsilon_0 = \sqrt{8 \rho/T}`, 4 to 5 times the published
     :math:`\epsilon/(2 \sqrt{2 T \log(1/\delta)})` of calibration "paper".
 
     **Guarantee.** (epsilon, delta)-DP under the budget's relation, for any records.

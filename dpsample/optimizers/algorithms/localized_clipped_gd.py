@@ -2,7 +2,7 @@ r"""Localized minimization of clipped risks, for heavy-tailed gradients.
 
 Xu et al. (arXiv 2026), Algorithms 3, 4 and 5. Phase i solves :math:`\min \frac1{n_i}
 \sum f_C + \frac1{2 \eta_i n_i} |w - w_{i-1}|^2` on :math:`n_i = \lfloor n/2^i \rfloor`
-fresh records, :math:`\eta_i = \eta/4^i`, to a certified accuracy (the printed version
+fresh records, :math:`\eta_i = \eta/4^i`, to a certified accuracy (the published version
 takes more than n^2 passes) and adds Gaussian noise. Minimizers of neighbors are
 :math:`s C \eta_i` apart, s = 2 for a replaced record and 1 for one set to zero.
 Algorithms 4 and 5 make several such runs, from the last one's output.
@@ -141,10 +141,10 @@ class LocalizedRuns(HeavyTailed):
     accuracy : float
         Part of the sensitivity that the certified solver may add.
     max_steps : int
-        Gradient steps of a phase with calibration "paper", whose printed number cannot
-        be run; not used otherwise.
+        Gradient steps of a phase with calibration "paper", whose published number
+        cannot be run; not used otherwise.
     failure : float
-        Failure probability beta of the printed step size; not used otherwise.
+        Failure probability beta of the published step size; not used otherwise.
     """
 
     accuracy: float = 1e-4
@@ -171,7 +171,7 @@ class LocalizedRuns(HeavyTailed):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Phases of all runs, certified or printed."""
+        """Phases of all runs, certified or published."""
         scales = self.scales(facts, budget)
         if calibration == "paper":
             return self._printed_recipe(facts, scales, budget)
@@ -194,7 +194,7 @@ class LocalizedRuns(HeavyTailed):
     def _printed_recipe(
         self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
     ) -> Recipe:
-        """Recipe of printed phases, with what is true of them."""
+        """Recipe of published phases, with what is true of them."""
         loops, printed = list[Phase](), list[PrintedLocalization]()
         for run in self._runs(facts, scales):
             phases = printed_phases(
@@ -235,9 +235,9 @@ class LocalizedClippedGD(LocalizedRuns):
     3, with one threshold C for all phases, :math:`\lambda_i = 1/(\eta_i n_i)` and exact
     solutions. C and eta minimize `risk_bound`.
 
-    With calibration "paper" the printed schedule is run by gradient descent, its steps
-    capped at ``max_steps`` per phase; ``order`` is then the paper's 2k. The certificate
-    states the epsilon that the printed noise proves.
+    With calibration "paper" the published schedule is run by gradient descent, its
+    steps capped at ``max_steps`` per phase; ``order`` is then the paper's 2k. The
+    certificate states the epsilon that the published noise proves.
 
     Parameters
     ----------
@@ -410,12 +410,12 @@ class PrivateStochasticApproximation(LocalizedRuns):
         exponent: float,
         constant: float,
     ) -> float:
-        r"""Return the printed bound under growth, with the rate a of our inner runs.
+        r"""Return the published bound under growth, with the rate a of our inner runs.
 
         :math:`4 (2 a)^{\theta/(\theta-1)} \lambda^{-1/(\theta-1)}` if :math:`\lambda
         \ge 2 R_0^{1-\theta} a`, else infinite. The theorem states it with high
-        probability for the printed inner loop; for ours, whose rate a bounds a mean, it
-        is a reference and not a proof.
+        probability for the published inner loop; for ours, whose rate a bounds a mean,
+        it is a reference and not a proof.
 
         Parameters
         ----------

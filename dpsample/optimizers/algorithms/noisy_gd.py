@@ -114,7 +114,7 @@ class ProjectedDescent(NoisyDescent):
         budget: Budget | None,
         calibration: Calibration,
     ) -> float:
-        """Return eta: given, printed, or the minimizer of the bound."""
+        """Return eta: given, published, or the minimizer of the bound."""
         del budget  # only the rule of the tail reads it
         if self.step_size is not None:
             return float(self.step_size)
@@ -140,7 +140,7 @@ class NoisyGD(ProjectedDescent):
     .. math:: F(\bar w) - F^* \le M L \sqrt{(1 + \tfrac1T)
        \bigl(\tfrac1T + \tfrac2n + \tfrac{4d}{n^2 t^2}\bigr)}
 
-    in the mean if the step :math:`\eta = M / \sqrt{(T + 1) (L^2 + d \sigma^2 + 2 L^2
+    on average if the step :math:`\eta = M / \sqrt{(T + 1) (L^2 + d \sigma^2 + 2 L^2
     T / n)}` is at most 2/beta, and for beta-smooth losses
 
     .. math:: F(\bar w) - F^* \le \frac{\beta M^2}{2 T} + M L \sqrt{
@@ -217,17 +217,17 @@ class NoisyGD(ProjectedDescent):
     ValueError
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
         constant or the domain is unbounded (without ``step_size``); for the tail and
-        the scaled descent, if the loss has a kink (the tail: without ``step_size``) or
-        the calibration is "paper"; if ``wall_loss`` is the user's own, has a kink, is
-        steeper than the problem's loss or of other responses; for the last iterate, if
-        the loss has a kink or is not built in, the step is longer than
+        the scaled descent, if the loss is not smooth (the tail: without ``step_size``)
+        or the calibration is "paper"; if ``wall_loss`` is the user's own, is not
+        smooth, is steeper than the problem's loss or of other responses; for the last
+        iterate, if the loss is not smooth or is not built in, the step is longer than
         :math:`2/(\beta + \lambda)`, or there are more than a million.
 
     Guarantee
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
     the declared bounds hold for every possible record. "paper" states the epsilon that
-    is true of the printed noise.
+    is true of the published noise.
 
     Examples
     --------
@@ -412,7 +412,7 @@ class NoisyGD(ProjectedDescent):
 
 
 def _check_wall_loss(wall_loss: Loss, facts: PublicFacts) -> None:
-    """Refuse a loss of which a gradient might be longer, or have no meaning."""
+    """Reject a loss of which a gradient might be longer, or have no meaning."""
     loss, at_wall = facts.loss, replace(facts, loss=wall_loss)
     if type(wall_loss) not in BUILT_IN.values():  # who would vouch for its functions?
         check.fail("wall_loss", "one of the package", wall_loss)
@@ -444,7 +444,8 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
     step_size, risk, clip
         As for `NoisyGD`.
     batches : {"poisson", "with_replacement"}, optional
-        None: "poisson", or "with_replacement" as printed, for which nothing is proved.
+        None: "poisson", or "with_replacement" as published, for which nothing is
+        proved.
     batch_size : int, optional
         m; None: the printed :math:`n \sqrt{\epsilon / 4T}`, at most half of the
         records. It has to be given without a budget.
@@ -457,8 +458,8 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
 
     Guarantee
     ---------
-    As for `NoisyGD`; for batches drawn with replacement nothing is proved (the printed
-    claim fails for few steps: BFTT-4).
+    As for `NoisyGD`; for batches drawn with replacement nothing is proved (the
+    published claim fails for few steps: BFTT-4).
 
     Examples
     --------
@@ -476,6 +477,6 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
     schemes: ClassVar[tuple[Scheme, ...]] = ("poisson", "with_replacement")
 
     def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
-        """Return the size that was asked for, or the printed one up to n/2."""
+        """Return the given size, or the published one up to n/2."""
         size = super().size_of_batch(scheme, n, printed)
         return size if self.batch_size is not None else min(size, max(1, n // 2))

@@ -102,8 +102,8 @@ class ObjectivePerturbation(Optimizer):
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
     the loss is a convex function of the margin and its declared bounds hold for every
-    possible record. "paper" runs Algorithm 2 with its printed ridge and noise, of which
-    nothing is proved.
+    possible record. "paper" runs Algorithm 2 with its published ridge and noise, of
+    which nothing is proved.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class ApproximateObjectivePerturbation(Optimizer):
        \frac{\sigma W}n\Bigr\} + \frac{2 L^2}{m n} + L \Bigl(\sqrt{2a/m} +
        \min\bigl\{\sqrt d \sigma_2, \sqrt{\sigma_2 W}\bigr\}\Bigr)
 
-    in the mean, W the domain's Gaussian width. Private mean estimation is the `Linear`
+    on average, W the domain's Gaussian width. Private mean estimation is the `Linear`
     loss with Delta = 1. Only a convexity that all records share counts, because a
     record's own may leave with it (gradient-E6).
 
@@ -180,7 +180,7 @@ class ApproximateObjectivePerturbation(Optimizer):
 
     Guarantee
     ---------
-    As for `ObjectivePerturbation`; "paper" takes ridge, gap and noise as printed and
+    As for `ObjectivePerturbation`; "paper" takes ridge, gap and noise as published and
     states the epsilon that is true of them, half of delta for either part.
 
     Examples

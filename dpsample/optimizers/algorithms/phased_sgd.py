@@ -65,7 +65,7 @@ class PhasedSGD(Optimizer):
     ValueError
         If a number is out of its range; in `recipe`, if the loss is not smooth and
         Lipschitz, if steps are longer than 2/beta, with fewer than 2 records, or with
-        calibration "paper": no schedule is printed.
+        calibration "paper": no schedule is published.
 
     Guarantee
     ---------

@@ -74,8 +74,8 @@ class PrivateProximalSGD(ProximalSGD):
         ("bucketed_median"); :math:`(np)^{2/3} \epsilon^{-1/3}` ("catoni"); at most n,
         which means all records in every step.
     num_steps : int, optional
-        Default: :math:`5 n^2/m^2`, and, unless printed, at least 100: the 5 printed
-        steps of m = n end far from the minimum.
+        Default: :math:`5 n^2/m^2`, and, without calibration "paper", at least 100: the
+        5 published steps of m = n end far from the minimum.
 
     Raises
     ------
@@ -84,9 +84,9 @@ class PrivateProximalSGD(ProximalSGD):
 
     Notes
     -----
-    Without a budget the defaults are those of epsilon = 1 and no noise. The printed
+    Without a budget the defaults are those of epsilon = 1 and no noise. The published
     noise, :math:`z = \sqrt{\log(1/\delta)}/\epsilon` ("clip") or twice that, does not
-    grow with the number of steps and is 2.4 to 8.5 times less private than printed
+    grow with the number of steps and is 2.4 to 8.5 times less private than stated
     (gradient-E25): calibration "paper" certifies what is true of it.
 
     **Guarantee.** (epsilon, delta)-DP under the budget's relation, for any records.
@@ -257,11 +257,12 @@ class PrivateProximalSGD(ProximalSGD):
         return num_buckets, 2 - num_buckets % 2 if central is None else central
 
     def _printed_multiplier(self, dim: int, budget: Budget) -> float:
-        """Return the printed noise over the l2 bound of one record."""
+        """Return the published noise over the l2 bound of one record."""
         multiplier = math.sqrt(math.log(1.0 / budget.delta)) / budget.epsilon
         if self.estimator == "catoni":
             return 2.0 * multiplier
-        if self.estimator == "bucketed_median":  # printed for one central value
+        # The published noise is for one central value.
+        if self.estimator == "bucketed_median":
             return 2.0 * self._buckets(dim, budget)[1] * multiplier
         return multiplier
 
@@ -280,7 +281,7 @@ class PrivateProximalSGD(ProximalSGD):
     def _median(
         self, dim: int, size: int, multiplier: float, printed: Budget | None
     ) -> BucketedMedian:
-        """Median of the width asked for, printed, or best by the bounds."""
+        """Return the median of the given, the published, or the best width."""
         num_buckets, central = self._buckets(dim, printed)
         arguments: Any = {"dim": dim, "batch_size": size, "order": self.moment_order}
         width = self.threshold
@@ -295,7 +296,7 @@ class PrivateProximalSGD(ProximalSGD):
     def _catoni(
         self, dim: int, size: int, multiplier: float, printed: Budget | None
     ) -> CatoniMean:
-        """Soft truncation of the scale asked for, printed, or best by the bounds."""
+        """Return the soft truncation of the given, the published, or the best scale."""
         arguments: Any = {
             "batch_size": size,
             "moment_bound": self.moment_bound,

@@ -30,7 +30,7 @@ from dpsample.problem.facts import PublicFacts
 class ProxGD(BatchedDescent):
     r"""Noisy projected gradient descent on the Moreau envelopes of the losses.
 
-    For losses with kinks (hinge, absolute, quantile): `NoisyGD` with each loss
+    For non-smooth losses (hinge, absolute, quantile): `NoisyGD` with each loss
     replaced by its envelope of strength lambda. Envelopes are no more sensitive than
     the losses, so noise and privacy are those of `NoisyGD`; the mean excess risk, with
     M the domain's radius about the start, is at most
@@ -50,7 +50,7 @@ class ProxGD(BatchedDescent):
     step_size : float, optional
         eta; None: the minimizer of the bound.
     batches : {"full", "poisson", "with_replacement"}, optional
-        None: "full", or "with_replacement" as printed, for which nothing is proved.
+        None: "full", or "with_replacement" as published, for which nothing is proved.
     batch_size : int, optional
         Size of random batches. None: the printed :math:`n \sqrt{\epsilon / 4T}`.
 
@@ -117,7 +117,7 @@ class ProxGD(BatchedDescent):
     def _step_size(
         self, scales: DescentScales, plan: DescentPlan, *, is_paper: bool
     ) -> float:
-        """Return eta: given, printed, or the minimizer of the bound."""
+        """Return eta: given, published, or the minimizer of the bound."""
         if self.step_size is not None:
             return float(self.step_size)
         square = scales.lipschitz**2

@@ -64,7 +64,7 @@ class ProximalSGD(Optimizer):
 
     Guarantee
     ---------
-    None: without noise nothing is private, and a budget is refused.
+    None: without noise nothing is private, and a budget is rejected.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class ProximalSGD(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Phases for a problem with these facts; a budget is refused."""
+        """Return the phases for a problem with these facts. A budget is rejected."""
         del calibration  # there is no noise
         if budget is not None:
             remedy = "Use PrivateProximalSGD, which adds noise."
@@ -160,7 +160,7 @@ class ProximalSGD(Optimizer):
 def check_domain(
     domain: Domain, dim: int, *, l1: float, groups: tuple[int, ...]
 ) -> None:
-    """Refuse domains where projecting after shrinking is not the proximal point.
+    """Reject domains where projecting after shrinking is not the proximal point.
 
     l2/2 |b|^2 alone only scales the point that is projected, on any convex set. Soft
     thresholds commute with projections on a ball about 0 (radial) and on a box that

@@ -72,7 +72,7 @@ class SVRG(Optimizer):
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
     the loss is a convex function of the margin and its declared bounds hold for every
-    possible record. No noise is printed for it.
+    possible record. No noise is published for it.
 
     Examples
     --------

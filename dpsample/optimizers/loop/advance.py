@@ -1,17 +1,22 @@
 # mypy: allow-untyped-defs
-"""Steps, compiled: projected, proximal, mirror, accelerated, Frank-Wolfe.
+"""Kernels that move the iterate: projected, proximal, mirror and other steps.
+
+`steps` has the classes of their constants, which arrive here as ``step``. A step of
+signature `ADVANCE` moves the iterate w = memory.theta along the estimate g =
+memory.gradient and projects it to the domain.
 
 A mirror step that leaves its l_p ball takes the Bregman projection for the potential
-kappa/2 |w|_s^2, s > p: argmin kappa/2 |w|_s^2 - <theta, w> over |w|_p <= R, where the
-constraint is active. With multipliers A = kappa |w|_s^(2-s) and nu > 0, A |w_j|^(s-1)
-+ nu |w_j|^(p-1) = |theta_j|. Scaling w = T u turns both into one scalar g = A T^(s-1) =
-nu T^(p-1):
+kappa/2 |w|_s^2, s > p. With the dual point theta it is the minimizer of kappa/2 |w|_s^2
+- <theta, w> over |w|_p <= R, where the constraint is active. With multipliers A = kappa
+|w|_s^(2-s) and nu > 0, A |w_j|^(s-1) + nu |w_j|^(p-1) = |theta_j|. Scaling w = T u
+turns both multipliers into one scalar g = A T^(s-1) = nu T^(p-1):
 
     u_j^(s-1) + u_j^(p-1) = |theta_j|/g,  w = R u/|u|_p,
-    g = kappa R |u|_s^(2-s)/|u|_p,
+    g = kappa R |u|_s^(2-s)/|u|_p.
 
-whose last equation has one root, because the minimizer is unique. All is done with
-logarithms: near p = 1 powers of u leave the range of floating point.
+The last equation has one root, because the minimizer is unique. It is solved for x =
+log g, and its *mismatch* is the log of the ratio of both sides. All is computed with
+logarithms, because near p = 1 powers of u leave the range of floating point.
 """
 
 import math
@@ -32,16 +37,20 @@ from dpsample.optimizers.loop.scaled import (
     scaled_size,
 )
 
+# Strides that look for a bracket double each time.
 MAX_DOUBLINGS = 60
+# Limit of both searches, for cases in which rounding errors prevent the end.
 MAX_ROUNDS = 200
+# Relative error at which a search ends, two roundings.
 ROUNDING = 4e-16
 
 
 @kernel(counts_references=False)
 def log_root(a, b, c):
-    """Log of the u with u^a + u^b = e^c, 0 <= b < a; -inf if there is none.
+    """Return log u for the u with u^a + u^b = e^c, 0 <= b < a, -inf if there is none.
 
-    Newton's method for the convex log(e^(a x) + e^(b x)) = c, from above.
+    Newton's method solves log(e^(a x) + e^(b x)) = c for x = log u. The left side is
+    convex and the start is above the root, so that x only decreases.
     """
     if b == 0.0:
         return math.log(math.expm1(c)) / a if c > 0.0 else -np.inf
@@ -50,6 +59,7 @@ def log_root(a, b, c):
     x = min(c / a, c / b)
     for _ in range(MAX_ROUNDS):
         share = 1.0 / (1.0 + math.exp((b - a) * x))  # share of u^a in the sum
+        # The larger of both powers is factored out, so that exp does not overflow.
         if x > 0.0:
             value = a * x + math.log1p(math.exp((b - a) * x))
         else:
@@ -63,7 +73,7 @@ def log_root(a, b, c):
 
 @kernel(counts_references=False)
 def log_norm(logs, exponent):
-    """Log of the norm of a vector of positive numbers, given by their logs."""
+    """Return the log of the norm of a vector, given by the logs of its entries."""
     top = -np.inf
     for j in range(len(logs)):
         top = max(top, logs[j])
@@ -77,9 +87,9 @@ def log_norm(logs, exponent):
 
 @kernel(counts_references=False)
 def log_mismatch(step, dual, x, logs):
-    """Log of the ratio of both sides of the scalar equation at g = e^x.
+    """Return the log of the ratio of both sides of the scalar equation at g = e^x.
 
-    Fills ``logs`` with those of u; a dual of zero has u = 0.
+    ``logs`` (dim,) is filled with the logs of u, -inf where the dual point is 0.
     """
     for j in range(len(dual)):
         size = abs(dual[j])
@@ -99,9 +109,10 @@ def log_mismatch(step, dual, x, logs):
 
 @kernel(counts_references=False)
 def into_lp_ball(step, dual, w, logs):
-    """Fill ``w``, whose l_p norm is too large, with the projection.
+    """Fill ``w``, whose l_p norm is too large, with the Bregman projection.
 
-    False if the constraint's multiplier is below rounding errors: scale it radially.
+    Return False if the constraint's multiplier is below rounding errors. Then ``w`` is
+    so near the ball that it can be scaled down instead.
     """
     top = 0.0
     for j in range(len(dual)):
@@ -149,16 +160,17 @@ def into_lp_ball(step, dual, w, logs):
 
 @kernel(counts_references=False)
 def size_of(step, t):
-    """Size of step ``t``: one for all, or one for each."""
+    """Return the size of step ``t``, from one number for all or one for each."""
     return step.sizes[t] if len(step.sizes) > 1 else step.sizes[0]
 
 
 @kernel(counts_references=False)
 def into_domain(feasible, memory, point):
-    """Project ``point`` on the domain in place.
+    """Project ``point`` to the domain in place.
 
-    In a private run the whole space is a box of side 2e300, and a projection that fails
-    leads to the domain's center.
+    In a private run the whole space is a box of side 2e300, so that nothing overflows
+    later. A projection that fails leads to the domain's center there, because an
+    exception would reveal something about the records.
     """
     saturate(point, feasible.reach)
     memory.scratch[:] = np.nan
@@ -173,12 +185,13 @@ def into_domain(feasible, memory, point):
 
 @kernel(counts_references=False)
 def into_both(feasible, radius, memory, point):
-    """Project on the domain cut by the local ball, whose center lies in the domain.
+    """Project to the intersection of the domain and the local ball.
 
-    The nearest point to x is the domain's nearest to center + share (x - center), with
-    the largest share up to 1 for which that lies in the ball: its ridge about the
-    center is the ball's multiplier (Karush, Kuhn and Tucker). The distance from the
-    center grows with the share, which is bisected.
+    The ball's center lies in the domain. The nearest point to x is the projection to
+    the domain of center + share (x - center), with the largest share up to 1 for which
+    it lies in the ball. (The ball's multiplier of Karush, Kuhn and Tucker acts as a
+    ridge about the center.) The distance from the center grows with the share, so the
+    share is found by bisection, down to neighboring doubles.
     """
     center, target, inside = memory.ball_center, memory.query, memory.low_dim
     saturate(point, feasible.reach)
@@ -223,9 +236,10 @@ def scaled_step(feasible, step, t, num_steps, memory, rng):
 
 @kernel(counts_references=False)
 def end_stage(feasible, step, weight, memory):
-    """Scale the point, or the mean iterate of the last stage, and the later steps.
+    """Scale the iterate at the end of a stage, and the size of later steps.
 
-    ``weight`` is the sum of the weights in `memory.average`.
+    After the last stage the mean iterate is scaled instead. ``weight`` is the sum of
+    the weights in `memory.average`.
     """
     point, total = memory.theta, 1.0
     if step.stage == LAST:
@@ -237,7 +251,7 @@ def end_stage(feasible, step, weight, memory):
         point[j] = memory.anchor[j] + factor * (point[j] - memory.anchor[j])
     into_domain(feasible, memory, point)
     if 0.0 < before < math.inf:
-        # What the domain keeps back is not made up for by longer steps.
+        # Only the distance that the domain allows lengthens the steps.
         after = distance(point, memory.anchor, 2.0)
         memory.scale[OUTSIDE] = max(memory.scale[OUTSIDE], factor * before / after)
         factor = after / before
@@ -258,7 +272,7 @@ def add_to_average(feasible, numbers, t, num_steps, memory):
 
 @kernel(counts_references=False)
 def keep_last(feasible, numbers, t, num_steps, memory):
-    """Leave the last iterate to be the output, see `AVERAGE`."""
+    """Do nothing, so that the last iterate is the output, see `AVERAGE`."""
 
 
 @kernel(counts_references=False)
@@ -274,7 +288,11 @@ def average_and_scale(feasible, numbers, t, num_steps, memory):
 
 @kernel(counts_references=False)
 def shrink(step, size, w, group_norms, group_sizes):
-    """Proximal point of size * (penalty) in place."""
+    """Replace ``w`` by the proximal point of size times the penalty.
+
+    It shrinks coordinates, or groups of coordinates, towards 0 by soft thresholding.
+    ``group_norms`` and ``group_sizes`` are workspace.
+    """
     if len(step.groups) == 0:
         for j in range(len(w)):
             reduced = abs(w[j]) - size * step.l1
@@ -304,7 +322,7 @@ def proximal_step(feasible, step, t, num_steps, memory, rng):
 
 @kernel(counts_references=False)
 def dual_point(w, exponent, kappa, out):
-    """Gradient of kappa/2 |w|_s^2; 0 at 0."""
+    """Fill ``out`` with the gradient of kappa/2 |w|_s^2, which is 0 at 0."""
     largest = 0.0
     for j in range(len(w)):
         largest = max(largest, abs(w[j]))
@@ -324,7 +342,7 @@ def dual_point(w, exponent, kappa, out):
 def mirror_step(feasible, step, t, num_steps, memory, rng):
     """Mirror step on the whole space or on an l_p ball, see `ADVANCE`.
 
-    It is radial on the l_s ball.
+    On the l_s ball the Bregman projection is a multiple of the point.
     """
     w, g, dual = memory.theta, memory.gradient, memory.low_dim
     gamma = 1.0 / size_of(step, t)
@@ -349,7 +367,7 @@ def mirror_step(feasible, step, t, num_steps, memory, rng):
 
 @kernel(counts_references=False)
 def accelerated_step(feasible, step, t, num_steps, memory, rng):
-    """One step of AC-SA, see `ADVANCE`; the gradient was taken at memory.middle."""
+    """Take a step of AC-SA, see `ADVANCE`, with the gradient at memory.middle."""
     w, aggregate = memory.theta, memory.aggregate
     alpha, next_alpha = 2.0 / (t + 2.0), 2.0 / (t + 3.0)
     size = 0.5 * (t + 1.0) * step.size
@@ -365,7 +383,8 @@ def accelerated_step(feasible, step, t, num_steps, memory, rng):
 def frank_wolfe_step(feasible, step, t, num_steps, memory, rng):
     """Move towards a vertex of the l1 ball, see `ADVANCE`.
 
-    The exponential mechanism chooses it.
+    The exponential mechanism chooses it, or the largest coordinate of the gradient
+    without privacy.
     """
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
     vertex, sign = 0, 1.0

@@ -1,15 +1,20 @@
 # mypy: allow-untyped-defs
-"""Which records a step reads: all, a Poisson sample, slices, or repeated draws.
+"""Batches of records: all, Poisson samples, slices, or draws with replacement.
 
-A batch is enumerated in blocks: a piece writes record numbers until it returns none, so
-that no batch, however large, needs memory of its own size.
+A kernel enumerates a batch in blocks: each call writes record numbers until ``rows`` is
+full or the batch ends. So no batch, however large, needs memory of its own size. The
+*cursor* that it takes and returns is the position at which the next call continues.
+Records first, ..., last - 1 of the problem belong to the phase that is run.
 
-**Poisson samples.** Between two records of a sample lie k others or more with
-probability (1 - q)^k, so that k is the largest with V < (1 - q)^k for a uniform V.
-The first bits of V decide by a table; else logarithms do, except where they come within
-their rounding errors of another k, 128 bits of V are compared with the power as a pair
-of doubles, whose error is below k 2^-98 of it. So a gap is that of the exact law,
-except with probability below 2^-95/q^2.
+**Poisson samples.** A sample at rate q contains each record independently with
+probability q. The *gap*, the number of records between two of a sample, is at least k
+with probability (1 - q)^k. So it is the largest k with V < (1 - q)^k for a uniform V in
+[0, 1). V has 128 random bits, of which the first 64 are drawn at once. Their first 12
+select an entry of a table, which has the gap if all V of that interval have the same.
+Otherwise k is the integer part of log V/log(1 - q). If that is so near to an integer
+that rounding errors could matter, the other 64 bits are drawn. Then V is compared with
+the power as a pair of doubles, whose relative error is below k 2^-98. So gaps have the
+exact distribution, except with probability below 2^-95/q^2.
 """
 
 import functools
@@ -34,11 +39,13 @@ from dpsample.optimizers.loop.pieces import (
 )
 
 _UNIT = 2.0**-63
-# From these words on, half a unit of them, and the errors of logarithms and of their
-# scale, move a place by less than the allowance.
-_FEW_BITS = np.uint64(2**44)
+# Relative error that a computed log V/log(1 - q) may have. It covers the errors of both
+# logarithms and half a unit of V, if the first 64 bits of V are at least _FEW_BITS.
 _ALLOWANCE = 1e-12
-_FARTHEST = 2.0**46
+_FEW_BITS = np.uint64(2**44)
+# Gaps above this pass the end of every data set, so they need not be exact.
+_MAX_EXACT_GAP = 2.0**46
+# The table of gaps has 2^12 entries, 32 kB.
 _GUIDE_BITS = 12
 
 
@@ -57,9 +64,9 @@ class PoissonNumbers(NamedTuple):
     first: int
     last: int
     gap_scale: float  # -1/log(1 - rate), 0 at rate 1
-    skipped: float  # 1 - rate, and its rounding error
-    skipped_error: float
-    guide: Ints  # gap by the first bits of a word; -1 where they do not decide
+    skipped: float  # 1 - rate, rounded
+    skipped_error: float  # 1 - rate less its rounded value
+    guide: Ints  # (2^12,) gap by the first bits of V, -1 where they do not decide
 
 
 @by_address
@@ -69,16 +76,16 @@ class SliceNumbers(NamedTuple):
     first: int
     size: int
     num_records: int
-    order: Ints  # positions of the records; empty: as they come
+    order: Ints  # (num_records,) random order, or empty for the order of the data
 
 
 @by_address
 class AllocationNumbers(NamedTuple):
-    """Numbers of allocated records."""
+    """Numbers of records that are allocated to batches at random."""
 
     first: int
-    order: Ints  # positions of the records, batch by batch
-    ends: Ints  # end of each batch in that order
+    order: Ints  # (epochs * records,) positions of records, batch by batch
+    ends: Ints  # (steps,) end of each step's batch in that order
 
 
 @by_address
@@ -92,7 +99,11 @@ class ReplacementNumbers(NamedTuple):
 
 @kernel(counts_references=False)
 def draw_below(rng, count):
-    """Uniform among 0, ..., count - 1, up to a part count/2^53 of each probability."""
+    """Draw uniformly from 0, ..., count - 1.
+
+    Each probability has a relative error of at most count/2^53.
+    """
+    # The product may be rounded up to count.
     return min(int(rng.random() * count), count - 1)
 
 
@@ -124,13 +135,14 @@ def next_of_sample(numbers, rng, t, cursor, rows):
 
 @kernel(counts_references=False)
 def _gap(rng, numbers):
-    """Failures before the first success of a coin."""
+    """Draw a gap. A word of 64 bits is drawn, and a second one only if it matters."""
     if numbers.gap_scale == 0.0:
         return 0
     first = random_word(rng)
     guided = numbers.guide[np.int64(first >> np.uint64(64 - _GUIDE_BITS))]
     if guided >= 0:
         return guided
+    # The middle of the interval of all V that begin with these 63 bits.
     fraction = np.float64(np.int64(first >> np.uint64(1))) + 0.5
     real_gap = -math.log(fraction * _UNIT) * numbers.gap_scale
     allowance = _ALLOWANCE * (real_gap + numbers.gap_scale)
@@ -142,13 +154,15 @@ def _gap(rng, numbers):
 
 @kernel(counts_references=False)
 def _exact_gap(numbers, first, second):
-    """Largest k with V < (1 - rate)^k, for V of these 128 bits."""
+    """Return the largest k with V < (1 - rate)^k, for V of these 128 bits."""
+    # V as a sum of two doubles: its first 53 bits, and the next 53.
     high = np.float64(first >> np.uint64(11)) * 2.0**-53
     low_bits = (first & np.uint64(0x7FF)) << np.uint64(42)
     low = np.float64(low_bits | (second >> np.uint64(22))) * 2.0**-106
     real_gap = -math.log(max(high + low, 2.0**-106)) * numbers.gap_scale
-    if real_gap > _FARTHEST:  # beyond all records
+    if real_gap > _MAX_EXACT_GAP:  # beyond all records
         return int(min(real_gap, 2.0**62))
+    # The estimate is off by a few units at most.
     k = int(real_gap)
     while _is_below(numbers, high, low, k + 1):
         k += 1
@@ -160,6 +174,7 @@ def _exact_gap(numbers, first, second):
 @kernel(counts_references=False)
 def _is_below(numbers, high, low, k):
     """Return whether high + low < (1 - rate)^k."""
+    # Repeated squaring of pairs: a value is power + error.
     power, error = 1.0, 0.0
     root, root_error = numbers.skipped, numbers.skipped_error
     while True:
@@ -173,7 +188,7 @@ def _is_below(numbers, high, low, k):
 
 @kernel(counts_references=False)
 def _product(a, a_low, b, b_low):
-    """Product of two pairs of doubles, with a relative error below 2^-100."""
+    """Multiply two pairs of doubles, with a relative error below 2^-100."""
     product, error = two_product(a, b)
     return two_sum(product, error + (a * b_low + a_low * b))
 
@@ -194,7 +209,7 @@ def next_of_slice(numbers, rng, t, cursor, rows):
 
 @kernel(counts_references=False)
 def next_allocated(numbers, rng, t, cursor, rows):
-    """Enumerate the records that step t was given, see `BATCH`."""
+    """Enumerate the records that are allocated to step t, see `BATCH`."""
     count = 0
     if cursor == START:
         cursor = numbers.ends[t - 1] if t > 0 else 0
@@ -219,12 +234,13 @@ def next_drawn(numbers, rng, t, cursor, rows):
 
 
 def _gap_scale(rate: float) -> float:
+    """Return the factor of -log V, or 0 at rate 1, where every gap is 0."""
     return 0.0 if rate >= 1.0 else -1.0 / math.log1p(-rate)
 
 
 @functools.lru_cache(maxsize=64)
 def _guide(rate: float) -> Ints:
-    """Gap at both ends of each interval of V, if it is the same for sure."""
+    """Return the gap of each interval of V, -1 if it may differ between its ends."""
     if rate >= 1.0:
         return np.empty(0, dtype=np.int64)
     edges = np.arange(1, 2**_GUIDE_BITS + 1) / 2**_GUIDE_BITS
@@ -232,6 +248,7 @@ def _guide(rate: float) -> Ints:
     allowance = _ALLOWANCE * (real_gaps + _gap_scale(rate))
     min_gaps = np.floor(real_gaps - allowance)
     max_gaps = np.floor(real_gaps + allowance)
+    # The first interval contains V = 0, whose gap has no limit. Its entry stays -1.
     guide = np.full(len(edges), -1, dtype=np.int64)
     is_sure = np.maximum(min_gaps[1:], 0.0) == max_gaps[:-1]
     guide[1:][is_sure] = max_gaps[:-1][is_sure].astype(np.int64)
@@ -240,7 +257,7 @@ def _guide(rate: float) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class Batches(Spec):
-    """Base of all schemes; ``first`` and ``last`` bound the records of the phase.
+    """Base of all schemes, for the records from ``first`` to ``last`` - 1.
 
     Attributes
     ----------
@@ -254,15 +271,15 @@ class Batches(Spec):
 
     @property
     def is_in_order(self) -> bool:
-        """Whether a batch is consecutive records, never by chance."""
+        """Whether batches are consecutive records in every run, not by chance."""
         return False
 
     def numbers(self, num_records: int, rng: np.random.Generator) -> Numbers:
-        """Return what the piece reads; what has an order draws it here."""
+        """Return the kernel's numbers. A random order is drawn here, with ``rng``."""
         raise NotImplementedError
 
     def compile(self, num_records: int, rng: np.random.Generator) -> CompiledBatches:
-        """Return what the loop calls."""
+        """Return the compiled kernel and its numbers."""
         numbers = self.numbers(num_records, rng)
         return CompiledBatches(
             batch=compile_piece(self.piece, BATCH, numbers),
@@ -274,11 +291,11 @@ class Batches(Spec):
         )
 
     def mean_size(self, num_records: int) -> float:
-        """Mean number of records of a batch, which sums are divided by."""
+        """Return the mean size of a batch, by which its sum is divided."""
         return self.largest(num_records)
 
     def largest(self, num_records: int) -> int:
-        """Return the most records that a step can read."""
+        """Return the largest number of records that a step can read."""
         return self.available(num_records)
 
     def available(self, num_records: int) -> int:
@@ -286,7 +303,7 @@ class Batches(Spec):
         return self._last(num_records) - int(self.first)
 
     def check_steps(self, num_steps: int, num_records: int) -> None:
-        """Fail unless there are batches for so many steps."""
+        """Fail unless there are batches for ``num_steps`` steps."""
 
     def _last(self, num_records: int) -> int:
         return int(num_records if self.last is None else self.last)
@@ -301,12 +318,12 @@ class Full(Batches):
 
     @property
     def is_in_order(self) -> bool:
-        """Always."""
+        """Whether batches are consecutive records, which is always so."""
         return True
 
     def numbers(self, num_records: int, rng: np.random.Generator) -> RangeNumbers:
         """Return the range of the records."""
-        del rng  # they come as they are
+        del rng  # nothing is random
         return RangeNumbers(int(self.first), self._last(num_records))
 
 
@@ -324,8 +341,8 @@ class Poisson(Batches):
         return self.rate >= 1.0
 
     def numbers(self, num_records: int, rng: np.random.Generator) -> PoissonNumbers:
-        """Return the law of the gaps."""
-        del rng  # a sample is drawn as it is enumerated
+        """Return the distribution of the gaps."""
+        del rng  # the kernel draws the sample
         rate = float(self.rate)
         return PoissonNumbers(
             first=int(self.first),
@@ -337,13 +354,13 @@ class Poisson(Batches):
         )
 
     def mean_size(self, num_records: int) -> float:
-        """Rate times the number of records."""
+        """Return the rate times the number of records."""
         return float(self.rate) * self.available(num_records)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slices(Batches):
-    """Step t reads the t-th slice of ``size`` records; no record is read twice."""
+    """In step t the t-th slice of ``size`` records. No record is read twice."""
 
     size: int
     is_shuffled: bool = False
@@ -352,11 +369,11 @@ class Slices(Batches):
 
     @property
     def is_in_order(self) -> bool:
-        """Whether records come as they are."""
+        """Whether slices are in the order of the data."""
         return not self.is_shuffled
 
     def numbers(self, num_records: int, rng: np.random.Generator) -> SliceNumbers:
-        """Return the slices, and the order that they cut."""
+        """Return the size of the slices, and a random order if they are shuffled."""
         count = self.available(num_records)
         order = rng.permutation(count) if self.is_shuffled else np.empty(0)
         return SliceNumbers(
@@ -382,7 +399,7 @@ class Slices(Batches):
 class Allocated(Batches):
     """Each record in one of the ``num_batches`` steps of every epoch, at random.
 
-    Eight bytes a record and epoch, and as many a step, keep who is where.
+    The allocation takes eight bytes per record and epoch, and eight per step.
     """
 
     num_batches: int
@@ -391,23 +408,24 @@ class Allocated(Batches):
     piece: ClassVar[Piece] = staticmethod(next_allocated)
 
     def numbers(self, num_records: int, rng: np.random.Generator) -> AllocationNumbers:
-        """Return who is in which batch."""
+        """Draw the records of every batch."""
         available = self.available(num_records)
         order = np.empty((self.num_epochs, available), dtype=np.int64)
         sizes = np.empty((self.num_epochs, self.num_batches), dtype=np.int64)
         for row, size in zip(order, sizes, strict=True):
-            # NumPy's bounded integers are exactly uniform, by rejection.
+            # NumPy's bounded integers are exactly uniform, by rejection. A stable sort
+            # lists the records of each batch in their order.
             picks = rng.integers(self.num_batches, size=available)
             row[:] = np.argsort(picks, kind="stable")
             size[:] = np.bincount(picks, minlength=self.num_batches)
         return AllocationNumbers(int(self.first), order.ravel(), np.cumsum(sizes))
 
     def mean_size(self, num_records: int) -> float:
-        """Return a batch's part of the records."""
+        """Return the mean number of records in a batch."""
         return 1.0 / self.num_batches * self.available(num_records)
 
     def check_steps(self, num_steps: int, num_records: int) -> None:
-        """Fail unless the steps are those of all epochs."""
+        """Fail unless ``num_steps`` is the number of steps of all epochs."""
         steps = self.num_batches * self.num_epochs
         if num_steps != steps:
             check.fail("num_steps", f"{steps}, those of all epochs", num_steps)
@@ -422,8 +440,8 @@ class WithReplacement(Batches):
     piece: ClassVar[Piece] = staticmethod(next_drawn)
 
     def numbers(self, num_records: int, rng: np.random.Generator) -> ReplacementNumbers:
-        """Return how many records are drawn of how many."""
-        del rng  # they are drawn as they are enumerated
+        """Return the number of records of the phase and of a batch."""
+        del rng  # the kernel draws the records
         count = self.available(num_records)
         return ReplacementNumbers(int(self.first), count, int(self.size))
 

@@ -174,7 +174,7 @@ class Block(NamedTuple):
 
 
 def check_growth(exponent: float, constant: float) -> None:
-    """Refuse growth with which powers leave floating point."""
+    """Reject growth with which powers leave floating point."""
     check.half_open(1.01, 1e3, exponent=exponent)
     check.scale(constant=constant)
 

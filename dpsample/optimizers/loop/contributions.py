@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs
-"""One record's part in a sum: finite and within its bound, whatever the record holds.
+"""One record's part in a sum, which is finite and within its bound for any record.
 
 A legal record may hold any finite number, so that slopes overflow, norms underflow and
 a user's own loss fails. A sum that one record turns into NaN loses its noise, and an
-error that one record causes is an output that no budget pays for. So nothing reaches
+error that one record causes is an output outside the budget. So nothing reaches
 a sum but through this file: slopes are finite and within the loss's public slope bound,
 a slope that is NaN counts as 0, clipping keeps directions, and all bounds hold for the
 vectors that are added, after rounding.
@@ -33,20 +33,24 @@ from dpsample.numerics.norms import HUGE_SQUARE, TINY_SQUARE
 from dpsample.optimizers.loop.batches import draw_below
 
 ROOT_2 = math.sqrt(2.0)
+# psi(sqrt(2)), the largest value of the soft truncation.
 TOP = 2.0 * ROOT_2 / 3.0
 _INVERSE_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+# Gauss-Legendre rule of 24 points on [-sqrt(2), sqrt(2)].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 NODES = tuple(float(ROOT_2 * x) for x in _NODES)
 WEIGHTS = tuple(float(ROOT_2 * w) for w in _WEIGHTS)
 # Within 7 standard deviations of the cubic part's ends the rest is below 1e-14.
 MARGIN = 7.0
+# Polynomials of this degree on intervals of a tenth of a standard deviation have errors
+# near the last bit.
 DEGREE = 7
 PIECES_PER_DEVIATION = 10.0
 
 
 @kernel
 def psi(t):
-    """Soft truncation itself."""
+    """Return the soft truncation of t."""
     if t > ROOT_2:
         return TOP
     if t < -ROOT_2:
@@ -67,11 +71,12 @@ def _upper(x):
 
 @kernel
 def smoothed_psi(a, b):
-    """E psi(a + b Z) for standard normal Z and b >= 0."""
+    """Return E psi(a + b Z) for standard normal Z and b >= 0."""
     if b == 0.0:
         return psi(a)
     low, high = (-ROOT_2 - a) / b, (ROOT_2 - a) / b
     ends = TOP * (_upper(high) - _upper(-low))
+    # The density is wide here, so that a fixed rule integrates the cubic part.
     if b >= 1.0:
         total = 0.0
         for i in range(24):
@@ -109,10 +114,12 @@ def cubic_part(precision):
 
 @functools.lru_cache(maxsize=8)
 def truncation_table(precision: float) -> Array:
-    """Polynomials of the truncation in head/|a|, on pieces of [0, 1].
+    """Return polynomials of the truncation in the variable head/|a| on [0, 1].
 
-    In that variable it changes like a normal distribution function of deviation 1 /
-    (sqrt(nu) + 7). Powers of a low degree on short pieces keep all digits.
+    Row i, of shape (DEGREE + 1,), has the coefficients on the i-th of equal intervals,
+    which is mapped to [-1, 1]. In that variable the truncation changes like a normal
+    distribution function of standard deviation 1/(sqrt(nu) + 7). Powers of a low degree
+    on short intervals keep all digits.
     """
     head = cubic_part.py_func(precision)[0]
     deviations = math.sqrt(precision) + MARGIN
@@ -134,7 +141,7 @@ def truncation_table(precision: float) -> Array:
 def soft_truncation(table, head, cubic, a):
     """Return psi_bar(a, |a|/sqrt(nu)) for the table of nu, never above its bound."""
     size = abs(a)
-    if not size > head:  # NaN, too
+    if not size > head:  # also true for NaN
         return a - cubic * (a * a * a)
     position = head / size * len(table)
     piece = min(int(position), len(table) - 1)
@@ -145,20 +152,24 @@ def soft_truncation(table, head, cubic, a):
     return math.copysign(min(value, TOP), a)
 
 
+# Largest double.
 LARGEST = 1.7976931348623157e308
-# Sums of bounded parts, and points, stay below this: nothing after them overflows.
+# Sums of bounded parts, and points, stay below this, so that nothing overflows later.
 FAR = 1e300
+# Bounds above this are far larger than the subnormal numbers by which products are off.
 LEAST_BOUND = 1e-290
 UNIT = 2.0**-53
+# Roundings of a limit, in addition to one for each column.
 SLACK = 16.0
 
 
 def slope_limits(norms: Array, threshold: float, width: int) -> Array:
-    """Largest slopes whose gradients, slope times row, have norm <= threshold.
+    """Return the largest slopes for which slope times row has norm <= threshold.
 
-    Rounded down, between 0 and the largest double; ``norms`` (num_records,) are those
-    of rows of ``width`` columns, as computed in floating point. A row of norm 0 limits
-    nothing, nor does an infinite threshold; a row whose norm overflows gets 0.
+    They are rounded down, and between 0 and the largest double. ``norms``
+    (num_records,) are the norms of the rows, of ``width`` columns, as computed in
+    floating point. A row of norm 0 or an infinite threshold limits nothing. A row whose
+    norm overflows has the limit 0.
     """
     if math.isinf(threshold):
         return np.full(norms.shape, LARGEST)
@@ -180,7 +191,7 @@ def clip_number(x, bound):
 
 @kernel(counts_references=False)
 def saturate(point, bound):
-    """Move every coordinate into [-bound, bound]; an infinite bound moves none."""
+    """Move every coordinate into [-bound, bound]. An infinite bound moves none."""
     if bound < np.inf:
         for j in range(len(point)):
             point[j] = clip_number(point[j], bound)
@@ -221,7 +232,7 @@ def truncate_slopes(records, rows, count, slopes):
 
 @kernel(fastmath={"reassoc"}, counts_references=False)
 def square_of(a):
-    """Sum of squares, in any order."""
+    """Return the sum of squares, added in any order."""
     s = 0.0
     for j in range(len(a)):
         s += a[j] * a[j]
@@ -232,7 +243,8 @@ def square_of(a):
 def factor_out(g):
     """Return a unit and the square of the length of a finite g in that unit.
 
-    Only where squares overflow or underflow is it the largest entry, or 0 if g is 0.
+    The unit is 1 unless squares overflow or underflow. Then it is the largest entry, or
+    0 if g is 0.
     """
     square = square_of(g)
     if TINY_SQUARE < square < HUGE_SQUARE:
@@ -248,7 +260,7 @@ def factor_out(g):
 
 @kernel(counts_references=False)
 def length_that_stays(threshold, square, dim):
-    """Return the threshold over a length, rounded down."""
+    """Return the threshold over a length, given by its square, rounded down."""
     slack = (dim + SLACK) * UNIT
     # Subnormal numbers are off by half a unit, as in `slope_limits`.
     return max(threshold / math.sqrt(square) * (1.0 - slack) - 1e-323, 0.0)
@@ -286,8 +298,8 @@ def add_truncated(numbers, data, is_run, count, memory, rng):
 def add_to_bucket(numbers, data, is_run, count, memory, rng):
     """Add one gradient, clipped by coordinates, to a random bucket, see `ADD`.
 
-    Products of a slope and a row may be infinite here, which is within every limit of a
-    coordinate.
+    Products of a slope and a row may be infinite here, because clipping a coordinate
+    makes them finite.
     """
     g, bucket = memory.scratch, memory.buckets[draw_below(rng, numbers.num_buckets)]
     for j in range(len(g)):

@@ -1,12 +1,20 @@
 # mypy: allow-untyped-defs
-"""Gradient estimates, compiled: slopes of a batch's losses, and what is made of them.
+"""Gradient estimates: kernels that turn the records of a batch into one vector.
 
-Some estimators read the slopes of Moreau envelopes. The gradient of min_v phi(<a, v>) +
-lambda/2 |w - v|^2 at w is g a, where g solves g = phi'(s - c g), s = <a, w>, c =
-|a|^2/lambda: s - c g is the proximal point of phi. The right side decreases in g, so g
-lies between 0 and phi'(s). Where the slope is the same at s and at s - c phi'(s) it is
-the envelope's; the other records of a block keep a bracket each, which they narrow
-together.
+Let phi be a loss of the margin s = <a, w> + offset of a record with row a. The record's
+*slope* is phi'(s), and its gradient is the slope times a. A batch is read in blocks. In
+each the margins become slopes, slopes are limited by the estimator (for instance
+clipped), and slopes times rows are summed (`add_margins`). Losses without a margin give
+one gradient at a time (`add_records`). At the end sums become the estimate.
+
+**Moreau envelopes.** Some estimators replace a loss f by its envelope min_v f(v) +
+lambda/2 |w - v|^2. For a loss of the margin its gradient at w is g a, where g solves g
+= phi'(s - c g) with c = |a|^2/lambda: s - c g is the proximal point of phi. The right
+side decreases in g, so g lies between 0 and phi'(s). Where the slope is the same at s
+and at s - c phi'(s), it is the envelope's. Every other record of a block has a
+*bracket*, an interval that contains g. All brackets are narrowed together, because a
+loss computes many slopes in one call. The *miss* of a guess g is phi'(s - c g) - g,
+which is 0 at the solution.
 """
 
 import numpy as np
@@ -22,7 +30,7 @@ from dpsample.optimizers.loop.contributions import (
 from dpsample.optimizers.loop.pieces import START
 from dpsample.problem.records import add_transposed, margins_of
 
-# How a run stands when a kernel returns, beside PAUSED.
+# Outcomes that a kernel returns, in addition to PAUSED.
 RUNNING, CERTIFIED, FAILED = range(3)
 # Stage of the control record while an estimate is paused.
 IN_ESTIMATE = 1
@@ -30,21 +38,27 @@ IN_ESTIMATE = 1
 CURSOR = 0
 AT_END = -1.0  # cursor of a batch that goes on in another window
 
+# Rounds of tangents and secants, after which brackets are halved.
 MAX_GUESSES = 12
 MAX_ROUNDS = 80
+# Relative error at which a solution is accepted, a few roundings.
 ROUNDING = 1e-15
-LEAST_JUMP = 1e-4
-# Rows of the matrix that holds one bracket in every column. A miss phi' - g is halved
-# when its end has stayed (Illinois).
+# The slope jumps if it changes by more than this share between the ends of a bracket.
+MIN_JUMP = 1e-4
+# Rows of the matrix of brackets, which has one column per open bracket. The first five
+# are the record's number in the block, its response, the two ends, and the guess. The
+# next six are loss, slope and miss at each end. The "high" end is the one that began at
+# phi'(s), of any sign.
 RECORD, RESPONSE, LOW, HIGH, GUESS = range(5)
 VALUE_LOW, VALUE_HIGH, SLOPE_LOW, SLOPE_HIGH, MISS_LOW, MISS_HIGH = range(5, 11)
-VALUE, SLOPE = range(11, 13)  # margins going in, phi and phi' coming out
+VALUE, SLOPE = range(11, 13)  # margin before, phi and phi' after a call of the loss
 NUM_ROWS = 13
 
 
 @kernel(counts_references=False)
 def own_slopes(data, loss, margins, response, slopes, out):
-    """Turn margins, which are written to, into slopes; False if the loss failed."""
+    """Fill ``slopes``, and margins with losses. Return False if the loss failed."""
+    # The loss writes the sum of its values to out[0], unless it raises an exception.
     out[0] = np.nan
     loss.slope(data.loss_params, margins, response, slopes, out)
     return out[0] == out[0]
@@ -52,7 +66,11 @@ def own_slopes(data, loss, margins, response, slopes, out):
 
 @kernel
 def smooth_slopes(data, loss, records, count, memory):
-    """Turn margins into slopes of the envelope, see `SLOPES`."""
+    """Turn margins into slopes of the envelope, see `SLOPES`.
+
+    Before the rounds ``low`` holds the losses at s and ``high`` the slopes there, and
+    ``trial`` and ``slopes`` hold both at s - c phi'(s).
+    """
     margins, slopes, trial = memory.margins, memory.slopes, memory.trial
     response, out = memory.response[:count], memory.out
     copy_into(margins[:count], trial[:count])
@@ -87,7 +105,7 @@ def smooth_slopes(data, loss, records, count, memory):
 
 @kernel
 def open_brackets(count, num_open, memory):
-    """Brackets [0, phi'(s)] of the records whose slope changes on the way."""
+    """Return brackets [0, phi'(s)] of the records whose slope differs at both ends."""
     b = np.zeros((NUM_ROWS, num_open))
     k = 0
     for i in range(count):
@@ -102,22 +120,24 @@ def open_brackets(count, num_open, memory):
 
 
 @kernel
-def is_at_kink(b, k, round_number):
+def uses_tangents(b, k, round_number):
     """Return whether a jump makes this round try the point where two tangents meet."""
     jump = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k])
     top = abs(b[SLOPE_LOW, k]) + abs(b[SLOPE_HIGH, k])
     return (
-        round_number < MAX_GUESSES
-        and round_number % 2 == 0
-        and (jump > LEAST_JUMP * top)
+        round_number < MAX_GUESSES and round_number % 2 == 0 and (jump > MIN_JUMP * top)
     )
 
 
 @kernel
 def next_guess(b, k, c, round_number):
-    """Return the meeting point of two tangents, the secant's zero, or the middle."""
+    """Return the next g to be evaluated in the k-th bracket.
+
+    This is where the tangents of the loss at both ends meet, which is exact for two
+    linear pieces, or the zero of the secant of the misses, or the middle.
+    """
     width = b[HIGH, k] - b[LOW, k]
-    if is_at_kink(b, k, round_number):
+    if uses_tangents(b, k, round_number):
         fall = b[VALUE_LOW, k] - b[VALUE_HIGH, k] - b[SLOPE_HIGH, k] * c * width
         return b[LOW, k] + fall / (c * (b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]))
     if round_number < MAX_GUESSES:
@@ -127,22 +147,23 @@ def next_guess(b, k, c, round_number):
 
 @kernel
 def narrow(b, records, num_open, round_number, memory):
-    """Move an end of every bracket to its guess; keep those that are still open."""
+    """Move an end of every bracket to its guess. Return how many are still open."""
     num_kept = 0
     for k in range(num_open):
         i = int(b[RECORD, k])
         slope_guess = b[GUESS, k]
         miss = b[SLOPE, k] - slope_guess
         c = records.norms[memory.rows[i]] ** 2 / records.smoothing
-        # Rounding the margin moves phi' by its rounding error times phi''.
+        # The margin's rounding error, times the mean phi'' of the bracket, moves phi'.
         curved = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]) / abs(b[HIGH, k] - b[LOW, k])
         tolerance = ROUNDING * (abs(slope_guess) + curved / c * abs(memory.margins[i]))
         is_done = abs(miss) <= tolerance
-        if is_at_kink(b, k, round_number):
+        if uses_tangents(b, k, round_number):
             fall = b[SLOPE_LOW, k] * c * (slope_guess - b[LOW, k])
             scale = abs(b[VALUE_LOW, k]) + abs(b[SLOPE_LOW, k] * memory.margins[i])
             if abs(b[VALUE_LOW, k] - fall - b[VALUE, k]) <= 4.0 * ROUNDING * scale:
-                # The loss has two pieces here: its slopes bound the envelope's.
+                # The guess lies on both tangents, so the loss is linear on either side
+                # of their meeting point, and the envelope's slope is between.
                 min_slope = min(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
                 slope_guess = min(
                     max(slope_guess, min_slope), max(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
@@ -152,6 +173,8 @@ def narrow(b, records, num_open, round_number, memory):
             if (miss > 0.0) == (b[HIGH, k] > b[LOW, k]):
                 b[LOW, k], b[VALUE_LOW, k] = slope_guess, b[VALUE, k]
                 b[SLOPE_LOW, k], b[MISS_LOW, k] = b[SLOPE, k], miss
+                # Illinois variant of the secant method: the miss of the end that stays
+                # is halved, so that it moves soon.
                 b[MISS_HIGH, k] *= 0.5
             else:
                 b[HIGH, k], b[VALUE_HIGH, k] = slope_guess, b[VALUE, k]
@@ -166,7 +189,8 @@ def narrow(b, records, num_open, round_number, memory):
     return num_kept
 
 
-SMALLEST_RUN = 8
+# Records in order from which a matrix product is faster than a loop.
+MIN_RUN = 8
 
 
 @kernel(fastmath={"reassoc"}, counts_references=False)
@@ -214,17 +238,19 @@ def add_scattered(data, rows, count, slopes, out):
 def is_run(is_in_order, rows, count):
     """Return whether a block is a run of records, long enough for a matrix product.
 
-    Never by chance: one record more or less in a sample would change the last bits of
-    all other margins, and at kinks their slopes.
+    Samples are never runs, not even by chance. Otherwise one more record in a sample
+    could change the last bits of all other margins, and the slopes of those at
+    non-differentiable points. The privacy proof allows one record to change its own
+    part only.
     """
-    if is_in_order == 0 or count < SMALLEST_RUN:
+    if is_in_order == 0 or count < MIN_RUN:
         return False
     return count == rows[count - 1] - rows[0] + 1
 
 
 @kernel(counts_references=False)
 def keep_margins(count, memory):
-    """Copy the block's margins: the pieces write to them."""
+    """Copy the block's margins, because the loss writes to them."""
     for i in range(count):
         memory.kept_margins[i] = memory.margins[i]
 
@@ -239,11 +265,13 @@ def slopes_of(data, loss, records, count, memory):
 
 @kernel(counts_references=False)
 def single_slopes(data, loss, functions, count, memory):
-    """Slopes of a block's records, one by one: a loss that fails gives NaN.
+    """Compute a block's slopes one by one, NaN where the loss fails.
 
-    A loss that raises at one record leaves the rest of its block undone, and the values
-    of a block may cancel to NaN; neither must change another record's part. So margins
-    are those of the first pass: in the last bit of another sum a kink is crossed.
+    A loss that raises an exception at one record leaves the rest of its block undone,
+    and the losses of a block may cancel to NaN. Neither may change another record's
+    part. For the same reason the margins of the first pass are used again. A sum in
+    another order may differ in the last bit, which may cross a non-differentiable
+    point.
     """
     rows, response, slopes = memory.kept_rows, memory.kept_response, memory.kept_slopes
     for i in range(count):
@@ -261,7 +289,7 @@ def single_slopes(data, loss, functions, count, memory):
 
 @kernel(counts_references=False)
 def limited_slopes(data, loss, functions, count, memory):
-    """Turn memory.margins into slopes that may be added; False if the loss failed."""
+    """Turn memory.margins into limited slopes. Return False if the loss failed."""
     is_total = functions.records.is_total != 0
     if is_total:
         keep_margins(count, memory)
@@ -312,9 +340,9 @@ def add_records(data, loss, functions, is_in_order, theta, count, memory, rng):
 
 @kernel(counts_references=False)
 def add_block(numbers, data, is_run, count, memory, rng):
-    """Add the block's slopes times its rows, see `ADD`.
+    """Add the block's slopes times its rows to its own sum, see `ADD`.
 
-    Long sums lose less where blocks have their own: `perturbations.rounding_excess`.
+    Sums of sums have smaller rounding errors, see `perturbations.rounding_excess`.
     """
     rows, slopes = memory.rows, memory.slopes
     if is_run:
@@ -361,7 +389,7 @@ def central_means(numbers, divisor, memory):
     num_buckets, central = numbers.num_buckets, numbers.num_central
     skipped = (num_buckets - central) // 2
     for j in range(len(memory.gradient)):
-        for b in range(num_buckets):  # insertion sort: a dozen values
+        for b in range(num_buckets):  # insertion sort, as there are about a dozen
             value = memory.buckets[b, j]
             position = b
             while position > 0 and memory.sorted[position - 1] > value:
@@ -371,17 +399,18 @@ def central_means(numbers, divisor, memory):
         total = 0.0
         for b in range(skipped, skipped + central):
             total += memory.sorted[b]
-        # The divisor is that of the whole batch; a bucket holds 1/Q of it.
+        # The divisor belongs to the whole batch, of which a bucket holds 1/num_buckets.
         memory.gradient[j] = total / central * num_buckets / divisor
     memory.buckets[:] = 0.0
 
 
 @kernel(counts_references=False)
 def estimate(data, loss, phase, t, theta, memory, rng):
-    """Fill memory.gradient with the estimate of step ``t``; return RUNNING or FAILED.
+    """Fill memory.gradient with the estimate of step ``t``. Return RUNNING or FAILED.
 
-    No loss fails where the estimator is total. After PAUSED, between two blocks of the
-    batch, the next call with the same arguments goes on.
+    A total estimator never fails. A return of PAUSED, between two blocks of the batch,
+    leads back to Python, for instance for Ctrl-C. The next call with the same arguments
+    continues.
     """
     batches, estimator = phase.batches, phase.estimator
     control, cursor = memory.control[0], START

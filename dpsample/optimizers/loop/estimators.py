@@ -1,4 +1,4 @@
-"""How the gradients of a batch become one vector, and how far one record can move it.
+"""Estimators, which make one vector of a batch's gradients with bounded influence.
 
 For a generalized linear model a record's gradient is slope * a_i, so clipping it costs
 one comparison with the norm of a_i. Every estimator divides by a constant, never by the
@@ -55,12 +55,12 @@ from dpsample.privacy.curves.additive import round_up
 
 # Largest |psi| of the soft truncation of Catoni and Giulini.
 PSI_BOUND = TOP
-# The table of the soft truncation grows like its root.
+# The number of rows of the table of the soft truncation grows like the root of this.
 MAX_PRECISION = 1e6
 
 
 class RecordLimits(NamedTuple):
-    """What an estimator is told of the records."""
+    """Bounds of the records that an estimator may use."""
 
     norms: Array  # (num_records,) of the rows, in the estimator's norm, or empty
     limits: Array  # (num_records,) of clipped slopes, or empty
@@ -126,11 +126,11 @@ class Estimator(Spec):
         raise NotImplementedError
 
     def numbers(self) -> Numbers:
-        """Return what the pieces read."""
+        """Return the numbers of the kernels."""
         return ThresholdNumbers(math.inf)
 
     def compile(self, records: RecordLimits, divisor: float) -> CompiledEstimator:
-        """Return what the loop calls; norms of the rows have exponent `q`."""
+        """Return the compiled kernels and their numbers; row norms have exponent q."""
         record_numbers, numbers = self._record_numbers(records), self.numbers()
         slopes = smooth_slopes if self.smoothing > 0.0 else slopes_of
         block, add = add_records, self.record_piece
@@ -151,11 +151,12 @@ class Estimator(Spec):
         )
 
     def rounding_excess(self, num_records: int, dim: int) -> float:
-        """Return `rounding_excess` of sums over so many records."""
+        """Return `rounding_excess` of sums over ``num_records`` records."""
         return rounding_excess(num_records=num_records, dim=dim)
 
     def _record_numbers(self, records: RecordLimits) -> RecordNumbers:
-        # A slope above its declared bound is mended where privacy rests on it.
+        # In a private run a slope above its declared bound is moved to it, because the
+        # privacy proof rests on the bound.
         bound = min(self._slope_bound(records), LARGEST)
         return RecordNumbers(
             norms=records.norms,
@@ -180,7 +181,7 @@ class Estimator(Spec):
 
     @property
     def num_sums(self) -> int:
-        """Number of sums that its own memory is for, at least 1."""
+        """Number of sums for which memory is needed, at least 1."""
         return 1
 
 
@@ -197,7 +198,7 @@ class Mean(Estimator):
     lipschitz : float
         l2 bound of one record's gradient.
     slope : float
-        Bound of slopes beyond that of the loss.
+        Second bound of slopes, in addition to the bound of the loss.
     """
 
     lipschitz: float = math.inf
@@ -320,7 +321,7 @@ class BucketedMedian(Estimator):
         )
 
     def rounding_excess(self, num_records: int, dim: int) -> float:
-        """Return `rounding_excess` of bucket sums, which are not those of blocks."""
+        """Return `rounding_excess` of bucket sums, which are not made of block sums."""
         return rounding_excess(
             num_records=num_records,
             dim=dim,

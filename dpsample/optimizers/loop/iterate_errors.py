@@ -1,21 +1,22 @@
 r"""Rounding errors of gradient steps: how far computed iterates are from exact ones.
 
-Output perturbation rests on exact steps: they move no two points apart, so one record
-moves their end by s. Computed ends of neighbors are then at most s + 2 E apart, E the
-bound here of |computed - exact|, and noise of deviation (s + 2 E)/t is t-GDP for what
-is computed (Dong, Roth and Su 2022, Theorem 2.7). E depends on public numbers and on
-the point where the phase starts, which was released before.
+Output perturbation assumes exact steps. An exact step moves no two points apart, so one
+record moves the end of a phase by at most a bound s. The computed ends of neighbors are
+then at most s + 2 E apart, where E, computed here, bounds |computed - exact|. So noise
+of standard deviation (s + 2 E)/t makes the computed output t-GDP (Dong, Roth and Su
+2022, Theorem 2.7). E depends on public numbers only, and on the point where the phase
+starts, which was released before.
 
-**One step**, u = 2^-53, in l2 norms, from a point w with |w| <= M. A row has |a| <= B,
-an offset is at most O, one record's gradient has norm at most C, its loss curvature
-beta. The parts of the error are:
+**One step** from a point w with |w| <= M, in l2 norms, with u = 2^-53. There are d
+parameters and n records. A row has |a| <= B, an offset is at most O, one record's
+gradient has norm at most C, and its loss has curvature at most beta. eta is the step
+size, lambda the ridge about w_0. The parts of the error are:
 
 * margins, beta (d + 4) u (M + O/B): a dot product in any order is off by (d + 2) u
   |a| |w| (Higham 2002, section 3.1), and slopes change by beta/B^2 of that;
-* slopes, 16 u C: those of the losses in `LOSSES` take an exponential and at most five
-  operations without cancellation beyond that of the margin; limits on slopes
-  are those of another convex loss, exactly, and clipping to them moves no two slopes
-  apart;
+* slopes, 16 u C: the losses in `LOSSES` take an exponential and at most five
+  operations, which cancel nothing but the margin. Limits on slopes are exact slopes of
+  another convex loss, and clipping to them moves no two slopes apart;
 * sums, gamma C: see `perturbations.rounding_excess`;
 * the update w - eta (g + lambda (w - w_0)), 6 u (M + eta (C + 2 lambda M));
 * the projection: boxes have none; the l2 ball about c scales by R over a length that is
@@ -24,26 +25,31 @@ beta. The parts of the error are:
   excess, N u = (2 d + 20) u R + 2 (k + 2) u (|c| + R), and k <= 60: in total less than
   2 N u + 2 u R, and every product and sum adds its rounding: (5 d + 430) u (|c| + R).
 
-The first three count eta times. Noise is added to the difference from the last released
-point r, which is rounded: 2 u (M + |r|), once, unless r is 0.
-After a step that moves no two points apart, eta (beta + lambda) <= 2, errors add up: T
-times that of one step for the last iterate, and for the mean of all, whose sum adds (T
-+ 8) u M. M is that of the domain, or 1.01 T eta C
-beyond the start. Rows may exceed B by a part 1e-12 (`dpsample.Problem`): curvatures by
-2e-12, so that steps move points apart by 4e-12 at most, and s by 2e-12 + 5e-12 T. The
-products of these bounds, of second order, are below 2 % of them.
+The first three are multiplied by eta. Noise is added to the difference from the last
+released point r. Unless r is 0, rounding that difference adds 2 u (M + |r|) once.
+
+If eta (beta + lambda) <= 2, a step moves no two points apart, and the errors of steps
+add up. For the last iterate E is T times the error of one step. The mean of all has the
+same error plus (T + 8) u M for its sum. M is the largest norm in the domain, or if that
+is infinite the norm of the start plus 1.01 T eta C. Rows may exceed B by a part 1e-12
+(`dpsample.Problem`), and curvatures by 2e-12. So steps move points apart by 4e-12 at
+most, and s grows by 2e-12 + 5e-12 T. The products of these bounds, of second order, are
+below 2 % of them.
 
 **Minimizers.** On an m-strongly convex objective of smoothness l, with a tilt of length
 at most b, a step of length 1/l is off by e as above, ridge and tilt adding 8 u (C + b +
-2 m M) to the gradient. That includes the tilt's own rounding, of exact normal numbers
-within 12 deviations. Let w* be the minimizer, y a point, y+ the exact step from it and
-c = sqrt(l^2/m^2 - l/m): |y+ - w*| <= c |y - y+| by the certificate of `solve`. With
-|y - y+| as computed at most r + e, r = sqrt(2 a/m)/c for the gap a, the computed step
-is thus within sqrt(2 a/m) + c (2 e + ((d + 9) u + 8 u l/(l - m)) (r + e)) + e of w*:
-the last term but one is for the rounding of the length and of r. If no step is so
-short, `solve.CONTRACTION` follows, whose errors do not add up: after log(2 R
-sqrt(m/2a))/-log(1 - m/l) steps it is within sqrt(2 a/m) + e l/m, which is less, for
-l/m <= 2 c + 1.
+2 m M) to the gradient. That includes the tilt's own rounding, for exact normal numbers
+within 12 standard deviations. Let w* be the minimizer, y a point, y+ the exact step
+from it and c = sqrt(l^2/m^2 - l/m). By the certificate of `solve`, |y+ - w*| <= c |y -
+y+|. Let a be the gap and r = sqrt(2 a/m)/c. If |y - y+| as computed is at most r + e,
+the computed step is within
+
+    sqrt(2 a/m) + c (2 e + ((d + 9) u + 8 u l/(l - m)) (r + e)) + e
+
+of w*, where the term in (r + e) is for rounding the length and r. If no step is so
+short, `solve.CONTRACTION` follows, whose errors do not add up. After log(2 R
+sqrt(m/2a))/-log(1 - m/l) steps, R the radius, it is within sqrt(2 a/m) + e l/m. This is
+less, because l/m <= 2 c + 1.
 """
 
 import math
@@ -71,14 +77,16 @@ from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts, smoothness
 
 LOSSES = (Linear, Logistic, CappedLogistic, SmoothedHinge, Huber, Squared)
-_LONGEST = 10**9  # steps; second-order terms stay below 2 % of the first
-_LEAST = 1e-290  # beyond all that subnormal numbers lose
+# Up to so many steps terms of second order are below 2 % of the first.
+_MAX_STEPS = 10**9
+# This exceeds all that subnormal numbers lose.
+_SUBNORMAL_LOSS = 1e-290
 
 
 def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
     """Bound E of the l2 distance of a loop's computed output from the exact one.
 
-    Infinite where none is proved: for other losses, domains, estimators and steps.
+    It is infinite for losses, domains, estimators and steps that have no proof.
     """
     step, estimator, dim = loop.step, loop.estimator, facts.dim
     if not (isinstance(facts.loss, LOSSES) and _is_plain(loop)):
@@ -92,11 +100,11 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
     count = loop.largest_batch(facts.num_records)
     gradient = _gradient_error(facts, reach, bound, count)
     update = 6.0 * UNIT * (reach + size * (bound + 2.0 * step.ridge * reach))
-    one = size * gradient + update + _projection_error(facts.domain, dim, reach)
-    total = loop.num_steps * one
+    step_error = size * gradient + update + _projection_error(facts.domain, dim, reach)
+    total = loop.num_steps * step_error
     if loop.weights is not None:
         total += (loop.num_steps + 8.0) * UNIT * reach
-    return 1.02 * total + _LEAST
+    return 1.02 * total + _SUBNORMAL_LOSS
 
 
 def counted_stddev(
@@ -151,7 +159,7 @@ class SolverPrecision(NamedTuple):
 
 
 def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision:
-    """Gap and steps of a solver whose rounding errors are counted, or as asked for."""
+    """Return gap, steps and rounding error of a solver, infinite without a proof."""
     m, top = float(phase.ridge), float(phase.smoothness + phase.ridge)
     unproved = SolverPrecision(top, float(phase.gap), math.inf, 0)
     if phase.output_gdp == 0.0:
@@ -162,12 +170,17 @@ def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision
     if math.isinf(step_error):
         return unproved
     if top == m:  # one exact step is the minimizer, and the solver takes it
-        return SolverPrecision(top, float(phase.gap), 1.02 * step_error + _LEAST, 1)
+        return SolverPrecision(
+            top, float(phase.gap), 1.02 * step_error + _SUBNORMAL_LOSS, 1
+        )
     c = math.sqrt(top / m) * math.sqrt(top / m - 1.0)
     target_distance = math.sqrt(2.0 * phase.gap / m)
     longest = target_distance / c + step_error
     relative = (facts.dim + 9.0 + 8.0 * top / (top - m)) * UNIT
-    error = 1.02 * (c * (2.0 * step_error + relative * longest) + step_error) + _LEAST
+    error = (
+        1.02 * (c * (2.0 * step_error + relative * longest) + step_error)
+        + _SUBNORMAL_LOSS
+    )
     log_ratio = max(math.log(2.0 * facts.radius) - math.log(target_distance), 0.0)
     steps = 2 + math.ceil(1.01 * log_ratio / -math.log1p(-m / top))
     gap = 0.5 * m * (c * longest) ** 2
@@ -208,7 +221,7 @@ def _is_plain(loop: Loop) -> bool:
     step, estimator = loop.step, loop.estimator
     is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
     is_step = isinstance(step, GradientStep) and math.isinf(step.local_radius)
-    return is_mean and is_step and loop.num_steps <= _LONGEST
+    return is_mean and is_step and loop.num_steps <= _MAX_STEPS
 
 
 def _projection_error(domain: Domain, dim: int, reach: float) -> float:

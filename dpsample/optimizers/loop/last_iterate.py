@@ -7,11 +7,11 @@ a_i, x - y\rangle`, :math:`0 \le h_i |a_i|^2 \le \beta`, so the step's map has a
 symmetric secant matrix with eigenvalues in that range, wherever both points lie. For
 other losses clipping breaks that. One record moves a step by :math:`\eta \Delta L/n`.
 
-Rounding: the last noise is added to the last point by the exact mechanism of outputs,
-and that of earlier steps lies on so fine a grid that it is an error like all others of
-a step (`iterate_errors`), of which noisy gradients add 6 u eta |noise|, the noise being
-below 12 deviations except with probability 2^-107. Rows may exceed their bound by
-1e-12.
+Rounding: the last noise is added to the last point by the exact mechanism of outputs.
+The noise of earlier steps lies on so fine a grid that its rounding is an error like all
+others of a step (`iterate_errors`). Noisy gradients add 6 u eta |noise| to these. The
+noise is below 12 standard deviations except with probability 2^-107. Rows may exceed
+their bound by 1e-12.
 """
 
 import math
@@ -48,7 +48,7 @@ ROWS = 1e-11  # more than what rows above their bound change
 
 
 def check_smooth(facts: PublicFacts, scales: DescentScales) -> None:
-    """Refuse losses whose steps are not known to contract."""
+    """Reject losses whose steps are not known to contract."""
     if isinstance(facts.loss, Custom | RecordGradient):
         remedy = "Its convexity and curvature are declared only. Use output='tail'."
         check.fail("loss", "a built-in one for the last iterate", facts.loss, remedy)

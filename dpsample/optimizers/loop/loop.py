@@ -5,8 +5,9 @@ Step t: batch -> estimate -> perturb -> advance -> average, by the C functions o
 `pieces`. `Arguments` are what the kernels read of a problem and a recipe, the same for
 every run.
 
-A step over all records pauses at the end of a window and goes on in the next one. Its
-blocks are those of records in memory, and so are the bits of its sums.
+Records on disk are read in *windows* of consecutive records. A step over all records
+pauses at the end of a window and continues in the next one. Its blocks are the same as
+for records in memory, so its sums have the same bits.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def take_steps(data, loss, feasible, phase, memory, rng, start, stop):
 
 
 class _SharedArguments:
-    """What all recipes read of one problem, computed once."""
+    """Arguments that all recipes share for one problem, computed once."""
 
     def __init__(self, problem: Problem) -> None:
         self.storage, self.facts = problem.storage, problem.facts
@@ -113,7 +114,7 @@ def _shared_arguments(problem: Problem) -> _SharedArguments:
 
 
 class Arguments:
-    """Records, domain and C functions; threads share them, nobody writes to them.
+    """Records, domain and C functions of a run, which threads share and never change.
 
     Parameters
     ----------
@@ -207,7 +208,7 @@ class Arguments:
 def _row_norms(data: Data, exponent: float, entry_bound: float) -> Array:
     """Norms of the rows, clipped; infinite where they overflow."""
     data = _clip_entries(data, entry_bound)
-    with np.errstate(over="ignore"):  # a warning would tell of a record
+    with np.errstate(over="ignore"):  # a warning would reveal something about a record
         return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
 
 

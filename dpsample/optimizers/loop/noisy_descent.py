@@ -1,13 +1,18 @@
-r"""Noisy projected gradient descent: its scales, plan, recipe and risk bound.
+r"""Noisy projected gradient descent: its public numbers, plan, recipe and risk bound.
 
-:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T. With
-M the domain's radius about w_0, over all records,
+T steps :math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))` start at w_0, where g_t
+is the mean gradient of a batch, eta the step size and P the projection to the domain.
+The output :math:`\bar w` is the average of w_1..w_T. There are n records and d
+parameters. F is the risk, with minimizer w* and minimum F*. M is the largest distance
+of the domain from w_0. The losses have Lipschitz constant L and smoothness beta. If
+each step reads all records, the mean excess risk is
 
 .. math:: F(\bar w) - F^* \le \frac{M^2}{2 \eta T}
-   + \frac\eta2 \Bigl(1 + \frac1T\Bigr) \Bigl(L^2 + d\sigma^2 + \frac{2 L^2 T}n\Bigr)
+   + \frac\eta2 \Bigl(1 + \frac1T\Bigr) \Bigl(L^2 + d\sigma^2 + \frac{2 L^2 T}n\Bigr).
 
-in the mean: regret of T - 1 steps from w_1 plus, for the population (last term), the
-stability :math:`|w_t - w_t'| \le 2 L \eta t / n` of steps :math:`\eta \le 2 / \beta`.
+This is the regret of T - 1 steps from w_1. The last term is there for the population
+risk only, and comes from the stability :math:`|w_t - w_t'| \le 2 L \eta t / n` of steps
+:math:`\eta \le 2 / \beta`, where w_t' is the iterate for neighboring records.
 
 Where the losses are beta-smooth and :math:`\gamma = 1/\eta - \beta > 0`, also
 
@@ -16,10 +21,13 @@ Where the losses are beta-smooth and :math:`\gamma = 1/\eta - \beta > 0`, also
 
 Proof: the projected step and smoothness give, with the noise :math:`\xi`,
 :math:`F(w_{t+1}) - F^* \le \frac1{2\eta}(|w_t - w^*|^2 - |w_{t+1} - w^*|^2) -
-\frac\gamma2 |w_{t+1} - w_t|^2 - \langle\xi, w_{t+1} - w^*\rangle`; the product is
-split at :math:`w_t`, where its mean is 0. With :math:`\sigma = 2 L \sqrt T/(n t)` each
-term depends on :math:`\eta T` alone up to :math:`\gamma`: many short steps of noisier
+\frac\gamma2 |w_{t+1} - w_t|^2 - \langle\xi, w_{t+1} - w^*\rangle`. The product is split
+at :math:`w_t`, where its mean is 0. With :math:`\sigma = 2 L \sqrt T/(n \cdot
+\mathrm{gdp})`, gdp the budget's parameter in Gaussian differential privacy, each term
+depends on :math:`\eta T` alone, up to :math:`\gamma`. So many short steps with noisier
 gradients gain nothing over few long ones.
+
+"Published" constants are from Bassily et al. (2019).
 """
 
 import math
@@ -56,24 +64,25 @@ from dpsample.problem.facts import PublicFacts
 
 Risk = Literal["population", "empirical"]
 RISKS = ("population", "empirical")
-LEAST_STEPS = 10
+# Fewer steps than this are never chosen by default.
+MIN_STEPS = 10
 
 
 class DescentScales(NamedTuple):
-    """Public numbers that step sizes and bounds are made of."""
+    """Public numbers of a problem, which determine step sizes and bounds."""
 
     radius: float  # M
     lipschitz: float  # L
-    smoothness: float  # beta of what is descended on; infinite at a kink
-    dim: int
-    num_records: int
-    is_population: bool
+    smoothness: float  # beta, infinite for a loss that is not differentiable everywhere
+    dim: int  # d
+    num_records: int  # n
+    is_population: bool  # whether the population risk is bounded, or the empirical one
 
 
 def scales_of(
     facts: PublicFacts, *, lipschitz: float, smoothness: float, risk: Risk
 ) -> DescentScales:
-    """Numbers of a problem, the radius being that about the starting point."""
+    """Return the numbers of a problem."""
     return DescentScales(
         radius=facts.radius,
         lipschitz=float(lipschitz),
@@ -85,10 +94,13 @@ def scales_of(
 
 
 def enough_steps(scales: DescentScales, budget: Budget | None, *, is_full: bool) -> int:
-    """Return the steps after which the bound is near its limit: more never hurt it.
+    """Return a number of steps after which the bound is near its limit.
 
-    Smooth losses need fewer if every step reads all records, ``is_full``.
+    More steps never worsen the bound. Smooth losses need fewer if every step reads all
+    records (``is_full``).
     """
+    # Numbers T at which a term of the bound that grows with T (2 L^2 T/n, or d sigma^2
+    # with the budget's noise) is as large as L^2, which does not.
     limits = [0.5 * scales.num_records] if scales.is_population else []
     if budget is not None:
         gdp = gdp_of(budget)
@@ -100,44 +112,48 @@ def enough_steps(scales: DescentScales, budget: Budget | None, *, is_full: bool)
     enough = min(limits)
     if is_full and 0.0 < scales.lipschitz < math.inf and scales.radius < math.inf:
         rate = scales.lipschitz * math.sqrt(sum(1.0 / limit for limit in limits))
-        # There beta M^2/(2 T) is a twentieth of the bound's limit, M times the rate.
+        # At this T the term beta M^2/(2 T) of the smooth bound, with steps 1/beta, is a
+        # twentieth of the bound's limit, which is M times the rate.
         enough = min(enough, 10.0 * scales.smoothness * scales.radius / rate)
-    return max(LEAST_STEPS, math.ceil(enough))
+    return max(MIN_STEPS, math.ceil(enough))
 
 
 def printed_steps(scales: DescentScales, budget: Budget) -> int:
-    """Return the number of steps of Bassily et al. (2019), Theorem 3.2, rounded."""
+    """Return the number of steps in Theorem 3.2 of Bassily et al. (2019)."""
     n, log_term = scales.num_records, math.log(1.0 / budget.delta)
     private = (budget.epsilon * n) ** 2 / (32.0 * scales.dim * log_term)
     return max(1, math.floor(min(n / 8.0, private)))
 
 
 def printed_batch(num_records: int, num_steps: int, epsilon: float) -> int:
-    """Batch size n sqrt(epsilon / 4T), rounded up, between 1 and n."""
+    """Return the published batch size n sqrt(epsilon / 4T), from 1 to n."""
     size = math.ceil(num_records * math.sqrt(epsilon / (4.0 * num_steps)))
     return min(max(size, 1), num_records)
 
 
 def private_rate(scales: DescentScales, budget: Budget) -> float:
-    """Private term of the printed bounds, sqrt(d log(1/delta))/(epsilon n)."""
+    """Return the private term of the bounds, sqrt(d log(1/delta))/(epsilon n)."""
     root = math.sqrt(scales.dim * math.log(1.0 / budget.delta))
     return root / budget.epsilon / scales.num_records
 
 
 def printed_rate(scales: DescentScales, budget: Budget) -> float:
-    """Return max(`private_rate`, 1/sqrt(n)) of the printed bounds."""
+    """Return max(`private_rate`, 1/sqrt(n)), the rate of the published bounds."""
     return max(private_rate(scales, budget), 1.0 / math.sqrt(scales.num_records))
 
 
 def printed_smoothness(scales: DescentScales, budget: Budget) -> float:
-    """Largest beta of Bassily et al. (2019), Theorem 3.2, and that of Theorem 4.4."""
+    """Return the largest beta for which Theorem 3.2 of Bassily et al. (2019) holds.
+
+    Theorem 4.4 smooths a loss to the same beta.
+    """
     noise = 8.0 * private_rate(scales, budget)
     rate = max(4.0 / math.sqrt(scales.num_records), noise)
     return scales.lipschitz / scales.radius / rate
 
 
 def best_step(scales: DescentScales, num_steps: int, slope: float) -> float:
-    """Minimizer of M^2/(2 eta T) + eta slope/2."""
+    """Return the eta that minimizes M^2/(2 eta T) + eta slope/2."""
     if not math.isfinite(scales.radius):
         remedy = "The step is made of its radius: pass step_size for any other."
         check.fail("domain", "bounded", "an unbounded one", remedy)
@@ -147,8 +163,8 @@ def best_step(scales: DescentScales, num_steps: int, slope: float) -> float:
 def noise_ridge(scales: DescentScales, budget: Budget) -> float:
     r"""Ridge :math:`m_0 = s \sqrt d/M` that minimizes the bound m M^2 + d s^2/m.
 
-    :math:`s = \Delta L/(n t)` is the noise of a mean gradient, Delta 2 or 1 by the
-    relation, t the budget's gdp.
+    :math:`s = \Delta L/(n t)` is the noise of a mean gradient, where Delta is 2 or 1 by
+    the relation and t the budget's gdp.
     """
     if not math.isfinite(scales.radius):
         remedy = "The ridge is made of its radius: pass step_size for any other."
@@ -158,19 +174,22 @@ def noise_ridge(scales: DescentScales, budget: Budget) -> float:
     return noise * math.sqrt(scales.dim) / scales.radius
 
 
-EASY = 400.0  # beta/m_0 from which a ridge larger than the bound's hardly biases
+# If beta/m_0 is above this, a ridge larger than the bound's adds hardly any bias.
+MAX_CONDITION = 400.0
 
 
 def public_ridge(scales: DescentScales, budget: Budget) -> float:
-    r"""Ridge m, or inverse of descent's total step eta T, of private smooth fits.
+    r"""Return the ridge m of private smooth fits, or 1/(eta T) of descent.
 
     .. math:: m = \sqrt{2 m_0 \max(m_0, \beta/400)}, \quad m_0 \text{ of `noise_ridge`}.
 
-    A rule, not a theorem: both constants were found on four sets of records, which
+    This is a rule, not a theorem. Both constants were chosen on four data sets, which
     ``studies/which_method.py`` names.
     """
     noise_only = noise_ridge(scales, budget)
-    return math.sqrt(2.0 * noise_only * max(noise_only, scales.smoothness / EASY))
+    return math.sqrt(
+        2.0 * noise_only * max(noise_only, scales.smoothness / MAX_CONDITION)
+    )
 
 
 Scheme = Literal["full", "poisson", "with_replacement"]
@@ -180,19 +199,19 @@ class DescentPlan(NamedTuple):
     """All public numbers of one run."""
 
     scheme: Scheme
-    batch_size: int
-    num_steps: int
-    noise: CalibratedNoise | None  # None: no budget
-    is_proved: bool
+    batch_size: int  # mean size, by which sums are divided
+    num_steps: int  # T
+    noise: CalibratedNoise | None  # None without a budget
+    is_proved: bool  # whether the privacy of this noise is proved
 
     @property
     def stddev(self) -> float:
-        """Noise of every step."""
+        """Standard deviation sigma of the noise of every step."""
         return 0.0 if self.noise is None else self.noise.stddev
 
     @property
     def event(self) -> Event | None:
-        """What the noise proves."""
+        """Proved privacy of all steps, None if there is no proof."""
         return self.noise.event if self.noise and self.is_proved else None
 
     def batches(self, num_records: int) -> Batches:
@@ -204,10 +223,10 @@ class DescentPlan(NamedTuple):
         return Full()
 
     def bound(self, scales: DescentScales, step_size: float) -> float:
-        """Return the smaller bound; infinite where no conditions hold.
+        """Return the smaller of the module's two bounds, infinite if neither holds.
 
-        Random batches are proved for the empirical risk only: a batch may be rougher
-        than the mean of all records.
+        For random batches only the empirical risk has a bound, because a batch may be
+        less smooth than the mean of all records.
         """
         is_stable = step_size * scales.smoothness <= 2.0 * (1.0 + 1e-12)
         if scales.is_population and not (is_stable and self.scheme == "full"):
@@ -221,31 +240,39 @@ class DescentPlan(NamedTuple):
         return bound
 
     def slope(self, scales: DescentScales) -> float:
-        """V in the bound M^2/(2 eta T) + eta V/2, for any Lipschitz loss."""
+        """Return V in the bound M^2/(2 eta T) + eta V/2, for any Lipschitz loss."""
         total = scales.lipschitz**2 + self._noise(scales)
         if scales.is_population:
             total += 2.0 * scales.lipschitz**2 * self.num_steps / scales.num_records
         return (1.0 + 1.0 / self.num_steps) * total
 
     def smooth_step(self, scales: DescentScales) -> float:
-        """Step size for smooth losses, 0 if they are not, infinite without an error."""
+        """Return the step size that minimizes the bound for smooth losses.
+
+        It is 0 if they are not smooth, and infinite if there is neither error nor
+        curvature.
+        """
+        # With 1/eta = beta + gamma the bound is at most a constant plus M^2 gamma/(2 T)
+        # + error/(2 gamma), which is smallest at this gamma.
         error = self._noise(scales) + 2.0 * self._stability(scales)
         slack = math.sqrt(error * self.num_steps) / scales.radius
         inverse = scales.smoothness + slack
         return 1.0 / inverse if inverse > 0.0 else math.inf
 
     def _noise(self, scales: DescentScales) -> float:
-        """Mean square of the error of a step's gradient."""
+        """Return the mean square of the error of a step's gradient."""
         total = scales.dim * self.stddev**2
-        if self.scheme != "full":  # the variance of a batch mean
-            missing = 0.0
+        if self.scheme != "full":
+            # The variance of a batch mean. Poisson samples at rate q have the factor
+            # 1 - q, samples with replacement have not.
+            rate = 0.0
             if self.scheme == "poisson":
-                missing = self.batch_size / scales.num_records
-            total += scales.lipschitz**2 * ((1.0 - missing) / self.batch_size)
+                rate = self.batch_size / scales.num_records
+            total += scales.lipschitz**2 * ((1.0 - rate) / self.batch_size)
         return total
 
     def _stability(self, scales: DescentScales) -> float:
-        """Generalization gap of the mean iterate per unit of the step size."""
+        """Return the generalization gap of the mean iterate over the step size."""
         if not scales.is_population:
             return 0.0
         return scales.lipschitz**2 * (self.num_steps + 1) / scales.num_records
@@ -254,7 +281,7 @@ class DescentPlan(NamedTuple):
 def recipe_of(
     plan: DescentPlan, loop: Loop, inputs: dict[str, float | int | str], bound: float
 ) -> Recipe:
-    """Recipe of one loop with what is proved of it."""
+    """Return the recipe of one loop, with its proved privacy and risk bound."""
     if plan.noise is not None:
         inputs["noise_stddev"] = plan.stddev
     if math.isfinite(bound):
@@ -298,7 +325,7 @@ def proved_noise(
 def printed_noise(
     scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
 ) -> CalibratedNoise:
-    """Noise of Bassily et al. (2019), Algorithm 1, and what is true of it."""
+    """Return the noise of Bassily et al. (2019), Algorithm 1, and its true privacy."""
     log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
     stddev = scales.lipschitz * math.sqrt(log_term)
     stddev /= scales.num_records * budget.epsilon
@@ -323,14 +350,14 @@ class NoisyDescent(Optimizer):
     risk: Risk = "population"
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the options."""
         self._check_given("step_size", count="num_steps")
         check.one_of(RISKS, risk=self.risk)
 
     def plan(
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
-        """Batches, number of steps and noise."""
+        """Return batches, number of steps and noise."""
         is_paper = calibration == "paper" and budget is not None
         scheme = self.batch_scheme(is_paper=is_paper)
         num_steps = self.num_steps
@@ -353,9 +380,9 @@ class NoisyDescent(Optimizer):
     ) -> bool:
         """Return whether Theorem 3.2 of Bassily et al. (2019) is about this run.
 
-        Its algorithm takes epsilon <= 1 and delta <= 1/n^2. Batches of one size, or all
-        records, keep a gradient's mean square below L^2, as it asks; Poisson ones need
-        not.
+        Its algorithm requires epsilon <= 1 and delta <= 1/n^2, and a mean square of a
+        step's gradient below L^2. Batches of one size and of all records have that,
+        Poisson batches may not.
         """
         if budget is None or scheme == "poisson" or math.isinf(scales.radius):
             return False
@@ -364,12 +391,12 @@ class NoisyDescent(Optimizer):
         return is_small and self.num_steps is None and self.step_size is None
 
     def batch_scheme(self, *, is_paper: bool) -> Scheme:
-        """Return which records a step reads: all."""
-        del is_paper  # printed or not
+        """Return the batch scheme, which is all records."""
+        del is_paper  # the published scheme is the same
         return "full"
 
     def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
-        """Return what sums over a batch of n records are divided by."""
+        """Return the size of a batch, by which its sum is divided."""
         del scheme, printed
         return n
 
@@ -392,14 +419,14 @@ class NoisyDescent(Optimizer):
         budget: Budget | None,
         calibration: Calibration = "exact",
     ) -> float:
-        """Bound of the mean excess risk; infinity where none is proved.
+        """Bound the mean excess risk, infinite if no bound is proved.
 
         Parameters
         ----------
         facts : PublicFacts
             Public facts of the problem.
         budget : Budget or None
-            None: no noise.
+            Without a budget there is no noise.
         calibration : {"exact", "paper"}
             Whether noise and steps are the proved or the published ones.
 
@@ -420,17 +447,17 @@ class BatchedDescent(NoisyDescent):
     schemes: ClassVar[tuple[Scheme, ...]] = ("full", "poisson", "with_replacement")
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the options."""
         super().__post_init__()
         self._check_given(count="batch_size")
         check.one_of((None, *self.schemes), batches=self.batches)
 
     def batch_scheme(self, *, is_paper: bool) -> Scheme:
-        """Return the scheme that was asked for, or the first; the printed one."""
+        """Return the scheme passed by the user, or the default or published one."""
         return self.batches or ("with_replacement" if is_paper else self.schemes[0])
 
     def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
-        """Return the size that was asked for, or the printed one."""
+        """Return the batch size passed by the user, or the published one."""
         size = self.batch_size
         if scheme == "full":
             if size not in (None, n):

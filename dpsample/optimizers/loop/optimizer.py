@@ -1,4 +1,4 @@
-"""What an optimizer is: public numbers that become phases and a privacy event.
+"""Base of all optimizers: public numbers that become phases and a privacy event.
 
 A phase is a gradient loop or a certified minimization. A loop is one choice in each of
 five slots: batches, estimator, noise, step, average. Slots hold small frozen specs;
@@ -8,8 +8,8 @@ every algorithm, so the loop compiles once.
 Clipping the gradients of phi(<a, w>) gives gradients of another convex loss: gradient
 steps contract and minimizers move little, which is what output and objective
 perturbation rest on. For losses that are not a function of a linear margin clipped
-descent has neither property (erratum gradient-E15): `check_any_loss` refuses what rests
-on them. Noise in every step asks only that one record's vector is bounded.
+descent has neither property (erratum gradient-E15), so `check_any_loss` rejects phases
+that rest on them. Noise in every step needs only a bound of one record's vector.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class Loop:
     step : Step
         How the iterate moves.
     batches : Batches
-        Which records each step reads.
+        The records that each step reads.
     estimator : Estimator
-        How their gradients become one vector.
+        The rule that makes one vector of their gradients.
     noise : Perturbation
-        What is added to it.
+        Noise that is added to it.
     weights : ndarray of shape (num_steps,) or (1,), optional
-        Weights of w_1, ..., w_T in the output, which they are divided by the sum of;
-        one for all is `EQUAL_WEIGHTS`, of which no long list is made; None: the last
-        iterate (the aggregate of accelerated steps).
+        Weights of w_1, ..., w_T in the output, which is divided by their sum.
+        `EQUAL_WEIGHTS` is one number for all, so that no long array is needed. Default:
+        the last iterate (the aggregate of accelerated steps).
     output_stddev : float
-        Gaussian noise of the output; a constrained output is projected afterwards.
+        Gaussian noise of the output, which is projected to the domain afterwards.
     output_gdp : float
         Gaussian-DP parameter of the exact output with that noise, if the noise is to
         make up for rounding errors (`iterate_errors`); 0: they are not counted.
@@ -80,7 +80,7 @@ class Loop:
     keeps_anchor : bool
         Whether the center of the step's ridge stays there.
     wall_loss : Loss, optional
-        Read instead of the problem's once the domain has held a scaled descent back.
+        Loss that replaces the problem's once the domain has held a scaled descent back.
     """
 
     num_steps: int
@@ -127,15 +127,15 @@ class Loop:
         )
 
     def _excess(self, num_records: int, dim: int) -> float:
-        """Share of the noise that makes up for rounding errors of the estimates."""
+        """Return the share of the noise that covers the estimates' rounding errors."""
         return self.estimator.rounding_excess(self.largest_batch(num_records), dim)
 
     def largest_batch(self, num_records: int) -> int:
-        """Return the most records that a step can read."""
+        """Return the largest number of records that a step can read."""
         return self.batches.largest(num_records)
 
     def weight_of(self, num_steps: int) -> float:
-        """Sum of the weights of the first steps."""
+        """Return the sum of the weights of the first steps."""
         assert self.weights is not None
         if np.size(self.weights) == 1:
             return float(num_steps * self.weights[0])
@@ -321,7 +321,7 @@ class Recipe:
         check.greater_than(0.0, entry_bound=bound, remedy="Infinity clips none.")
 
     def check(self, facts: PublicFacts) -> None:
-        """Fail unless kernels can run the phases on so many records and parameters."""
+        """Fail unless the phases fit the numbers of records and parameters."""
         for phase in self.phases:
             phase.check_fits(facts.num_records)
         if self.start is not None:
@@ -416,7 +416,7 @@ class Optimizer(Spec):
         budget : Budget or None
             None: no noise, no event.
         calibration : {"exact", "paper"}
-            Provable noise, or the printed one.
+            Provable noise, or the published one.
 
         Returns
         -------
@@ -463,7 +463,7 @@ REMEDY = (
 
 
 def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> None:
-    """Refuse a recipe whose steps, or whose privacy, need a loss of the margin."""
+    """Reject a recipe whose steps, or whose privacy, need a loss of the margin."""
     condition = "private for losses that are no function of the margin"
     for phase in recipe.phases:
         reason = _needs_margin(phase, is_private)

@@ -1,23 +1,32 @@
 # mypy: allow-untyped-defs
-"""Noise of a step: its laws, and how little of it the batches need.
+"""Noise that is added to gradient estimates, and its calibration to a budget.
 
-A batch estimate is a sum over records divided by a public constant; one record's part
-in the sum is at most ``record_bound``. Replacing a record moves the sum by twice that,
-setting its loss to zero by once (`SHIFTS`).
+An *estimate* is the sum of one vector per record of a batch, divided by a public
+constant. The *record bound* C is the largest norm that a record's vector may have.
+Replacing a record therefore moves the sum by at most 2 C, and setting its loss to zero
+by at most C (`SHIFTS`). These are the two neighboring relations of a budget. The *gdp*
+of a mechanism is its parameter in Gaussian differential privacy: the distance that a
+record moves its output, in standard deviations of the noise.
 
-An epoch is cut into T batches of n/T records: Poisson samples at rate 1/T, consecutive
-disjoint slices (every record is read once, so the worst batch counts), or slices of a
-random order with noise on every record (amplification by shuffling). Shuffling pays
-only for many batches and small epsilon; Poisson sampling is best, but its batches
-overlap.
+The first half of the file has the noise that steps add. The second half says how much
+is needed. An epoch of n records is cut into T batches in one of three schemes:
 
-**Bits.** What a Gaussian step gives is the multiple of a public power of two next to
-estimate + noise (`noise.noise`): a rounded draw of the ideal mechanism, whose
-sensitivity is that of the estimate as it is computed. All that follows, in whatever
-arithmetic, is computed from such multiples alone. `rounding_excess` bounds how much
-farther computed estimates of neighbors are apart than exact ones, and the noise is
-larger by that much. Generalized Gaussian steps lie on such a grid, too, but their
-noise is drawn and added in doubles, which no certificate counts.
+- "poisson": each batch is a Poisson sample at rate 1/T. It needs the least noise, but
+  batches overlap.
+- "disjoint": batches are consecutive slices. Every record is read once, so the whole
+  budget protects each slice.
+- "shuffle": slices of a random order. The noise of a sum is proportional to the root of
+  the batch size, as if each record had its own (amplification by shuffling). It is
+  worth its cost for many batches and small epsilon only.
+
+**Bits.** A Gaussian step returns the multiple of a public power of two (the *grid*)
+that is nearest to estimate + noise (`noise.noise`). This is a rounded draw of the ideal
+mechanism, whose sensitivity is measured on the estimates that floating point gives. All
+later numbers are computed from such multiples only, in any arithmetic.
+`rounding_excess` bounds how much farther computed estimates of neighbors are apart than
+exact ones, and the noise is larger by that factor. Generalized Gaussian steps lie on
+such a grid, too, but their noise is drawn and added in doubles, whose rounding errors
+no certificate includes.
 """
 
 import math
@@ -59,7 +68,9 @@ from dpsample.privacy.accounting.events import (
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import round_up
 
+# Largest relative rounding error of one operation with doubles.
 UNIT = 2.0**-53
+# Largest move of a sum between neighbors, in units of the record bound, by relation.
 SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
 Scheme = Literal["poisson", "disjoint", "shuffle", "best"]
 SCHEMES = ("poisson", "disjoint", "shuffle", "best")
@@ -69,7 +80,7 @@ SCHEMES = ("poisson", "disjoint", "shuffle", "best")
 class GaussianNumbers(NamedTuple):
     """Gaussian noise as its kernel reads it."""
 
-    scale: float
+    scale: float  # standard deviation in each coordinate
     step: float  # step of the grid on which noisy estimates lie
 
 
@@ -77,9 +88,9 @@ class GaussianNumbers(NamedTuple):
 class GeneralizedNumbers(NamedTuple):
     """Generalized Gaussian noise as its kernel reads it."""
 
-    scale: float
-    copies: int
-    table: ConeTable
+    scale: float  # scale of each vector that is drawn
+    copies: int  # number of vectors whose mean is the noise
+    table: ConeTable  # distribution from which directions are drawn
     step: float  # step of the grid on which noisy estimates lie
 
 
@@ -90,7 +101,7 @@ def add_nothing(numbers, rng, scratch, gradient):
 
 @kernel(counts_references=False)
 def add_gaussian_noise(numbers, rng, scratch, gradient):
-    """Add Gaussian noise in real arithmetic, see `PERTURB`."""
+    """Add Gaussian noise, as if in exact arithmetic, see `PERTURB`."""
     add_gaussian(rng, numbers.scale, numbers.step, gradient)
 
 
@@ -98,7 +109,8 @@ def add_gaussian_noise(numbers, rng, scratch, gradient):
 def add_generalized_noise(numbers, rng, scratch, gradient):
     """Add generalized Gaussian noise in doubles, see `PERTURB`.
 
-    The grid hides the last bits, but the law of the noise is that of doubles.
+    ``scratch`` (dim,) holds one vector at a time. Rounding to the grid hides the last
+    bits, but the noise has the distribution that doubles give it.
     """
     for _ in range(numbers.copies):
         fill_generalized_gaussian(rng, numbers.table, numbers.scale, scratch)
@@ -118,19 +130,19 @@ class Perturbation(Spec):
     """
 
     piece: ClassVar[Piece]
-    extra_bits = 0  # by so many bits the grid is finer than the usual one
+    extra_bits = 0  # the grid is finer than usual by this many bits
 
     @property
     def scale(self) -> float:
-        """Scale of the noise in one coordinate; 0: there is none."""
+        """Scale of the noise in one coordinate, or 0 if there is none."""
         return 0.0
 
     def numbers(self, excess: float = 0.0) -> Numbers:
-        """Return what the piece reads; the noise is 1 + ``excess`` times as large."""
+        """Return the kernel's numbers for noise 1 + ``excess`` times as large."""
         raise NotImplementedError
 
     def compile(self, excess: float = 0.0) -> CompiledNoise:
-        """Return what the loop calls."""
+        """Return the compiled kernel and its numbers."""
         piece, numbers = self.piece, self.numbers(excess)
         if self.scale == 0.0:
             piece, numbers = add_nothing, AnyNumbers()
@@ -141,23 +153,23 @@ class Perturbation(Spec):
 
 @dataclass(frozen=True)
 class NoNoise(Perturbation):
-    """Nothing: the textbook algorithm."""
+    """No noise, as in the textbook algorithm."""
 
     name: ClassVar[str] = "none"
     piece: ClassVar[Piece] = staticmethod(add_nothing)
 
     def numbers(self, excess: float = 0.0) -> AnyNumbers:
-        """Return none."""
-        del excess
+        """Return an empty tuple."""
+        del excess  # nothing is enlarged
         return AnyNumbers()
 
 
 @dataclass(frozen=True)
 class GaussianNoise(Perturbation):
-    """N(0, stddev^2) in every coordinate.
+    """Noise N(0, stddev^2) in every coordinate.
 
-    ``extra_bits``, up to 20, make the grid so much finer; then sums are only near their
-    multiple, within half a step: for steps before the one that is seen.
+    The grid is finer by ``extra_bits``, at most 20. A sum is then only near a multiple,
+    within half a step, so this is meant for steps whose results are not released.
     """
 
     stddev: float
@@ -166,7 +178,7 @@ class GaussianNoise(Perturbation):
     piece: ClassVar[Piece] = staticmethod(add_gaussian_noise)
 
     def __post_init__(self) -> None:
-        """Check the size."""
+        """Check the standard deviation."""
         check.non_negative(stddev=self.stddev)
 
     @property
@@ -192,7 +204,7 @@ class GeneralizedGaussianNoise(Perturbation):
     piece: ClassVar[Piece] = staticmethod(add_generalized_noise)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check exponent, scale and number of vectors."""
         check.at_least(1.0, r=self.r)
         check.non_negative(sigma=self.sigma)
         check.integer(1, copies=self.copies)
@@ -203,7 +215,7 @@ class GeneralizedGaussianNoise(Perturbation):
         return float(self.sigma)
 
     def numbers(self, excess: float = 0.0) -> GeneralizedNumbers:
-        """Return the scale, the grid and the table that vectors are drawn by."""
+        """Return the scale, the grid and the table from which vectors are drawn."""
         scale = self.scale * (1.0 + excess)
         step = grid_step(scale / self.copies) if scale > 0.0 else 0.0
         return GeneralizedNumbers(scale, int(self.copies), cone_table(self.r), step)
@@ -219,18 +231,25 @@ def rounding_excess(
 ) -> float:
     """Bound the added distance of neighbors' estimates, relative to their bound.
 
-    A sum of ``num_records`` vectors v_i of norm at most C, no term of which passes k
-    roundings (its product and the division by the constant included), is off by e with
-    |e_j| <= gamma sum_i |v_ij|, gamma = k u/(1 - k u) and u = 2^-53, in any order of
-    summation (Higham 2002, section 4.2). So |e| <= gamma sum_i |v_i| <= gamma n C in
-    every norm of absolute values, and neighbors are apart by 2 gamma n C more. Blocks
-    are summed on their own: k < block + number of blocks + 4. Bucket sums are not;
-    their middle values move by as much as they do, which is num_central times the
-    record's part. Slopes may differ by 8 u where vector instructions compute them in
-    one sample and scalar ones in another; then the pieces of a soft truncation, whose
-    ends meet within 70 u, move the records of one block by less than 128 u each. Rows
-    may exceed their bound by what `dpsample.Problem` allows of rounding, 1e-12, and by
-    that of a computed norm.
+    The estimate is a sum of n = ``num_records`` vectors v_i of norm at most C. Four
+    kinds of errors are added, all relative to C.
+
+    *Sum.* Let k be the largest number of roundings that a term passes, its product and
+    the division by the constant included, u = 2^-53, and gamma = k u/(1 - k u). Then
+    the sum is off by e with |e_j| <= gamma sum_i |v_ij|, in any order of summation
+    (Higham 2002, section 4.2). So |e| <= gamma sum_i |v_i| <= gamma n C in every norm
+    of absolute values, and neighbors are apart by 2 gamma n C more. Each block of
+    records has its own sum (``is_blocked``), hence k < block + number of blocks + 4.
+    Bucket sums have no blocks. Their central values move by as much as the sums do,
+    which is ``num_central`` times the record's part.
+
+    *Jumps.* Slopes may differ by 8 u where vector instructions compute them in one
+    sample and scalar ones in another. A soft truncation (``is_soft``) is made of
+    polynomials whose ends meet within 70 u. So it moves each record of the block in
+    question by less than 128 u.
+
+    *Rows.* They may exceed their bound by the rounding error that `dpsample.Problem`
+    allows, 1e-12. *Norms* of ``dim`` entries are computed with rounding errors as well.
 
     Examples
     --------
@@ -247,23 +266,24 @@ def sum_error(
     num_records: int, num_central: int = 1, *, is_blocked: bool = True
 ) -> float:
     """Bound gamma of the error of a sum over the sum of the sizes of its terms."""
-    longest = num_records + 19 + num_central
+    num_roundings = num_records + 19 + num_central
     if is_blocked and num_records > BLOCK:
-        longest = BLOCK + math.ceil(num_records / BLOCK) + 19
-    return 1.01 * longest * UNIT  # 1.01 for all terms of second order
+        num_roundings = BLOCK + math.ceil(num_records / BLOCK) + 19
+    # The factor 1.01 covers all terms of second order.
+    return 1.01 * num_roundings * UNIT
 
 
 @lru_cache(maxsize=1024)
 def gdp_of(budget: Budget | None) -> float:
-    """Gaussian-DP parameter of the budget; infinite without one."""
+    """Return the Gaussian-DP parameter of the budget, infinite without a budget."""
     return math.inf if budget is None else gdp_from_budget(budget.epsilon, budget.delta)
 
 
 class CalibratedNoise(NamedTuple):
-    """Standard deviation of the noise of an estimate, and what it proves."""
+    """Noise of each of several estimates, and the proved privacy of all of them."""
 
-    stddev: float
-    event: Event
+    stddev: float  # in each coordinate of an estimate
+    event: Event  # the accountant's description of all steps
 
 
 @check.unwrap_numpy
@@ -271,9 +291,9 @@ class CalibratedNoise(NamedTuple):
 def full_batch(
     budget: Budget, *, record_bound: float, num_records: int, num_steps: int = 1
 ) -> CalibratedNoise:
-    """Gaussian noise of each of ``num_steps`` adaptive means over all records.
+    """Calibrate the Gaussian noise of ``num_steps`` adaptive means over all records.
 
-    Gaussian differential privacy composes by the root of the sum of squares.
+    The squares of the gdp of several steps add up.
     """
     gdp = gdp_of(budget)
     sensitivity = SHIFTS[budget.relation] * record_bound / num_records
@@ -283,7 +303,9 @@ def full_batch(
 
 
 @check.unwrap_numpy
-@lru_cache(maxsize=1024)  # accounting takes longer than many fits; inputs are public
+# Accounting takes longer than many fits. All arguments are public, so that results can
+# be kept.
+@lru_cache(maxsize=1024)
 def poisson(
     budget: Budget,
     *,
@@ -292,7 +314,7 @@ def poisson(
     sampling_rate: float,
     num_steps: int,
 ) -> CalibratedNoise:
-    """Gaussian noise of means over Poisson samples, by the accountant."""
+    """Calibrate the Gaussian noise of means over Poisson samples, by the accountant."""
     multiplier = poisson_noise_multiplier(
         budget, sampling_rate=sampling_rate, num_steps=num_steps
     )
@@ -316,7 +338,10 @@ def allocation_noise(
     num_batches: int,
     num_epochs: int,
 ) -> CalibratedNoise:
-    """Gaussian noise of means over randomly allocated records, by the accountant."""
+    """Calibrate the noise of means over randomly allocated records.
+
+    Each epoch puts every record into one of ``num_batches`` batches at random.
+    """
     multiplier = allocated_noise_multiplier(
         budget, num_steps=num_batches, num_epochs=num_epochs
     )
@@ -329,12 +354,12 @@ def allocation_noise(
 
 
 class Epoch(NamedTuple):
-    """Batches of one epoch, the noise of their means and what it proves."""
+    """Batches of one epoch, the noise of their means and its proved privacy."""
 
     batches: Batches
-    stddev: float
-    event: Event | None
-    scheme: str
+    stddev: float  # 0 without a budget
+    event: Event | None  # None without a budget
+    scheme: str  # name of the chosen scheme
 
 
 def epoch(
@@ -346,10 +371,10 @@ def epoch(
     count: int,
     num_steps: int,
 ) -> Epoch:
-    """Batches and noise of ``num_steps`` clipped means of ``count`` records.
+    """Plan ``num_steps`` batches of ``count`` records, and the noise of their means.
 
-    "best" takes the smaller noise of the two one-pass schemes; without a budget there
-    is none. ``record_bound`` is that of one record's vector.
+    The records are numbered from ``first``. The scheme "best" takes the smaller noise
+    of the two schemes that read each record once. Without a budget there is no noise.
     """
     size, last = count // num_steps, first + count
     if scheme == "poisson":
@@ -373,6 +398,8 @@ def epoch(
         noise = full_batch(budget, record_bound=record_bound, num_records=size)
         one_pass.append(Epoch(slices, noise.stddev, noise.event, "disjoint"))
     if scheme != "disjoint":
+        # `local` is the noise of one record's vector. A mean of `size` records has the
+        # mean of `size` independent noises.
         local = shuffle_local_noise(budget, num_records=count)
         stddev = round_up(local.noise_multiplier * record_bound / math.sqrt(size))
         event = ApproximateEvent(epsilon=budget.epsilon, delta=budget.delta)
@@ -381,29 +408,31 @@ def epoch(
 
 
 class NoiseForecast(NamedTuple):
-    """Noise of a batch mean, over the record bound, before calibration.
+    """Approximate noise of a batch mean, over the record bound, as a function of T.
 
-    It chooses the number of batches; the noise itself comes from `epoch`.
+    Calibration is slow, so this formula chooses the number T of batches. The noise that
+    is used comes from `epoch`.
     """
 
     scheme: str
     num_records: int
-    gdp: float
-    shift: float
-    local: float  # noise multiplier of shuffled records; infinite: not used
+    gdp: float  # infinite without a budget
+    shift: float  # see `SHIFTS`
+    local: float  # noise multiplier of shuffled records, infinite if they are not used
 
     def __call__(self, num_steps: int) -> float:
-        """Noise of the mean of num_records/num_steps records.
+        """Return the noise of the mean of num_records/num_steps records.
 
-        Poisson: the central limit of the privacy loss, whose variance per step is
-        4 q^2 sinh(1/z^2) for a replaced record and q^2 (e^(1/z^2) - 1) for one set to
-        zero.
+        For Poisson samples at rate q = 1/T with noise multiplier z this is the central
+        limit of the privacy loss. Its variance per step is 4 q^2 sinh(1/z^2) for a
+        replaced record and q^2 (e^(1/z^2) - 1) for one whose loss is set to zero. The
+        sum of T steps is set to gdp^2 and solved for z.
         """
         if math.isinf(self.gdp):
             return 0.0
         size = self.num_records // num_steps
         if self.scheme == "poisson":
-            if num_steps == 1:
+            if num_steps == 1:  # rate 1: no sampling, an exact formula
                 return self.shift / (self.gdp * self.num_records)
             power = self.gdp**2 * num_steps
             total = math.asinh(0.25 * power) if self.shift > 1.0 else math.log1p(power)
@@ -415,7 +444,7 @@ class NoiseForecast(NamedTuple):
 
 
 def forecast(scheme: Scheme, budget: Budget | None, count: int) -> NoiseForecast:
-    """Forecast of the noise of ``count`` records' batch means."""
+    """Forecast the noise of batch means of ``count`` records."""
     if budget is None:
         return NoiseForecast(scheme, count, math.inf, 2.0, math.inf)
     local = math.inf

@@ -1,18 +1,24 @@
-"""Pieces of the loop: their signatures, their numbers, and the memory of a run.
+"""Signatures of the compiled parts of an optimizer, and the memory of a run.
 
-Step t of a loop is
+Step t of an optimizer's loop is
 
-    batch -> estimate -> perturb -> advance -> average,
+    batch -> estimate -> perturb -> advance -> average:
 
-where each part is a C function of the signature below, so that the loop compiles once
-for all algorithms. An algorithm chooses its pieces, and may bring its own in its own
-file: a kernel of that signature, and a named tuple, decorated with `by_address`, of
-the numbers that only this kernel reads. To the loop all such tuples are `AnyNumbers`,
-an address that it passes on. `compile_piece` makes the C function; only what a run uses
-is ever compiled.
+read the records of a *batch* in *blocks* of at most `BLOCK`, sum their gradients and
+divide by a constant (the *estimate*), add noise, move the iterate, and add it to a
+weighted sum. Each part is a C function of a signature below, so that the loop compiles
+once for all algorithms. For the loss of a *margin* (the product of a record's row and
+the parameters, plus an offset) a record's gradient is its *slope*, the derivative of
+the loss at the margin, times its row.
 
-A piece returns nothing but what its signature says, and raises nothing: an exception in
-a C function would be lost.
+A *piece* is a kernel that becomes such a C function. An algorithm chooses pieces, and
+may define its own in its own file: a kernel of that signature, and a named tuple,
+decorated with `by_address`, of the numbers that only this kernel reads. To the loop all
+such tuples are `AnyNumbers`, an address that it passes on. `compile_piece` makes the C
+function. Only those that a run uses are ever compiled.
+
+A piece returns only what its signature states, and raises nothing, because an exception
+in a C function would be lost.
 """
 
 from collections.abc import Callable
@@ -43,17 +49,20 @@ from dpsample.losses.record_gradient import RECORD_GRADIENT
 from dpsample.optimizers.loop.scaled import NUM_SUMS
 from dpsample.problem.records import DATA
 
-BLOCK = 1024  # records that are summed before their sum joins that of the others
-START = -2  # cursor of a batch of which nothing has been read
+# Records of a block. Its sum is completed before it is added to the sums of the blocks
+# before it, which keeps rounding errors small.
+BLOCK = 1024
+# Cursor (position in a batch) before anything of the batch has been read.
+START = -2
 
-# What a piece alone reads, a named tuple by address.
+# Numbers that only one piece reads: a named tuple that is passed by its address.
 Numbers = tuple[Any, ...]
 Frame = TypeVar("Frame", bound=Numbers)
 
 
 @by_address
 class AnyNumbers(NamedTuple):
-    """Numbers of any piece, of which the loop knows the address alone."""
+    """Numbers of any piece, of which the loop knows only the address."""
 
 
 ANY_NUMBERS = frame_type((), AnyNumbers)
@@ -61,25 +70,27 @@ ANY_NUMBERS = frame_type((), AnyNumbers)
 
 @by_address
 class Memory(NamedTuple):
-    """State and scratch memory of one run."""
+    """State and workspace of one run."""
 
-    theta: Array  # (dim,) the iterate
-    aggregate: Array  # (dim,) of accelerated steps
+    theta: Array  # (dim,) iterate
+    aggregate: Array  # (dim,) averaged point of accelerated steps
     anchor: Array  # (dim,) start of the phase
-    ball_center: Array  # (dim,) of the local ball
+    ball_center: Array  # (dim,) center of the local ball
     average: Array  # (dim,) weighted sum of the iterates
-    first_gradient: Array  # (dim,) sum over the first stage of a scaled descent
-    first_point: Array  # (dim,) of the points less the anchor, where those were read
-    scale: Array  # (6,) its other sums, see `scaled`
-    counts: Ints  # gradients of single records
+    # The next three are sums of a scaled descent, see `scaled`.
+    first_gradient: Array  # (dim,) noisy gradients of the first stage
+    first_point: Array  # (dim,) points less the anchor, where these were read
+    scale: Array  # (6,) the others
+    counts: Ints  # (1,) number of gradients of single records
     middle: Array  # (dim,) next query point of a step that has one
-    gradient: Array  # from here on scratch, (dim,)
-    partial: Array  # sum of one block
-    query: Array
+    # All that follows is workspace, except for the buckets and the control record.
+    gradient: Array  # (dim,) estimate
+    partial: Array  # (dim,) sum of one block
+    query: Array  # (dim,), and the next three
     scratch: Array
     low_dim: Array
     high_dim: Array
-    rows: Ints  # (block,)
+    rows: Ints  # (block,) numbers of the records, and so on up to `trial`
     margins: Array
     slopes: Array
     response: Array
@@ -90,14 +101,14 @@ class Memory(NamedTuple):
     low: Array
     high: Array
     trial: Array
-    buckets: Array  # (num_buckets, dim), zeros between two estimates
-    sorted: Array  # (num_buckets,)
-    out: Array  # (1,)
-    control: RecordArray  # when to return to Python, see `core.pauses`
+    buckets: Array  # (num_buckets, dim) sums, zeros between two estimates
+    sorted: Array  # (num_buckets,) one coordinate of the bucket sums, sorted
+    out: Array  # (1,) sum of the losses of a block, NaN if a loss failed
+    control: RecordArray  # (1,) when to return to Python, see `core.pauses`
 
 
 def new_memory(dim: int, num_buckets: int = 1) -> Memory:
-    """Memory of one run, zeros; ``dim`` is that of the parameters."""
+    """Return the memory of one run, filled with zeros, for ``dim`` parameters."""
     of_block = ("rows", "margins", "slopes", "response", "low", "high", "trial")
     sizes: dict[str, Any] = dict.fromkeys(of_block, BLOCK)
     sizes |= {name: BLOCK for name in Memory._fields if name.startswith("kept_")}
@@ -113,7 +124,7 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
 
 @by_address
 class LossFunctions(NamedTuple):
-    """C functions of a loss; one of the two is a stand-in."""
+    """C functions of a loss. One of the two is a stand-in that is never called."""
 
     slope: Any  # derivative of a loss of the margin
     gradient: Any  # gradient of any other loss, at one record
@@ -121,25 +132,25 @@ class LossFunctions(NamedTuple):
 
 @by_address
 class FeasibleSet(NamedTuple):
-    """Points that iterates are projected on."""
+    """Domain to which iterates are projected."""
 
-    body: Body
-    project: Any
-    reach: float  # coordinates beyond it are moved to it
+    body: Body  # numbers of the domain
+    project: Any  # C function of the projection
+    reach: float  # largest size of a coordinate, to which larger ones are moved
 
 
 @by_address
 class RecordNumbers(NamedTuple):
-    """Numbers of the records that slopes are limited by."""
+    """Bounds of each record, by which its slope is limited."""
 
-    norms: Array  # (num_records,) of the rows; empty if nothing reads them
-    limits: Array  # (num_records,) of clipped slopes; empty if nothing is clipped
+    norms: Array  # (num_records,) norms of the rows, or empty if nothing reads them
+    limits: Array  # (num_records,) largest slopes, or empty if nothing is clipped
     slope_bound: float  # largest size of a slope, finite
     smoothing: float  # 0, or the strength lambda of a Moreau envelope
-    is_total: int  # whether a loss that fails counts as 0 instead of ending the run
+    is_total: int  # 1 if a failing loss has gradient 0 instead of ending the run
 
 
-# The types of memory and sets, the same for all problems.
+# Numba types of the arguments, the same for all problems.
 MEMORY = declare_kinds(Memory, *map(typeof, new_memory(1)))
 LOSS = declare_kinds(LossFunctions, PieceType(LOSS_SLOPE), PieceType(RECORD_GRADIENT))
 FEASIBLE = declare_kinds(FeasibleSet, BODY, PieceType(PROJECT), f8)
@@ -151,7 +162,7 @@ INTS = types.int64[::1]
 # at first.
 BATCH = types.UniTuple(i8, 2)(ANY_NUMBERS, generator, i8, i8, INTS)
 # slopes(data, loss, records, count, memory): turn the first memory.margins into
-# memory.slopes; return False if the loss failed.
+# memory.slopes. Return False if the loss failed.
 SLOPES = types.boolean(DATA, LOSS, RECORDS, i8, MEMORY)
 # limit(records, rows, count, slopes): make slopes finite, and clip or truncate them.
 LIMIT = types.void(RECORDS, INTS, i8, vector)
@@ -171,7 +182,7 @@ AVERAGE = types.void(FEASIBLE, ANY_NUMBERS, i8, i8, MEMORY)
 
 @by_address
 class BlockFunctions(NamedTuple):
-    """C functions that the estimate of a block calls, and their numbers."""
+    """C functions that sum the gradients of a block, and their numbers."""
 
     slopes: Any
     limit: Any
@@ -188,8 +199,8 @@ BLOCK_FUNCTIONS = declare_kinds(
     ANY_NUMBERS,
     RECORDS,
 )
-# block(data, loss, pieces, is_in_order, theta, count, memory, rng): add the gradients
-# at theta of the records in memory.rows; return False if the loss failed.
+# block(data, loss, functions, is_in_order, theta, count, memory, rng): add the
+# gradients at theta of the records in memory.rows. Return False if the loss failed.
 ADD_BLOCK = types.boolean(
     DATA, LOSS, BLOCK_FUNCTIONS, i8, vector, i8, MEMORY, generator
 )
@@ -199,13 +210,13 @@ ADD_BLOCK = types.boolean(
 class CompiledEstimator(NamedTuple):
     """An estimator as the loop calls it."""
 
-    block: Any
+    block: Any  # C function of signature `ADD_BLOCK`
     functions: BlockFunctions
     finish: Any
     divisor: float  # constant by which the sum is divided
 
     def with_records(self, start: int, stop: int) -> "CompiledEstimator":
-        """Return the same for some of the records."""
+        """Return the estimator for the records from ``start`` to ``stop`` only."""
         records = self.functions.records
         part = records._replace(
             norms=np.ascontiguousarray(records.norms[start:stop]),
@@ -222,8 +233,8 @@ class CompiledBatches(NamedTuple):
     numbers: Any
     first: int  # records first, ..., last - 1 belong to the phase
     last: int
-    is_in_order: int  # whether a batch is consecutive records, never by chance
-    is_partial: int  # whether more records of the batch follow in another window
+    is_in_order: int  # 1 if batches are consecutive records, in every run
+    is_partial: int  # 1 if more records of the batch follow in another window
 
 
 @by_address
@@ -252,7 +263,7 @@ class CompiledAverage(NamedTuple):
 
 @by_address
 class CompiledGradient(NamedTuple):
-    """What estimates a gradient: all that a certified minimization reads."""
+    """Batches and estimator, which are enough for a certified minimization."""
 
     batches: CompiledBatches
     estimator: CompiledEstimator
@@ -268,7 +279,7 @@ class CompiledPhase(NamedTuple):
     step: CompiledStep
     average: CompiledAverage
     num_steps: int
-    reads_middle: int  # whether gradients are those at memory.middle
+    reads_middle: int  # 1 if gradients are taken at memory.middle, not at memory.theta
 
 
 ESTIMATOR = declare_kinds(
@@ -281,14 +292,18 @@ AVERAGES = declare_kinds(CompiledAverage, PieceType(AVERAGE), ANY_NUMBERS)
 GRADIENTS = declare_kinds(CompiledGradient, BATCHES, ESTIMATOR)
 PHASE = declare_kinds(CompiledPhase, BATCHES, ESTIMATOR, NOISE, STEP, AVERAGES, i8, i8)
 
-# By kernel and class of its numbers, which have one type: their arrays are copies.
+# C functions by kernel and class of its numbers. The class determines the Numba type,
+# because the arrays of numbers are always contiguous copies.
 _compiled: dict[tuple[object, type], Pointer] = {}
 
 
 def compile_piece(
     kernel: Callable[..., object], signature: Signature, numbers: Numbers
 ) -> Pointer:
-    """C function of a kernel, with numbers of its own in the place of `AnyNumbers`."""
+    """Return the C function of a kernel, compiled for the type of its numbers.
+
+    The numbers stand in the place of `AnyNumbers` in the signature.
+    """
     if numba.config.DISABLE_JIT:
         return kernel
     key = kernel, type(numbers)
@@ -296,10 +311,12 @@ def compile_piece(
         kinds = (
             typeof(numbers) if kind == ANY_NUMBERS else kind for kind in signature.args
         )
-        # The cache on disk does not see all that a user's function calls change.
+        # The cache on disk cannot see changes in functions that a user's kernel calls.
+        # So it is used for the package's own kernels only.
         is_ours = kernel.__module__.split(".")[0] == "dpsample"
         compiled = pointer(kernel, signature.return_type(*kinds), cached=is_ours)
         retyped = copy(compiled)
-        vars(retyped)["_sig"] = signature  # as the loop sees it
+        # The loop calls it with the address, whose type is `AnyNumbers`.
+        vars(retyped)["_sig"] = signature
         _compiled[key] = retyped
     return _compiled[key]

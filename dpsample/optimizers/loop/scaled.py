@@ -17,19 +17,19 @@ its second half. At the end an f above 1 becomes 1 + (1 - p)(f - 1): slopes at n
 points, where curvature falls along u, ask for more than the mean of those points needs,
 and the nearer p is to 1, the less is known beyond. Then u and eta are multiplied by f,
 which is kept in [1/4, 4], and the point is projected. If that moves it, eta is
-multiplied only by what the distance to c has grown by: at the wall of the domain the
-risk may fall outwards for ever, and longer steps would only be noisier. None is longer
-than a public size, 2/beta.
+multiplied only by the growth of the distance to c. At the boundary of the domain the
+risk may decrease outwards without end, and longer steps would only be noisier. No step
+is longer than a public size, 2/beta.
 
-If f u is 1.5 times as long as the domain leaves it, or more, what the loss tells of
-probabilities does not fit into the domain. The stages to come may then read another
-loss, no steeper, whose minimizer inside suffers less from noise.
+If f u is at least 1.5 times as long as the domain allows, the probabilities that the
+loss suggests do not fit into the domain. Later stages may then read another loss, no
+steeper, whose minimizer inside suffers less from noise.
 
 *Reason.* -a estimates the risk's slope at c + p u along u and b - a that at c + u: the
 noise of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of
 -eta. Were the risk quadratic, c + (p + (1 - p) a/b) u would minimize it along u. Where
-records tell much, the first stage comes near u, and a/b alone would be far from 1. The
-estimates have no factor sqrt(d) except in a; two deviations of theirs,
+the records are informative, the first stage comes near u, and a/b alone would be far
+from 1. The estimates have no factor sqrt(d) except in a; two deviations of theirs,
 
 .. math:: v^2 = \sigma^2\Bigl(\frac{|u|^2}{N_1} + d \eta^2\sigma^2 +
    \frac{1}{N^2} \sum |w_t - c|^2\Bigr),
@@ -37,9 +37,9 @@ estimates have no factor sqrt(d) except in a; two deviations of theirs,
 N_1 the steps of the first stage, hold f back from leaving 1 for noise. It is a rule,
 not a theorem.
 
-*Privacy.* Gradients are read at points that depend on what was told before, and on
-nothing else of the records: T adaptive Gaussian steps, whatever the sizes of the steps
-are. All here is computed from noisy gradients.
+*Privacy.* Gradients are read at points that depend on the records only through earlier
+noisy gradients. So the run consists of T adaptive Gaussian steps, for any sizes of the
+steps. All numbers here are computed from noisy gradients.
 """
 
 import math
@@ -47,26 +47,31 @@ import math
 from dpsample.core.jit import kernel
 
 FIRST, MIDDLE, LAST = range(1, 4)  # codes of the stages
-# Positions in `Memory.scale`.
+# Positions in `Memory.scale`: eta over its first value, the sums of <g_t, w_t - c> and
+# of |w_t - c|^2, the number of their terms and of steps of the first stage, and the
+# largest ratio of |f u| to what the domain left of it.
 FACTOR, SLOPES, SQUARES, COUNT, COUNT_FIRST, OUTSIDE = range(6)
 NUM_SUMS = 6
 # One change of the scale is between 1/4 and 4.
 MAX_FACTOR = 4.0
-# v counts so many standard deviations of the two estimates.
+# The estimates a and b are trusted up to this many standard deviations v.
 DEVIATIONS = 2.0
-# Times the distance that the domain leaves: from there on it holds the point back.
+# The domain holds the point back if |f u| is this many times the distance it leaves.
 HELD_BACK = 1.5
 
 
 @kernel(counts_references=False)
 def scaled_size(step, memory):
-    """Size of a step: eta as it is now, at most the longest."""
+    """Return the size of a step, the smaller of eta and the longest one."""
     return min(step.size * memory.scale[FACTOR], step.longest)
 
 
 @kernel(counts_references=False)
 def observe(step, t, num_steps, memory):
-    """Add a noisy gradient and its point to the stage's sums, before the step."""
+    """Add a noisy gradient and its point to the stage's sums, before the step.
+
+    ``t`` counts the steps of the stage.
+    """
     sums = memory.scale
     if t == 0:
         if step.stage == FIRST:
@@ -79,6 +84,7 @@ def observe(step, t, num_steps, memory):
         for j in range(len(memory.theta)):
             memory.first_gradient[j] += memory.gradient[j]
             memory.first_point[j] += memory.theta[j] - memory.anchor[j]
+        # The other sums of the first stage are over its second half.
         if 2 * t < num_steps - 1:
             return
     slope, square = 0.0, 0.0
@@ -93,14 +99,14 @@ def observe(step, t, num_steps, memory):
 
 @kernel(counts_references=False)
 def factor_of(step, memory, point):
-    """F of the module, for ``point`` at the end of a stage."""
+    """Return the factor f of the module, for ``point`` at the end of a stage."""
     sums, slope, square, early = memory.scale, 0.0, 0.0, 0.0
     for j in range(len(point)):
         offset = point[j] - memory.anchor[j]
         slope -= memory.first_gradient[j] * offset
         early += memory.first_point[j] * offset
         square += offset * offset
-    noise = step.stddev * step.stddev
+    noise = step.stddev * step.stddev  # sigma^2
     eta, count = scaled_size(step, memory), sums[COUNT]
     pull = eta * noise * len(point)
     start = slope / sums[COUNT_FIRST] - pull

@@ -34,7 +34,7 @@ snapshot y with full gradient grad J(y), K steps
     w <- P(w - (grad f_i(w) - grad f_i(y) + grad J(y)) / (10 l))
 
 on random records, and the mean of the steps' points is the next snapshot. K = 100 l/m
-makes the error shrink by 0.834 in the mean; with projections the printed 20 l/m does
+makes the error shrink by 0.834 on average; with projections the published 20 l/m does
 not (BFTT-11). A mean proves nothing of one run: the certificate above at every
 snapshot does.
 """
@@ -65,14 +65,17 @@ from dpsample.optimizers.loop.estimate import (
 from dpsample.problem.records import any_record
 
 MOST = 12.0  # standard deviations of a tilt; beyond with probability below 2^-107
-TURN = CURSOR + 1  # where a paused solver keeps which of its turns it is in
-# What a turn is: a step with a certificate, one with an epoch, or one without either.
-# The last brings any two points nearer by 1 - m/l: its errors do not add up.
+# Position in the control record's ``saved`` numbers of the turn that is not finished.
+TURN = CURSOR + 1
+# Kinds of turns: a step with a certificate, one followed by an epoch, or one without
+# either. The last brings any two points nearer by 1 - m/l, so its errors do not add up.
 ACCELERATED, SVRG, CONTRACTION = range(3)
 STEPS_PER_CONDITION = 100.0
 STEPS_PER_SMOOTHNESS = 10.0
-# A paused epoch has this stage and keeps its steps so far.
-IN_EPOCH, STEPS_DONE = 2, TURN + 1
+# Stage of the control record while an epoch is paused.
+IN_EPOCH = 2
+# Position in ``saved`` of the number of its steps so far.
+STEPS_DONE = TURN + 1
 
 
 @by_address

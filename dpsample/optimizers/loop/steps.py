@@ -1,11 +1,16 @@
-r"""How an iterate moves: projected, proximal, mirror, accelerated, Frank-Wolfe.
+r"""Steps of an optimizer: how the iterate w moves, given a gradient estimate g.
 
-**Geometry of mirror descent.** Gradients are measured in l_q, q = p/(p-1), whose square
-is kappa-regular through l_r (see `regularity`). The potential :math:`\Phi =
-\frac\kappa2 \|w\|_s^2`, s = r/(r-1), is 1-strongly convex in l_p: :math:`\frac12
-\|w\|_s^2` is (s-1)-strongly convex in l_s, :math:`\kappa (s-1) = c^2` and
-:math:`\|w\|_s \ge \|w\|_p/c`. (The exponent that arXiv:2303.18047 prints is wrong:
-gradient-E1.)
+A class here checks and holds a step's constants, and names the kernel in `advance` that
+takes it. P denotes the projection to the domain. A *phase* is one loop of an algorithm.
+Its *anchor* is the point at which it starts.
+
+**Geometry of mirror descent.** Gradients are measured in the l_q norm, q = p/(p-1), the
+dual of the domain's l_p norm. The square of the l_q norm is kappa-regular through the
+l_r norm (see `regularity`). The potential :math:`\Phi = \frac\kappa2 \|w\|_s^2`, s =
+r/(r-1), is 1-strongly convex in l_p: :math:`\frac12 \|w\|_s^2` is (s-1)-strongly convex
+in l_s, and :math:`\|w\|_s \ge \|w\|_p/c` with the constant c between the two norms,
+for which :math:`\kappa (s-1) = c^2`. (The exponent that arXiv:2303.18047 prints is
+wrong: gradient-E1.)
 """
 
 import math
@@ -50,14 +55,15 @@ from dpsample.optimizers.loop.pieces import (
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 
-# Steps whose sizes or weights differ from step to step: they are listed, at 8 bytes.
+# Maximum number of steps whose sizes or weights differ. An array holds them, 8 bytes
+# each, half a gigabyte.
 MAX_LISTED = 2**26
 NoiseName = Literal["gaussian", "generalized_gaussian"]
 NOISES = ("gaussian", "generalized_gaussian")
 
 
 def step_numbers(num_steps: int) -> Array:
-    """1, ..., num_steps, for sizes or weights that differ from step to step."""
+    """Return 1, ..., num_steps, for sizes or weights that differ from step to step."""
     if num_steps > MAX_LISTED:
         remedy = "Their sizes or weights are listed. Take larger batches."
         check.fail("num_steps", f"<= {MAX_LISTED}", num_steps, remedy)
@@ -68,7 +74,7 @@ def step_numbers(num_steps: int) -> Array:
 class GradientNumbers(NamedTuple):
     """A projected gradient step as its kernel reads it."""
 
-    sizes: Array  # (num_steps,) or (1,)
+    sizes: Array  # (num_steps,), or (1,) if all steps have one size
     ridge: float  # lambda of the penalty lambda/2 |w - anchor|^2
     local_radius: float  # radius of the l2 ball about the phase's start
 
@@ -77,11 +83,11 @@ class GradientNumbers(NamedTuple):
 class ScaledNumbers(NamedTuple):
     """A step of a scaled descent, and its average, as their kernels read them."""
 
-    size: float
-    stage: int
+    size: float  # eta before any scaling
+    stage: int  # FIRST, MIDDLE or LAST, see `scaled`
     stddev: float  # scale of the noise in a coordinate of its gradients
     longest: float  # largest size of its steps
-    weights: Array  # weight of all iterates, (1,); or empty: the last iterate
+    weights: Array  # (1,) weight of all iterates, or empty to keep the last one
 
 
 @by_address
@@ -89,8 +95,8 @@ class ProximalNumbers(NamedTuple):
     """A proximal step as its kernel reads it."""
 
     sizes: Array  # (num_steps,) or (1,)
-    l1: float
-    l2: float
+    l1: float  # strength of the l1 norm, or of the groups' norms
+    l2: float  # strength of half the squared l2 norm
     groups: Ints  # (dim,) group numbers, or empty
 
 
@@ -99,9 +105,9 @@ class MirrorNumbers(NamedTuple):
     """A mirror step as its kernel reads it."""
 
     sizes: Array  # (num_steps,) or (1,)
-    alpha: float
-    radius: float
-    exponent: float  # s of the mirror map kappa/2 |w|_s^2
+    alpha: float  # strength of the penalty alpha Phi
+    radius: float  # radius of the l_p ball
+    exponent: float  # s of the potential kappa/2 |w|_s^2
     ball_exponent: float  # p <= s of the ball
     kappa: float
 
@@ -110,8 +116,8 @@ class MirrorNumbers(NamedTuple):
 class AcceleratedNumbers(NamedTuple):
     """An accelerated step as its kernel reads it."""
 
-    size: float
-    local_radius: float
+    size: float  # 1/eta
+    local_radius: float  # radius of the l2 ball about the phase's start
 
 
 @by_address
@@ -119,8 +125,8 @@ class FrankWolfeNumbers(NamedTuple):
     """A Frank-Wolfe step as its kernel reads it."""
 
     sizes: Array  # (num_steps,) or (1,)
-    radius: float
-    selection: float  # cells in a unit of the gradient (`noise.selection`)
+    radius: float  # radius of the l1 ball
+    selection: float  # cells per unit of the gradient, infinite without privacy
     cell: float  # width of a cell of log weights of a private choice
 
 
@@ -139,8 +145,8 @@ class Step(Spec):
     piece : compiled function
         Kernel of signature `ADVANCE`.
     reads_middle : bool
-        Whether gradients are those at ``memory.middle``, which the step before has
-        written, instead of those at the iterate.
+        Whether gradients are taken at ``memory.middle``, which the step before has
+        written, instead of at the iterate.
     """
 
     piece: ClassVar[Piece]
@@ -155,22 +161,22 @@ class Step(Spec):
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the step itself protects what the gradient tells."""
+        """Whether the step protects the records without noise in the gradient."""
         return False
 
     def numbers(self, dim: int) -> Numbers:
-        """Return what the piece reads, for ``dim`` parameters, in arrays of its own."""
+        """Return the kernel's numbers for ``dim`` parameters. Arrays are copied."""
         raise NotImplementedError
 
     def compile(self, dim: int) -> CompiledStep:
-        """Return what the loop calls."""
+        """Return the compiled kernel and its numbers."""
         numbers = self.numbers(dim)
         return CompiledStep(
             advance=compile_piece(self.piece, ADVANCE, numbers), numbers=numbers
         )
 
     def compile_average(self, weights: Array) -> CompiledAverage:
-        """Return what the loop calls after each step; no weights: the last iterate."""
+        """Return the kernel that averages, or that keeps the last iterate."""
         numbers = AverageNumbers(weights)
         piece = add_to_average if len(weights) > 0 else keep_last
         return CompiledAverage(
@@ -180,10 +186,10 @@ class Step(Spec):
 
 @dataclass(frozen=True, eq=False)
 class GradientStep(Step):
-    """w <- P(w - size_t (g + ridge (w - anchor))); anchor: the start of the phase.
+    """Projected step w <- P(w - size_t (g + ridge (w - anchor))).
 
-    P projects on the domain, cut by an l2 ball of radius ``local_radius`` about the
-    anchor.
+    P projects to the intersection of the domain and an l2 ball of radius
+    ``local_radius`` about the anchor.
     """
 
     sizes: ArrayLike  # one for all steps, or one for each
@@ -193,13 +199,13 @@ class GradientStep(Step):
     piece: ClassVar[Piece] = staticmethod(gradient_step)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the constants."""
         self._freeze_sizes(self.sizes)
         check.non_negative(ridge=self.ridge)
         check.at_least(0.0, local_radius=self.local_radius)
 
     def numbers(self, dim: int) -> GradientNumbers:
-        """Return what the piece reads."""
+        """Return the kernel's numbers."""
         del dim
         radius = float(self.local_radius)
         return GradientNumbers(np.array(self.sizes), float(self.ridge), radius)
@@ -207,7 +213,7 @@ class GradientStep(Step):
 
 @dataclass(frozen=True, eq=False)
 class ScaledStep(Step):
-    """w <- P(w - size g), the size scaled as `loop.scaled` says at the stage's end."""
+    """Projected step w <- P(w - size g), whose size `scaled` changes after a stage."""
 
     sizes: ArrayLike
     stage: int
@@ -217,19 +223,19 @@ class ScaledStep(Step):
     piece: ClassVar[Piece] = staticmethod(scaled_step)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the constants."""
         self._freeze_sizes(self.sizes)
         check.integer(1, stage=self.stage)
         check.non_negative(stddev=self.stddev)
         check.greater_than(0.0, longest=self.longest)
 
     def numbers(self, dim: int) -> ScaledNumbers:
-        """Return what the piece reads."""
+        """Return the kernel's numbers."""
         del dim
         return self._with_weights(np.empty(0))
 
     def compile_average(self, weights: Array) -> CompiledAverage:
-        """Return a piece that also ends the stage."""
+        """Return the kernel that averages and, after the last step, ends the stage."""
         numbers = self._with_weights(weights)
         piece = compile_piece(average_and_scale, AVERAGE, numbers)
         return CompiledAverage(average=piece, numbers=numbers)
@@ -246,12 +252,12 @@ class ScaledStep(Step):
 
 @dataclass(frozen=True, eq=False)
 class ProximalStep(Step):
-    """w <- prox of size_t (penalty + indicator of the domain) at w - size_t g.
+    """Proximal step: the prox of size_t times the penalty at w - size_t g.
 
     The penalty is l1 |w|_1 + l2/2 |w|_2^2, or, with ``groups``, l1 times the sum over
     groups of sqrt(size) |w_group|_2. The domain must be the whole space, an l2 ball
-    about 0 or (without groups) a box that contains 0: there the projection of the
-    shrunk vector is the proximal point.
+    about 0 or (without groups) a box that contains 0. For these the projection of the
+    shrunk vector is the proximal point of penalty plus indicator of the domain.
     """
 
     sizes: ArrayLike
@@ -262,17 +268,17 @@ class ProximalStep(Step):
     piece: ClassVar[Piece] = staticmethod(proximal_step)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the constants."""
         self._freeze_sizes(self.sizes)
         check.non_negative(l1=self.l1, l2=self.l2)
 
     def numbers(self, dim: int) -> ProximalNumbers:
-        """Return what the piece reads."""
+        """Return the kernel's numbers."""
         groups = np.array(self.groups, dtype=np.int64)
         if groups.size not in (0, dim):
             check.fail("groups", f"of length {dim}", f"length {groups.size}")
         if groups.size and not (0 <= groups.min() and groups.max() < dim):
-            # Kernels index memory of length dim with them.
+            # Kernels use them as positions in arrays of length dim, without a check.
             check.fail("groups", f"numbers from 0 to {dim - 1}", self.groups)
         sizes = np.array(self.sizes)
         return ProximalNumbers(sizes, float(self.l1), float(self.l2), groups)
@@ -282,9 +288,9 @@ class ProximalStep(Step):
 class MirrorStep(Step):
     """Mirror step of Phi = kappa/2 |w|_s^2 with penalty alpha Phi.
 
-    argmin <g, w> + gamma_t D_Phi(w, w_t) + alpha Phi(w), gamma_t = 1/size_t, over the
-    ball of the given radius about 0 in the l_p norm, p = ``ball_exponent`` <= s (None:
-    s).
+    The next iterate minimizes <g, w> + gamma_t D_Phi(w, w_t) + alpha Phi(w) over the
+    l_p ball of the given radius about 0. Here D_Phi is the Bregman divergence of Phi,
+    gamma_t = 1/size_t, s = ``exponent``, and p = ``ball_exponent`` <= s (default s).
     """
 
     sizes: ArrayLike
@@ -297,7 +303,7 @@ class MirrorStep(Step):
     piece: ClassVar[Piece] = staticmethod(mirror_step)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the constants."""
         self._freeze_sizes(self.sizes)
         check.positive(kappa=self.kappa)
         check.non_negative(alpha=self.alpha)
@@ -310,7 +316,7 @@ class MirrorStep(Step):
                 check.fail("ball_exponent", "<= exponent", self.ball_exponent)
 
     def numbers(self, dim: int) -> MirrorNumbers:
-        """Return what the piece reads."""
+        """Return the kernel's numbers."""
         del dim
         return MirrorNumbers(
             sizes=np.array(self.sizes),
@@ -326,8 +332,8 @@ class MirrorStep(Step):
 class AcceleratedStep(Step):
     """Accelerated stochastic approximation (AC-SA) with alpha_t = 2/(t + 1).
 
-    The gradient is taken at (1 - alpha) w_ag + alpha w; w <- P(w - t/(2 eta) g); w_ag
-    <- alpha w + (1 - alpha) w_ag, the phase's output.
+    With the gradient g at (1 - alpha) w_ag + alpha w, w <- P(w - t/(2 eta) g). Then
+    w_ag <- alpha w + (1 - alpha) w_ag, which is the phase's output.
     """
 
     eta: float
@@ -337,23 +343,24 @@ class AcceleratedStep(Step):
     reads_middle: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the constants."""
         check.positive(eta=self.eta)
         check.at_least(0.0, local_radius=self.local_radius)
 
     def numbers(self, dim: int) -> AcceleratedNumbers:
-        """Return what the piece reads."""
+        """Return the kernel's numbers."""
         del dim
         return AcceleratedNumbers(float(1.0 / self.eta), float(self.local_radius))
 
 
 @dataclass(frozen=True, eq=False)
 class FrankWolfeStep(Step):
-    """w <- (1 - size_t) w + size_t v, v a vertex of the l1 ball about 0.
+    """Frank-Wolfe step w <- (1 - size_t) w + size_t v, v a vertex of the l1 ball.
 
-    v is drawn by the exponential mechanism with scores -<v, g>, exactly
-    (`noise.selection`), one record moving a coordinate of g by at most ``sensitivity``,
-    rounding errors included. An infinite epsilon takes the best vertex.
+    The ball is centered at 0. The exponential mechanism draws v with scores -<v, g>,
+    exactly (`noise.selection`). One record moves a coordinate of g by at most
+    ``sensitivity``, which includes rounding errors. With an infinite epsilon v is the
+    best vertex.
     """
 
     sizes: ArrayLike
@@ -364,14 +371,14 @@ class FrankWolfeStep(Step):
     piece: ClassVar[Piece] = staticmethod(frank_wolfe_step)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the constants."""
         self._freeze_sizes(self.sizes)
         check.positive(radius=self.radius, sensitivity=self.sensitivity)
         check.greater_than(0.0, epsilon=self.epsilon)
 
     @property
     def selection(self) -> float:
-        """Inverse temperature: what multiplies a score."""
+        """Factor of a score in the log weight of a vertex (inverse temperature)."""
         per_unit, cell = self._grid()
         return per_unit * cell / self.radius
 
@@ -381,7 +388,7 @@ class FrankWolfeStep(Step):
         return math.isfinite(self.selection)
 
     def numbers(self, dim: int) -> FrankWolfeNumbers:
-        """Return what the piece reads."""
+        """Return the kernel's numbers."""
         del dim
         per_unit, cell = self._grid()
         sizes, radius = np.array(self.sizes), float(self.radius)
@@ -390,8 +397,9 @@ class FrankWolfeStep(Step):
     def error(self, count: int) -> float:
         """Bound the mean excess score of the chosen vertex over the best of ``count``.
 
-        log(N)/l at inverse temperature l, for the entropy of the law is at most log N,
-        and a cell by which rounding moves the scores' differences.
+        For N vertices and inverse temperature l it is log(N)/l, because the entropy of
+        the choice is at most log N. A cell is added, by which rounding moves the
+        differences of scores.
         """
         per_unit, cell = self._grid()
         if math.isinf(per_unit):
@@ -400,13 +408,17 @@ class FrankWolfeStep(Step):
         return units / per_unit if per_unit > 0.0 else math.inf
 
     def _grid(self) -> tuple[float, float]:
+        """Return cells per unit of the gradient, and a cell's width in log weights."""
         if math.isinf(self.epsilon):
             return math.inf, 1.0
         return selection_grid(self.epsilon, self.sensitivity)
 
 
 class Geometry(NamedTuple):
-    """Exponents and constants of one potential, and the noise that goes with it."""
+    """Exponents and constants of a potential, and the noise used with it.
+
+    The module's docstring defines the letters.
+    """
 
     dim: int
     q: float  # exponent of the norm of gradients
@@ -416,9 +428,10 @@ class Geometry(NamedTuple):
     noise: NoiseName
 
     def record_bound(self, facts: PublicFacts, threshold: float = math.inf) -> float:
-        """Bound of a gradient of l_q norm <= threshold in the norm of the noise.
+        """Bound a gradient of l_q norm <= threshold in the norm of the noise.
 
-        The l_2 norm for Gaussian noise, the l_r norm for generalized Gaussian noise.
+        This is the l_2 norm for Gaussian noise and the l_r norm for generalized
+        Gaussian noise.
         """
         declared_bound = facts.lipschitz_or_inf(dual(self.noise_exponent))
         return min(threshold * self.threshold_ratio, declared_bound)
@@ -430,15 +443,15 @@ class Geometry(NamedTuple):
 
     @property
     def threshold_ratio(self) -> float:
-        """Largest ratio of that norm and the l_q norm."""
+        """Largest ratio of the norm of the noise and the l_q norm."""
         return conversion(self.dim, self.q, self.noise_exponent)
 
     def perturbation(self, stddev: float, copies: int = 1) -> Perturbation:
-        """Noise that protects as Gaussian noise of ``stddev`` on the record bounds.
+        """Return noise that protects as well as Gaussian noise of ``stddev``.
 
-        Generalized Gaussian noise needs sqrt(r-1) times as much; a mean of ``copies``
-        draws needs each to be sqrt(copies) times larger: its shift v is that of copies
-        shifted by v each, whose gdp composes to sqrt(copies) gdp/copies.
+        Generalized Gaussian noise needs sqrt(r-1) times as much. In a mean of m =
+        ``copies`` draws each must be sqrt(m) times larger. If the mean is shifted by
+        v, so is every draw, and the gdp of m draws is sqrt(m) times the gdp of one.
         """
         if stddev == 0.0:
             return NoNoise()
@@ -448,7 +461,7 @@ class Geometry(NamedTuple):
         return GeneralizedGaussianNoise(r=self.r, sigma=sigma, copies=copies)
 
     def mean_square(self, copies: int = 1) -> float:
-        """Bound of the mean square l_q norm of `perturbation` of stddev 1."""
+        """Bound the mean square l_q norm of `perturbation` with stddev 1."""
         if self.noise == "gaussian":
             return gaussian_mean_square(self.dim, self.q)
         growth = self.r - 1.0 if copies > 1 else 1.0
@@ -462,7 +475,7 @@ def geometry(
     *,
     r: Literal["best", "printed"] = "best",
 ) -> Geometry:
-    """Geometry of l_p, 1 <= p <= 2, with the best or with the printed exponent r."""
+    """Return the geometry of l_p, 1 <= p <= 2, with the best or the published r."""
     regular = regularity(p, dim=dim, r=r)
     return Geometry(
         dim=dim,
@@ -475,11 +488,12 @@ def geometry(
 
 
 def gaussian_mean_square(dim: int, q: float) -> float:
-    r"""Bound of :math:`E\|g\|_q^2` for a standard normal vector, q >= 2.
+    r"""Bound :math:`E\|g\|_q^2` for a standard normal vector, q >= 2.
 
     :math:`\|g\|_q \le \|g\|_u` and :math:`E\|g\|_u^2 \le d^{2/u} (E|g_1|^u)^{2/u}` for
-    u <= q, at u = min{q, 2 log d}; an equality for q = 2.
+    u <= q. The bound takes u = min{q, 2 log d}, at least 2. It is exact for q = 2.
     """
     u = min(q, max(2.0, 2.0 * math.log(dim)))
+    # E |g_1|^u = 2^(u/2) Gamma((u + 1)/2) / sqrt(pi)
     log_moment = 0.5 * u * math.log(2.0) + math.lgamma(0.5 * (u + 1.0))
     return math.exp(2.0 / u * (math.log(dim) + log_moment - 0.5 * math.log(math.pi)))

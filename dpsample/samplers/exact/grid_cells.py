@@ -51,17 +51,11 @@ from dpsample.targets.gibbs import Gibbs
 # rounding errors remove no point of the domain.
 SLACK = 1e-9
 MAX_PROPOSALS = 100_000
-# Relative rounding errors of an energy and its tangent.
-ROUNDING = 1e-10
-# Largest rounding error of the energies that an accept test compares.
-MAX_ERROR = 1e-3
 # By dimension: maximum number of cells, and expected share of rejections at which
-# splitting ends. It is computed after so many splits.
+# splitting ends. This share is computed once in CHECK_INTERVAL splits.
 MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
 TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}
 CHECK_INTERVAL = 50
-# If more than this multiple of the tolerance is expected, other axes are tried.
-MAX_TOLERANCES = 1.5
 # Stage of a paused build whose first cells are done.
 SPLITTING = 1
 # A draw, and a build of cells, that a pause may interrupt.
@@ -72,15 +66,9 @@ Z, PROPOSAL = range(2)
 # Limits of estimated curvatures, in units of the fit.
 MIN_CURVATURE = 0.3
 MAX_CURVATURE = 1e4
-# For a smaller product of slope and width the density is treated as constant. The
-# relative error of the mass is about its square.
-MIN_DROP = 1e-8
 # Smallest outward slope of a tangent on an unbounded cell, in units of the fit.
 MIN_OUTWARD_SLOPE = 0.3
 MAX_DOUBLINGS = 60
-# Projected points are moved inside by this share of the way to the center, because a
-# gradient may be infinite on the boundary.
-RETREAT = 0.01
 
 
 def rotate_to_gradient(target: Gibbs, shape: GaussianFit) -> GaussianFit:
@@ -103,7 +91,7 @@ def rotate_to_gradient(target: Gibbs, shape: GaussianFit) -> GaussianFit:
 
 
 def align_with_parameters(target: Gibbs, shape: GaussianFit) -> GaussianFit:
-    """Return a fit whose axes are those of the parameters, if the domain has interior.
+    """Return a fit with the axes of the parameters, if the domain has interior.
 
     Then facets of the cells are parallel to the facets of a box, and to the hyperplanes
     on which an l_p norm is not differentiable.
@@ -176,7 +164,8 @@ def step(target, pieces, plan, state, rng):
         bound, size = tangent(plan, cell, z)
         if np.isnan(energy):
             return FUNCTION_FAILED
-        if energy < bound - ROUNDING * (1.0 + size + abs(energy)):
+        # Relative rounding errors of an energy and its tangent.
+        if energy < bound - 1e-10 * (1.0 + size + abs(energy)):
             return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= energy - bound:
             copy_into(proposal, state.position)
@@ -368,7 +357,8 @@ def split_cells(target, pieces, frame, pile, count, tolerance):
 def build(target: Gibbs, shape: GaussianFit) -> Cells:
     """Return the cells for a domain whose affine hull has dimension 1, 2 or 3."""
     cells, loss = build_in_axes(target, rotate_to_gradient(target, shape))
-    if loss > MAX_TOLERANCES * TOLERANCE[shape.factor.shape[1]]:
+    # If more than this multiple of the tolerance is expected, other axes are tried.
+    if loss > 1.5 * TOLERANCE[shape.factor.shape[1]]:
         aligned = align_with_parameters(target, shape)
         other, other_loss = build_in_axes(target, aligned)
         if other_loss < loss:
@@ -376,7 +366,8 @@ def build(target: Gibbs, shape: GaussianFit) -> Cells:
     raise_unless_ok(errors.UNCOVERED if cells is None else OK)
     result = cast(Cells, cells)
     heaviest = int(np.argmax(np.diff(result.cumulative, prepend=0.0)))
-    is_rough = bool(2.0**-52 * abs(result.base[heaviest]) > MAX_ERROR)
+    # Largest rounding error of the energies that an accept test compares.
+    is_rough = bool(2.0**-52 * abs(result.base[heaviest]) > 1e-3)
     raise_unless_ok(errors.ROUGH if is_rough else OK)
     return result
 
@@ -427,7 +418,9 @@ def build_in_axes(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, floa
 def log_mass(slope, low, high):
     """Return the log integral of e^{-slope x} over [low, high], possibly infinite."""
     size, width = abs(slope), high - low
-    if width < np.inf and size * width < MIN_DROP:
+    # For a smaller product of slope and width the density is treated as constant. The
+    # relative error of the mass is about its square.
+    if width < np.inf and size * width < 1e-8:
         return math.log(width) - slope * (0.5 * low + 0.5 * high)
     nearest = slope * low if slope > 0.0 else slope * high
     if not abs(nearest) < np.inf:
@@ -508,7 +501,9 @@ def pull_inside(target, pieces, frame, z):
         z[i] = 0.0
         for k in range(frame.theta.shape[0]):
             z[i] += frame.whiten[i, k] * (frame.other[k] - frame.center[k])
-        z[i] *= 1.0 - RETREAT
+        # One percent of the way to the center leads off the boundary, where a gradient
+        # may be infinite.
+        z[i] *= 1.0 - 0.01
 
 
 @kernel(counts_references=False)

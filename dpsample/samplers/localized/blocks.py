@@ -1,6 +1,8 @@
-"""Draws for chains: blocks of tries, of which the accepted ones are all draws.
+"""Draws for chains: all accepted proposals of a block are draws.
 
-Those that are left wait in the state's memory.
+The state's memory holds accepted points that no draw has used yet. Its first entry is
+their number, and each row is a point with its energy. They are used from the last one
+on.
 """
 
 from __future__ import annotations
@@ -28,14 +30,15 @@ from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode, in_basis
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tries import MAX_BLOCK
+from dpsample.samplers.localized.rejection import MAX_BLOCK
 from dpsample.targets.gibbs import Gibbs
 
-MAX_KEPT = 256  # draws of a block of tries that are kept, about
+# Maximum number of accepted points that are kept. A block has about as many on average.
+MAX_KEPT = 256
 
 
 class RejectionSampler(Protocol):
-    """What blocks need from the prepared sampler (`PreparedLocalized`)."""
+    """Attributes of a prepared sampler that blocks need."""
 
     @property
     def target(self) -> Gibbs:
@@ -67,27 +70,30 @@ class RejectionSampler(Protocol):
 
 def runner(prepared: RejectionSampler) -> Runner:
     """Return a function (state, rng, draws, stats) that fills its arrays."""
-    energy, above = prepared.target.energy(prepared.mode.point), most_above(prepared)
+    energy, gap_matrix = (
+        prepared.target.energy(prepared.mode.point),
+        bound_gap(prepared),
+    )
 
     def fill(
         state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
     ) -> None:
-        kept, done = state.memory[1:].reshape(MAX_KEPT, -1), 0
+        stored, done = state.memory[1:].reshape(MAX_KEPT, -1), 0
         while done < len(draws):
             before = state.counts.copy()
             while state.memory[0] == 0.0:
-                points, energies = _block(prepared, state, rng, above)
+                points, energies = _draw_block(prepared, state, rng, gap_matrix)
                 count = min(len(points), MAX_KEPT)
-                kept[:count, :-1] = points[:count]
-                kept[:count, -1] = energy + energies[:count]
+                stored[:count, :-1] = points[:count]
+                stored[:count, -1] = energy + energies[:count]
                 state.memory[0] = count
             left = int(state.memory[0])
             count = min(left, len(draws) - done)
-            # Last ones first, wherever a chunk ends.
-            rows, part = kept[left - count : left][::-1], slice(done, done + count)
+            # The order does not depend on the length of the arrays of draws.
+            rows, part = stored[left - count : left][::-1], slice(done, done + count)
             draws[part], stats[part] = rows[:, :-1], 0.0
             stats[part, ENERGY], stats[part, ACCEPTANCE] = rows[:, -1], np.nan
-            # The work of a block is that of its first draw.
+            # The work of a block is reported for its first draw.
             state.energy[0] = rows[0, -1]
             call(fill_statistics, state, before, stats[done])
             state.position[:], state.energy[0] = rows[-1, :-1], rows[-1, -1]
@@ -97,50 +103,53 @@ def runner(prepared: RejectionSampler) -> Runner:
     return fill
 
 
-def most_above(prepared: RejectionSampler) -> Array | None:
-    """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
+def bound_gap(prepared: RejectionSampler) -> Array | None:
+    """Return U - M with D <= ||v||_{U - M}^2 / 2 on the region, or None without one."""
     target, mode, region = prepared.target, prepared.mode, prepared.region
-    least, most = target.curvature
-    if least != most or region.has_slabs:  # beyond slabs U is not above
+    min_curvature, max_curvature = target.curvature
+    # U bounds the curvature within the slabs, but points may be outside of them.
+    if min_curvature != max_curvature or region.has_slabs:
         return None
-    (gram,) = columns.folded(target, mode, add_entries, _above, region)
-    excess = in_basis(target, gram, mode.basis)
-    return np.asarray(excess + region.slack * np.eye(len(excess)))
+    (gram,) = columns.fold_columns(target, mode, add_entries, _sum_gaps, region)
+    gap = in_basis(target, gram, mode.basis)
+    return np.asarray(gap + region.slack * np.eye(len(gap)))
 
 
-def _block(
+def _draw_block(
     prepared: RejectionSampler,
     state: ChainState,
     rng: np.random.Generator,
-    above: Array | None,
+    gap_matrix: Array | None,
 ) -> tuple[Array, Array]:
-    """Draws of one block of tries, and how far their energies are above V(x0).
+    """Return the accepted points of a block, and their energies minus V(x0).
 
-    A try whose budget is above all that D can be needs no record, and its energy is
-    not known.
+    If the threshold of a candidate is above the largest possible excess, the candidate
+    needs no record, and its energy is NaN.
     """
-    size = int(np.clip(MAX_KEPT / (prepared.acceptances_per_proposal), 1, MAX_BLOCK))
-    vectors, budgets = prepared.draw_candidates(rng, size)
+    size = int(np.clip(MAX_KEPT / prepared.acceptances_per_proposal, 1, MAX_BLOCK))
+    vectors, thresholds = prepared.draw_candidates(rng, size)
     excess = np.full(len(vectors), np.nan)
-    left = np.ones(len(vectors), dtype=np.bool_)
-    if above is not None:
-        most = 0.5 * np.einsum("ij,jk,ik->i", vectors, above, vectors)
-        left = budgets < most
-    excess[left], records = prepared.evaluate_excess(vectors[left], budgets[left])
-    is_kept = ~(excess > budgets)
+    is_open = np.ones(len(vectors), dtype=np.bool_)
+    if gap_matrix is not None:
+        max_excess = 0.5 * np.einsum("ij,jk,ik->i", vectors, gap_matrix, vectors)
+        is_open = thresholds < max_excess
+    excess[is_open], num_records = prepared.evaluate_excess(
+        vectors[is_open], thresholds[is_open]
+    )
+    is_accepted = ~(excess > thresholds)
     state.counts[PROPOSALS] += size
-    state.counts[ACCEPTED] += int(is_kept.sum())
-    state.counts[VALUES] += int(left.sum())
-    state.counts[RECORDS] += records
-    vectors = vectors[is_kept]
-    energies = excess[is_kept] + vectors @ prepared.mode.gradient
+    state.counts[ACCEPTED] += int(is_accepted.sum())
+    state.counts[VALUES] += int(is_open.sum())
+    state.counts[RECORDS] += num_records
+    vectors = vectors[is_accepted]
+    energies = excess[is_accepted] + vectors @ prepared.mode.gradient
     energies += 0.5 * np.square(vectors @ prepared.region.root).sum(axis=1)
     return prepared.to_points(vectors), energies
 
 
-def _above(part: RecordColumns, region: Region) -> tuple[Array]:
-    """Sum of a_i a_i^T weighted by the most curvature above the envelope's."""
-    lower, upper = part.ends(region.halves)
+def _sum_gaps(part: RecordColumns, region: Region) -> tuple[Array]:
+    """Return the sum of a_i a_i^T weighted by the curvature above the envelope's."""
+    lower, upper = part.ends(region.half_widths)
     ends = part.margins + lower, part.margins + upper
-    most = part.scene.loss.curvature(*ends, part.response)[1]
-    return (weighted_gram(part.part, most - part.weights(region.weights)),)
+    curvature = part.setting.loss.curvature(*ends, part.response)[1]
+    return (weighted_gram(part.part, curvature - part.weights(region.weights)),)

@@ -1,9 +1,11 @@
 # mypy: allow-untyped-defs
-"""Columns of a chunk of records: margins, curvatures and how far margins may move.
+"""Columns of a chunk of records: margins, curvatures, and bounds of margin moves.
 
-All follow from a few vectors and matrices, so that no pass needs what another one
-found for each record: a file of any length takes the memory of a chunk. Where all
-records are one chunk, its columns are kept.
+A *column* has one number per record. All columns follow from a few vectors and
+matrices, so that no pass needs the columns of another one, and a file of any length
+takes the memory of a chunk. If all records are one chunk in memory, its columns are
+kept. In a bounded set around the mode x0 each margin moves by at most a *half-width* in
+both directions. The intersection with the move on the domain has two *ends*.
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ from dpsample.targets.gibbs import (
     margin_intervals,
 )
 
-WIDENED = 1.0 + 1e-9  # outward rounding of half-widths and radii
-TINY = 1e-150  # squares of smaller entries are lost
-BLOCK = 8192  # records of a block of products
+# Half-widths and radii are larger by this factor than computed, for rounding errors.
+WIDENING = 1.0 + 1e-9
+# Number of records whose norms are computed together.
+BLOCK = 8192
 
 
-class Half(NamedTuple):
-    """Half-widths ||a_i back|| factor of what margins move, at most."""
+class MarginWidths(NamedTuple):
+    """Half-widths ||a_i back|| factor of the moves of margins."""
 
     back: Array  # (dim, m)
     factor: float
@@ -49,30 +52,30 @@ class Weights(NamedTuple):
     """One weight for each record: phi'' near the mode, or a curvature on a region."""
 
     order: str  # "none", "mode", "secant" or "bregman"
-    halves: tuple[Half, ...] = ()
+    half_widths: tuple[MarginWidths, ...] = ()  # half-widths on the region
     scale: float = 1.0
 
 
-class Scene(NamedTuple):
-    """What columns are made of beside the records."""
+class Setting(NamedTuple):
+    """Numbers of target and mode that columns depend on, in addition to the records."""
 
     loss: Loss
     domain: Domain
     geometry: DomainGeometry
-    point: Array
-    before: Array | None  # where the mode's weights were taken
+    point: Array  # (dim,): x0
+    before: Array | None  # (dim,): point of the mode's curvatures
 
 
 @by_address
 class ChunkColumns(NamedTuple):
-    """Some records as the kernels of tries see them."""
+    """Columns of some records, as arguments of compiled rejection."""
 
     data: Data
-    margins: Array  # (num_records,) at x0, with the loss and its slope there
-    values: Array
-    slopes: Array
-    weights: Array  # of the envelope, and the slabs
-    lower: Array
+    margins: Array  # (num_records,): at x0
+    values: Array  # (num_records,): losses at x0
+    slopes: Array  # (num_records,): their derivatives
+    weights: Array  # (num_records,): of the envelope
+    lower: Array  # (num_records,): ends of the slabs, or empty
     upper: Array
 
 
@@ -82,10 +85,10 @@ NO_RECORDS = ChunkColumns(
 
 
 class RecordColumns:
-    """Columns of some records, each made when it is asked for."""
+    """Columns of some records, computed when they are first needed."""
 
-    def __init__(self, part: Data, scene: Scene) -> None:
-        self.part, self.scene, self.rows = part, scene, as_rows(part)
+    def __init__(self, part: Data, setting: Setting) -> None:
+        self.part, self.setting, self.rows = part, setting, as_rows(part)
         self._sizes: dict[int, tuple[Array, Array]] = {}
         self._ends: dict[object, Any] = {}
         self._curvatures: dict[object, Any] = {}
@@ -96,39 +99,41 @@ class RecordColumns:
         return self.part.response
 
     def margins_at(self, point: Array) -> Array:
-        """Margins at a point."""
+        """Return the margins at a point."""
         offset = self.part.offset if self.part.offset.size else 0.0
         return np.asarray(self.rows @ point + offset)
 
     @cached_property
     def margins(self) -> Array:
         """Margins at the mode."""
-        return self.margins_at(self.scene.point)
+        return self.margins_at(self.setting.point)
 
     @cached_property
-    def _evaluated(self) -> tuple[Array, Array]:
-        return self.scene.loss._evaluate_flat(self.margins, self.response)
+    def _values_and_slopes(self) -> tuple[Array, Array]:
+        """Losses at the mode, and their derivatives."""
+        return self.setting.loss._evaluate_flat(self.margins, self.response)
 
     @property
     def values(self) -> Array:
         """Losses at the mode."""
-        return self._evaluated[0]
+        return self._values_and_slopes[0]
 
     @property
     def slopes(self) -> Array:
-        """Slopes of the losses at the mode."""
-        return self._evaluated[1]
+        """Derivatives of the losses at the mode."""
+        return self._values_and_slopes[1]
 
     @cached_property
     def mode_weights(self) -> Array:
-        """Phi'' at the mode, or close by."""
-        if self.scene.before is None:
+        """Second derivatives of the losses at the mode, or close to it."""
+        if self.setting.before is None:
             return np.zeros(self.part.num_records)
-        margins = self.margins_at(self.scene.before)
-        return self.scene.loss.curvature(margins, margins, self.response)[1]
+        margins = self.margins_at(self.setting.before)
+        return self.setting.loss.curvature(margins, margins, self.response)[1]
 
     def sizes(self, back: Array) -> Array:
-        """||a_i back||, rounded up."""
+        """Return ||a_i back||, rounded up."""
+        # The array is kept with the result, so that its id stays its own.
         if id(back) not in self._sizes:
             sizes = np.empty(self.part.num_records)
             for start in range(0, len(sizes), BLOCK):
@@ -137,125 +142,133 @@ class RecordColumns:
             self._sizes[id(back)] = back, sizes
         return self._sizes[id(back)][1]
 
-    def half(self, half: Half) -> Array:
-        """Half-widths."""
-        return self.sizes(half.back) * half.factor
+    def evaluate(self, widths: MarginWidths) -> Array:
+        """Return the half-widths of the records."""
+        return self.sizes(widths.back) * widths.factor
 
-    def ends(self, halves: tuple[Half, ...]) -> tuple[Array, Array]:
-        """How far margins can move on the domain, and within half-widths."""
-        key = tuple((id(each.back), each.factor) for each in halves)
+    def ends(self, half_widths: tuple[MarginWidths, ...]) -> tuple[Array, Array]:
+        """Return the ends of margin moves on the domain and within half-widths."""
+        key = tuple((id(widths.back), widths.factor) for widths in half_widths)
         if key not in self._ends:
-            if halves:
-                (lower, upper), half = self.ends(halves[:-1]), self.half(halves[-1])
-                ends = np.maximum(lower, -half), np.minimum(upper, half)
+            if half_widths:
+                lower, upper = self.ends(half_widths[:-1])
+                widths = self.evaluate(half_widths[-1])
+                ends = np.maximum(lower, -widths), np.minimum(upper, widths)
             else:
                 ends = self._ends_on_domain()
-            self._ends[key] = halves, ends
+            self._ends[key] = half_widths, ends
         lower, upper = self._ends[key][1]
         return lower, upper
 
     def _ends_on_domain(self) -> tuple[Array, Array]:
-        body, rows = self.scene.geometry.body, self.rows
-        if self.scene.geometry.is_round:  # one product, not several
-            along = rows @ (self.scene.point - body.center)
+        """Return the ends of margin moves on the domain."""
+        body, rows = self.setting.geometry.body, self.rows
+        # In a ball this needs one product with the rows, not several.
+        if self.setting.geometry.is_round:
+            along = rows @ (self.setting.point - body.center)
             lower, upper = along, _lengths(rows)
             jit.call(fill_ends, self.margins, body.radius, lower, upper)
             return lower, upper
-        lower, upper = margin_intervals(self.scene.domain, self.part)
+        lower, upper = margin_intervals(self.setting.domain, self.part)
         lower, upper = lower - self.margins, upper - self.margins
         return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
 
-    def curvature(self, order: str, halves: tuple[Half, ...]) -> Array:
-        """Secant or Bregman curvature where margins move within half-widths."""
-        key = order, tuple((id(each.back), each.factor) for each in halves)
+    def curvature(self, order: str, half_widths: tuple[MarginWidths, ...]) -> Array:
+        """Return the secant or Bregman curvature, for moves within half-widths."""
+        key = order, tuple((id(widths.back), widths.factor) for widths in half_widths)
         if key not in self._curvatures:
-            lower, upper = self.ends(halves)
+            lower, upper = self.ends(half_widths)
             ends = self.margins + lower, self.margins + upper
-            bound = getattr(self.scene.loss, f"{order}_curvature")
-            made = np.asarray(bound(self.margins, *ends, self.response))
-            self._curvatures[key] = halves, made
+            bound = getattr(self.setting.loss, f"{order}_curvature")
+            curvature = np.asarray(bound(self.margins, *ends, self.response))
+            self._curvatures[key] = half_widths, curvature
         return np.asarray(self._curvatures[key][1])
 
     def weights(self, weights: Weights) -> Array:
-        """Weights of the records."""
+        """Return the weights of the records."""
         if weights.order == "none":
             return np.zeros(self.part.num_records)
         if weights.order == "mode":
             return weights.scale * self.mode_weights
-        return weights.scale * self.curvature(weights.order, weights.halves)
+        return weights.scale * self.curvature(weights.order, weights.half_widths)
 
-    def select(self, weights: Weights, slabs: tuple[Half, ...]) -> ChunkColumns:
-        """Return the columns that kernels read, with these weights and slabs."""
-        ends = self.ends(slabs) if slabs else [np.empty(0)] * 2
-        parts = self.margins, self.values, self.slopes, self.weights(weights), *ends
-        return ChunkColumns(writable(self.part), *map(as_kernel_array, parts))
-
-
-_kept: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()
+    def select(self, weights: Weights, slabs: tuple[MarginWidths, ...]) -> ChunkColumns:
+        """Return the columns of compiled rejection, with these weights and slabs."""
+        ends = self.ends(slabs) if slabs else (np.empty(0), np.empty(0))
+        columns = self.margins, self.values, self.slopes, self.weights(weights), *ends
+        return ChunkColumns(writable(self.part), *map(as_kernel_array, columns))
 
 
-def of_one_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
-    """Kept columns of records in memory that are one chunk."""
+# Columns of records that are one chunk, by their mode.
+_cache: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()
+
+
+def single_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
+    """Return the kept columns if all records are one chunk in memory, or None."""
     storage = target.storage
     if not (
         isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
     ):
         return None
-    columns = _kept.get(mode)
+    columns = _cache.get(mode)
     if columns is None or columns.part is not storage.data:
-        columns = _kept[mode] = RecordColumns(storage.data, _scene(target, mode))
+        columns = _cache[mode] = RecordColumns(storage.data, _setting(target, mode))
     return columns
 
 
-def _scene(target: Gibbs, mode: Mode) -> Scene:
+def _setting(target: Gibbs, mode: Mode) -> Setting:
+    """Return the setting of columns."""
     problem = target.problem
-    return Scene(problem.loss, problem.domain, target.geometry, mode.point, mode.before)
+    return Setting(
+        problem.loss, problem.domain, target.geometry, mode.point, mode.before
+    )
 
 
 def _on_columns(
-    part: Data, scene: Scene, function: Callable[..., Result], *args: object
+    part: Data, setting: Setting, function: Callable[..., Result], *args: object
 ) -> Result:
-    return function(RecordColumns(part, scene), *args)
+    """Return ``function`` of the columns of one chunk."""
+    return function(RecordColumns(part, setting), *args)
 
 
-def over(
+def map_columns(
     target: Gibbs, mode: Mode, function: Callable[..., Result], *args: object
 ) -> Generator[Result]:
-    """Results of ``function(columns, *args)`` of the chunks, in their order."""
-    columns = of_one_chunk(target, mode)
+    """Yield ``function(columns, *args)`` for each chunk, in their order."""
+    columns = single_chunk(target, mode)
     if columns is not None:
         yield function(columns, *args)
     else:
         yield from target.storage.map(
-            _on_columns, _scene(target, mode), function, *args
+            _on_columns, _setting(target, mode), function, *args
         )
 
 
-def folded(
+def fold_columns(
     target: Gibbs,
     mode: Mode,
     fold: Fold,
     function: Callable[..., Result],
     *args: object,
 ) -> Result:
-    """Results of ``function(columns, *args)`` of the chunks, combined."""
-    columns = of_one_chunk(target, mode)
+    """Return the combined results of ``function(columns, *args)`` of all chunks."""
+    columns = single_chunk(target, mode)
     if columns is not None:
         return function(columns, *args)
-    scene = _scene(target, mode)
-    result: Result = target.storage.fold(fold, _on_columns, scene, function, *args)
+    setting = _setting(target, mode)
+    result: Result = target.storage.fold(fold, _on_columns, setting, function, *args)
     return result
 
 
 def _lengths(rows: Any) -> Array:
-    """Euclidean norms of dense or sparse rows, rounded up; infinite above 1e154."""
+    """Return the norms of dense or sparse rows, rounded up, or inf above 1e154."""
     if isinstance(rows, np.ndarray):
-        found = np.empty(len(rows))
-        jit.call(fill_lengths, as_kernel_array(rows), found)
-        return found
+        lengths = np.empty(len(rows))
+        jit.call(fill_lengths, as_kernel_array(rows), lengths)
+        return lengths
     with np.errstate(over="ignore"):
         squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)
-    return np.sqrt(squares.reshape(-1)) * WIDENED
+    return np.sqrt(squares.reshape(-1)) * WIDENING
 
 
 @kernel
@@ -265,14 +278,15 @@ def fill_lengths(rows, out):
         square = 0.0
         for j in range(rows.shape[1]):
             square += rows[i, j] * rows[i, j]
-        out[i] = np.sqrt(square) * WIDENED
+        out[i] = np.sqrt(square) * WIDENING
 
 
 @kernel
 def fill_ends(margins, radius, lower, upper):
-    """Turn <a_i, x0 - center> and ||a_i|| into how far margins move in a ball."""
+    """Replace <a_i, x0 - center> and ||a_i|| by the ends of margin moves in a ball."""
     for i in range(margins.shape[0]):
-        along, reach = lower[i], radius * (upper[i] + TINY)
+        # Squares of smaller entries of a row may underflow.
+        along, reach = lower[i], radius * (upper[i] + 1e-150)
         slack = MARGIN_SLACK * (1.0 + abs(margins[i]))
         low, high = -reach - along - slack, reach - along + slack
         lower[i] = 0.0 if low > 0.0 else low
@@ -280,10 +294,10 @@ def fill_ends(margins, radius, lower, upper):
 
 
 @kernel
-def share_of(weights, curvature):
-    """Largest theta <= 1 with theta weights <= curvature."""
-    least = 1.0
+def largest_share(weights, curvature):
+    """Return the largest theta <= 1 with theta weights <= curvature."""
+    theta = 1.0
     for i in range(weights.shape[0]):
-        if weights[i] > 0.0 and not curvature[i] >= least * weights[i]:
-            least = curvature[i] / weights[i] if curvature[i] > 0.0 else 0.0
-    return least
+        if weights[i] > 0.0 and not curvature[i] >= theta * weights[i]:
+            theta = curvature[i] / weights[i] if curvature[i] > 0.0 else 0.0
+    return theta

@@ -1,8 +1,10 @@
 # mypy: allow-untyped-defs
-"""Minimizer of the energy on the domain, and how the domain's boundary holds it.
+"""Minimizer of the energy on the domain, with multipliers of the active constraints.
 
-Newton's method; each step minimizes the quadratic model on the domain. The localization
-needs no exact minimizer, it counts what is left of the slope as ``residual``.
+The method is Newton's. Each step minimizes the quadratic model of the energy on the
+domain. The localization does not need the exact minimizer. The part of the gradient
+that no constraint balances is the ``residual``, and the proofs include it. Flat parts
+of the boundary are *sides*, inequalities <side, v> <= depth for moves v from the mode.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 from scipy import linalg
 
 from dpsample.core import jit, pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, record_dtype
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import (
     copy_into,
@@ -27,132 +29,154 @@ from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.samplers.record_terms import RecordSums, sum_over_records
 from dpsample.targets.gibbs import DomainGeometry, Gibbs, form_in_basis, rows_in_basis
 
-MAX_STEPS, MAX_HALVINGS = 40, 40
-# Newton decrement from which one more step leaves next to nothing.
-SMALL = 0.03
-# Gain in energy of ten projected gradients at which they end.
-SLOWLY = 1e-8
-# Depth, relative to sizes, at which an inequality counts as active.
-ACTIVE = 1e-9
-DEPTH_ROUNDING = 1e-15
-# Least eigenvalue that a model's Hessian is given, relative to its trace.
-FLOOR = 1e-12
-# Least coordinate where the regularizer has no slope at 0: its side counts as active.
-LEAST = 1e-10
+# Maximum number of Newton steps, and of halvings of a step.
+MAX_STEPS = 40
+MAX_HALVINGS = 40
+# After a step with a smaller Newton decrement, the residual is small enough.
+SMALL_DECREMENT = 0.03
+# An inequality is active if its relative depth is below the first number. Depths have
+# the relative rounding error of the second.
+ACTIVE_DEPTH = 1e-9
+DEPTH_ERROR = 1e-15
+# Search of the multiplier nu of a ball, which a pause may interrupt.
+BallSearch = record_dtype(nu=float, num_steps=int)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mode:
-    r"""Point x0 = ``point`` of the domain, and the slope g of the energy there.
+    r"""Point x0 = ``point`` of the domain, and the gradient g of the energy there.
 
-    Vectors w = x - x0 are written ``basis`` v, with orthonormal columns that span the
+    Moves w = x - x0 are written ``basis`` v, with orthonormal columns that span the
     domain's affine hull. :math:`g = q + e`, where <q, w> >= 0 for all points of the
-    domain up to rounding: q = - ``multiplier`` (x0 - center) on the boundary of a
-    ball, q = - ``sides``^T ``multipliers`` where flat sides are active; e is the
-    ``residual``.
+    domain, up to rounding errors. On the boundary of a ball, q = - ``multiplier``
+    (x0 - center). If flat sides are active, q = - ``sides``^T ``multipliers``. The rest
+    e is the ``residual``.
     """
 
     point: Array  # (dim,)
     basis: Array  # (dim, m)
-    here: RecordSums  # sums over the records there, but the Gram matrix: at ``before``
-    before: Array | None  # (dim,): where weights phi'' were taken, close by; else none
-    gram: Array  # (m, m): k times the mean of weights a_i a_i^T, in the basis
+    sums: RecordSums  # over the records at x0, but the Gram matrix at ``before``
+    before: Array | None  # (dim,): point close to x0 of the curvatures, if they exist
+    gram: Array  # (m, m): k times the mean of phi_i'' a_i a_i^T, in the basis
     gradient: Array  # (m,): g
     residual: Array  # (m,): e
     multiplier: float
-    sides: Array  # (num_sides, m): all flat sides <= depths of the domain, from x0
+    sides: Array  # (num_sides, m)
     depths: Array  # (num_sides,)
     multipliers: Array  # (num_sides,)
-    shortfall: float  # <q, w> >= -shortfall on the domain: x0 is off the boundary
+    shortfall: (
+        float  # <q, w> >= -shortfall on the domain, as x0 may be off the boundary
+    )
 
 
 def find(
-    target: Gibbs, mu: float, near: Mode | None = None, *, small: float = SMALL
+    target: Gibbs,
+    mu: float,
+    neighbor: Mode | None = None,
+    *,
+    max_decrement: float = SMALL_DECREMENT,
 ) -> Mode | None:
-    """Minimize k (F + mu r) on the domain; None if that fails, which is no error.
+    """Minimize k (F + mu r) on the domain. None is an expected result, not an error.
 
-    It starts from a mode nearby, if there is one, and its curvatures, and ends with the
-    step whose gain in energy is at most ``small`` squared.
+    The search starts from a neighboring mode and its curvatures, if there is one. It
+    ends with the step whose gain in energy is at most ``max_decrement`` squared.
     """
     geometry, basis, weight = target.geometry, target.geometry.basis, target.k * mu
-    # The entropy falls without end at 0: x0 stays off, held by the side nearby.
-    least = LEAST if isinstance(target.regularizer, Entropy) and mu > 0.0 else 0.0
-    within = geometry._replace(bounds=geometry.bounds - least)
-    interior = target.problem.domain.interior_point(target.dim)
-    point = interior if near is None else near.point
-    is_known = near is not None and near.before is not None
-    here = (
-        near.here if near is not None and is_known else sum_over_records(target, point)
-    )
-    height, gradient = energy_at(target, mu, point, here)
+    # The derivative of the entropy is infinite at 0. So x0 stays off by this distance,
+    # and the nearby side is treated as active.
+    margin = 0.0
+    if isinstance(target.regularizer, Entropy) and mu > 0.0:
+        margin = 1e-10
+    inner_geometry = geometry._replace(bounds=geometry.bounds - margin)
+    point = target.problem.domain.interior_point(target.dim)
+    if neighbor is not None:
+        point = neighbor.point
+    if neighbor is not None and neighbor.before is not None:
+        sums = neighbor.sums
+    else:
+        sums = sum_over_records(target, point)
+    height, gradient = energy_at(target, mu, point, sums)
     for _ in range(MAX_STEPS):
-        if here.num_nonfinite or not np.isfinite(gradient).all():
+        if sums.num_nonfinite or not np.isfinite(gradient).all():
             return None
-        before, sums = point, here.gram
-        gram = in_basis(target, sums, basis)
-        bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
-        hessian = gram + weight * form_in_basis(bend, basis)
-        hessian += FLOOR * float(hessian.trace()) * np.eye(len(hessian))
-        move = _model_step(within, point, gradient, hessian)
+        before, record_gram = point, sums.gram
+        gram = in_basis(target, record_gram, basis)
+        if margin:
+            regularizer_curvature = np.diag(1.0 / point)
+        else:
+            regularizer_curvature = regularizer_hessian(target, point)
+        hessian = gram + weight * form_in_basis(regularizer_curvature, basis)
+        trace = float(hessian.trace())
+        # A small multiple of the identity keeps the model's Hessian positive definite.
+        hessian += 1e-12 * trace * np.eye(len(hessian))
+        move = _model_step(inner_geometry, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
             return None
-        gain = -float(gradient @ move)  # at least half the decrement's square
-        # Slopes of the entropy move with the logarithms of coordinates.
-        is_last = gain <= (least or small**2)
+        # At least half of the squared Newton decrement.
+        gain = -float(gradient @ move)
+        # Derivatives of the entropy change with the logarithms of coordinates, so it
+        # needs more steps.
+        is_last = gain <= (margin or max_decrement**2)
         scale, lowest = 1.0, height
         for _ in range(MAX_HALVINGS):
             trial = point + scale * (basis @ move)
+            # The last step needs no Gram matrix, which is most of a pass.
             wants_gram = not (is_last and scale == 1.0)
-            there = sum_over_records(target, trial, wants_gram=wants_gram)
-            height, gradient = energy_at(target, mu, trial, there)
-            # What rounding makes of the difference is far less than the last gain.
-            enough = height - lowest <= -0.1 * scale * gain
-            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(lowest)):
+            trial_sums = sum_over_records(target, trial, wants_gram=wants_gram)
+            height, gradient = energy_at(target, mu, trial, trial_sums)
+            # A gain below the rounding error of the energy cannot be checked.
+            is_lower = height - lowest <= -0.1 * scale * gain
+            if is_lower or abs(scale * gain) <= 1e-12 * (1.0 + abs(lowest)):
                 break
             scale *= 0.5
         else:
             return None
-        point, here = _settled(target, trial), there
+        point, sums = _pull_inside(target, trial), trial_sums
         if point is not trial:
-            here = sum_over_records(target, point, wants_gram=wants_gram)
-            height, gradient = energy_at(target, mu, point, here)
+            sums = sum_over_records(target, point, wants_gram=wants_gram)
+            height, gradient = energy_at(target, mu, point, sums)
         if not wants_gram:
             break
     else:
         return None
     if not (np.isfinite(gradient).all() and target._is_inside(point)):
         return None
-    mode = _made(target, point, here._replace(gram=sums), gradient)
-    return _held(replace(mode, before=before, gram=gram), geometry, hessian)
+    mode = _new_mode(target, point, sums._replace(gram=record_gram), gradient)
+    mode = replace(mode, before=before, gram=gram)
+    return _with_multipliers(mode, geometry, hessian)
 
 
 def find_slowly(target: Gibbs) -> Mode | None:
-    """As `find`, by projected gradients: Newton may fail where r bends sharply."""
-    point, _ = minimize(target, tolerance=SLOWLY)
-    here = sum_over_records(target, point)
-    mode = _made(target, point, here, energy_at(target, target.mu, point, here)[1])
-    if here.num_nonfinite or not np.isfinite(mode.gradient).all():
+    """Find the mode by projected gradients.
+
+    Newton's method may fail if the curvature of the regularizer changes fast.
+    """
+    # Projected gradients end when ten of them lower the energy by less.
+    point, _ = minimize(target, tolerance=1e-8)
+    sums = sum_over_records(target, point)
+    mode = _new_mode(target, point, sums, energy_at(target, target.mu, point, sums)[1])
+    if sums.num_nonfinite or not np.isfinite(mode.gradient).all():
         return None
-    gram = in_basis(target, here.gram, mode.basis)
+    gram = in_basis(target, sums.gram, mode.basis)
     ridge = target.k * target.mu * target.curvature[0]
-    found = replace(mode, before=point, gram=gram)
-    return _held(found, target.geometry, gram + ridge * np.eye(len(gram)))
+    mode = replace(mode, before=point, gram=gram)
+    return _with_multipliers(mode, target.geometry, gram + ridge * np.eye(len(gram)))
 
 
-def at(target: Gibbs, mu: float, point: Array) -> Mode:
-    """Any point of the domain as x0, with all of its slope as residual."""
-    here = sum_over_records(target, point, wants_gram=False)
-    return _made(target, point, here, energy_at(target, mu, point, here)[1])
+def take_point(target: Gibbs, mu: float, point: Array) -> Mode:
+    """Return any point of the domain as x0, with the whole gradient as residual."""
+    sums = sum_over_records(target, point, wants_gram=False)
+    return _new_mode(target, point, sums, energy_at(target, mu, point, sums)[1])
 
 
-def _made(target: Gibbs, point: Array, here: RecordSums, gradient: Array) -> Mode:
-    """Mode at a point of a pass."""
+def _new_mode(target: Gibbs, point: Array, sums: RecordSums, gradient: Array) -> Mode:
+    """Return a mode without multipliers at a point of a pass."""
     geometry = target.geometry
     depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
     return Mode(
         point=point,
         basis=geometry.basis,
-        here=here,
+        sums=sums,
         before=None,
         gram=np.zeros((geometry.basis.shape[1],) * 2),
         gradient=gradient,
@@ -166,15 +190,15 @@ def _made(target: Gibbs, point: Array, here: RecordSums, gradient: Array) -> Mod
 
 
 def energy_at(
-    target: Gibbs, mu: float, point: Array, here: RecordSums
+    target: Gibbs, mu: float, point: Array, sums: RecordSums
 ) -> tuple[float, Array]:
-    """Energy k (F + mu r) at a point of a pass, and its slope in the basis."""
-    per_record = target.k / target.storage.num_records
-    height, slope = per_record * here.value, per_record * here.slope
+    """Return the energy k (F + mu r) at a point of a pass, and its gradient."""
+    per_record, weight = target.k / target.storage.num_records, target.k * mu
+    height, gradient = per_record * sums.value, per_record * sums.slope
     if mu > 0.0:
-        value, pull = target._evaluate_regularizer(point)
-        height, slope = height + target.k * mu * value, slope + target.k * mu * pull
-    return height, np.asarray(slope @ target.geometry.basis)
+        value, slope = target._evaluate_regularizer(point)
+        height, gradient = height + weight * value, gradient + weight * slope
+    return height, np.asarray(gradient @ target.geometry.basis)
 
 
 def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
@@ -182,22 +206,23 @@ def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
     return target.k * form_in_basis(gram / target.storage.num_records, basis)
 
 
-def _settled(target: Gibbs, point: Array) -> Array:
-    """Undo rounding errors that put a point outside the domain."""
+def _pull_inside(target: Gibbs, point: Array) -> Array:
+    """Return the projection of a point that only rounding errors put outside."""
     if target._is_inside(point):
         return point
-    near = target.problem.domain.project(point)
-    is_close = np.abs(near - point).max() <= 1e-10 * (1.0 + np.abs(point).max())
-    return near if is_close else point
+    projection = target.problem.domain.project(point)
+    distance = np.abs(projection - point).max()
+    is_rounding = distance <= 1e-10 * (1.0 + np.abs(point).max())
+    return projection if is_rounding else point
 
 
 def _model_step(
     geometry: DomainGeometry, point: Array, gradient: Array, hessian: Array
 ) -> Array | None:
-    """Minimizer v of <g, v> + v^T H v / 2 with x + basis v in the domain.
+    """Return the minimizer v of <g, v> + v^T H v / 2 with x + basis v in the domain.
 
-    On domains that are neither flat-sided nor round, and where the model's minimizer
-    would leave them, there is none.
+    It may be outside if the domain is neither flat-sided nor round. Return None if H is
+    singular.
     """
     try:
         if geometry.is_round:
@@ -217,53 +242,54 @@ def _model_step(
 def step_in_ball(
     center: Array, radius: float, gradient: Array, hessian: Array
 ) -> Array:
-    """Minimizer of the model with ||center + move|| <= radius."""
+    """Return the minimizer of the model with ||center + move|| <= radius."""
     move, y, shifted = np.empty_like(gradient), -gradient, hessian.copy()
-    state, control = np.zeros(2), pauses.new_control()  # nu, turns
-    given = center, radius, gradient, hessian, shifted, y, move, state, control
-    while pauses.call(control, jit.call, turns_in_ball, *given) == pauses.PAUSED:
+    search, control = np.zeros(1, BallSearch), pauses.new_control()
+    arguments = center, radius, gradient, hessian, shifted, y, move, search, control
+    while pauses.call(control, jit.call, fill_step, *arguments) == pauses.PAUSED:
         pauses.notify_listeners()
     return move
 
 
 @kernel
-def turns_in_ball(center, radius, gradient, hessian, shifted, y, move, state, control):
-    """Fill move with the minimizer of the model; return OK or PAUSED.
+def fill_step(center, radius, gradient, hessian, shifted, y, move, search, control):
+    """Fill move with the minimizer of the model, and return OK or PAUSED.
 
     y = center + move solves (H + nu I) y = H center - g. The reciprocal of ||y|| is
-    concave in nu and nearly linear: Newton's method for it (More and Sorensen, 1983)
-    rises from 0 to the nu of the sphere. ``y`` begins as the right side, which is - g
-    without the ball.
+    concave in nu and nearly linear. So Newton's method for it (More and Sorensen, 1983)
+    rises from 0 to the nu at which y is on the sphere. ``y`` begins as -g, so that the
+    first solution is the move without the ball.
     """
-    dim = move.shape[0]
-    pull, z = np.empty(dim), np.empty(dim)
-    multiply(hessian, center, pull)
+    dim, progress = move.shape[0], search[0]
+    right_side, z = np.empty(dim), np.empty(dim)
+    multiply(hessian, center, right_side)
     for j in range(dim):
-        pull[j] -= gradient[j]
+        right_side[j] -= gradient[j]
     while True:
         root = np.linalg.cholesky(shifted)
         solve_lower(root, y)
         solve_upper(root, y)
-        if state[1] == 0.0:  # without the ball, and without the rounding of H center
+        # The first move has no rounding errors of the product H center.
+        if progress.num_steps == 0:
             copy_into(y, move)
             for j in range(dim):
                 y[j] += center[j]
         size = np.sqrt(np.dot(y, y))
-        if state[1] == MAX_STEPS or not size > radius * (1.0 + 1e-15):
+        if progress.num_steps == MAX_STEPS or not size > radius * (1.0 + 1e-15):
             break
         copy_into(y, z)
         solve_lower(root, z)
-        before = state[0]
-        state[0] += np.dot(y, y) / np.dot(z, z) * (size - radius) / radius
-        if state[0] == before:
+        before = progress.nu
+        progress.nu += np.dot(y, y) / np.dot(z, z) * (size - radius) / radius
+        if progress.nu == before:
             break
-        copy_into(pull, y)
+        copy_into(right_side, y)
         for j in range(dim):
-            shifted[j, j] = hessian[j, j] + state[0]
-        state[1] += 1.0
+            shifted[j, j] = hessian[j, j] + progress.nu
+        progress.num_steps += 1
         if pauses.is_due(control[0]):
             return pauses.PAUSED
-    if state[0] > 0.0:
+    if progress.nu > 0.0:
         for j in range(dim):
             move[j] = y[j] * (radius / size) - center[j]
     return OK
@@ -272,9 +298,10 @@ def turns_in_ball(center, radius, gradient, hessian, shifted, y, move, state, co
 def _step_in_polytope(
     sides: Array, depths: Array, free: Array, gradient: Array, root: Array
 ) -> Array | None:
-    """Quadratic program by its dual, a non-negative least-squares problem.
+    """Solve the quadratic program by its dual, a non-negative least-squares problem.
 
-    With y = L^T v + L^{-1} g it asks for the shortest y in a polyhedron.
+    With y = L^T v + L^{-1} g it is the search for the shortest y in a polyhedron.
+    ``free`` is the minimizer without sides.
     """
     from scipy import optimize
 
@@ -292,30 +319,30 @@ def _step_in_polytope(
     except RuntimeError:
         return None
     active = np.flatnonzero(dual > 0.0)
-    # Least y on the active sides: more accurate than the residual of the dual.
+    # The shortest y on the active sides is more accurate than the dual's residual.
     end = np.linalg.lstsq(rows[active], limits[active], rcond=None)[0]
     move = linalg.solve_triangular(root, end - shift, lower=True, trans="T")
-    too_far = (sides @ move - depths) / np.maximum(
+    violations = (sides @ move - depths) / np.maximum(
         np.linalg.norm(sides, axis=1), 1e-300
     )
-    if too_far.max() > 1e-9 * (1.0 + np.abs(move).max()):
+    if violations.max() > 1e-9 * (1.0 + np.abs(move).max()):
         return None
-    # Inside in numbers, too: shorten the step by its rounding errors.
+    # The move is shortened by its rounding errors, so that its end is inside.
     lengths = sides @ move
     share = np.min(depths[lengths > 0.0] / lengths[lengths > 0.0], initial=1.0)
     return np.asarray(move * min(1.0, max(share, 1.0 - 1e-9)))
 
 
-def _held(mode: Mode, geometry: DomainGeometry, hessian: Array) -> Mode:
-    """Split the slope into what the boundary holds and the residual."""
+def _with_multipliers(mode: Mode, geometry: DomainGeometry, hessian: Array) -> Mode:
+    """Return a copy whose gradient is split into q, of the boundary, and residual."""
     gradient, body = mode.gradient, geometry.body
     if geometry.is_round:
         outward = mode.point - body.center
-        if np.linalg.norm(outward) < body.radius * (1.0 - ACTIVE):
+        if np.linalg.norm(outward) < body.radius * (1.0 - ACTIVE_DEPTH):
             return mode
         square = body.radius**2
         nu = max(0.0, -float(gradient @ outward) / square)
-        depth = abs(square - float(outward @ outward)) + DEPTH_ROUNDING * square
+        depth = abs(square - float(outward @ outward)) + DEPTH_ERROR * square
         return replace(
             mode,
             residual=gradient + nu * outward,
@@ -324,21 +351,22 @@ def _held(mode: Mode, geometry: DomainGeometry, hessian: Array) -> Mode:
         )
     sizes = np.linalg.norm(mode.sides, axis=1)
     scale = 1.0 + float(np.abs(mode.point).max())
-    active = np.flatnonzero(mode.depths <= ACTIVE * scale * sizes)
+    active = np.flatnonzero(mode.depths <= ACTIVE_DEPTH * scale * sizes)
     if not active.size:
         return mode
     from scipy import optimize
 
     root = np.linalg.cholesky(hessian)
+    # The residual is made shortest in the norm of H^{-1}.
     rows = linalg.solve_triangular(root, mode.sides[active].T, lower=True)
-    pull = linalg.solve_triangular(root, gradient, lower=True)
+    scaled_gradient = linalg.solve_triangular(root, gradient, lower=True)
     multipliers = np.zeros(len(sizes))
     try:
-        multipliers[active] = optimize.nnls(rows, -pull)[0]
+        multipliers[active] = optimize.nnls(rows, -scaled_gradient)[0]
     except RuntimeError:
         return mode
     residual = gradient + multipliers @ mode.sides
-    depths = mode.depths + DEPTH_ROUNDING * scale * sizes
+    depths = mode.depths + DEPTH_ERROR * scale * sizes
     return replace(
         mode,
         residual=residual,

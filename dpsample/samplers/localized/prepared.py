@@ -5,7 +5,7 @@ and a quadratic below the energy on it. `proposals` draws from the density with 
 quadratic as its energy. A proposal in the region and in the domain is a candidate. Its
 excess D is the energy minus the quadratic. It is accepted if D is at most a threshold,
 which has a standard exponential distribution. D is a sum of non-negative terms, one per
-record, and the sum ends as soon as it is above the threshold. `tries` is compiled.
+record, and the sum ends as soon as it is above the threshold. `rejection` is compiled.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import blocks, columns, proposals
+from dpsample.samplers.localized import blocks, columns, proposals, rejection
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
-from dpsample.samplers.localized import tries as kernels
 from dpsample.samplers.localized.blocks import MAX_KEPT
 from dpsample.samplers.localized.columns import ChunkColumns
 from dpsample.samplers.localized.mode import Mode
@@ -50,15 +49,15 @@ from dpsample.samplers.localized.proposals import (
     NONE,
     Corner,
     Proposal,
-    proposal,
+    choose_proposal,
 )
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tries import (
+from dpsample.samplers.localized.rejection import (
     MAX_BLOCK,
     DrawLimits,
     LocalFrame,
-    TryPieces,
-    TryRoom,
+    RejectionFunctions,
+    RejectionWork,
     call,
 )
 from dpsample.samplers.proximal.proximal import pass_work
@@ -67,7 +66,8 @@ from dpsample.targets.grid import GridNumbers
 
 NUM_PILOT_PROPOSALS = 512
 # The pilot run evaluates the excess of candidates in steps of this size. It ends when
-# the acceptance rate has this relative standard error, or after so many multiply-adds.
+# the acceptance rate has this relative standard error, or after this work in
+# multiply-adds.
 PILOT_STEP = 24
 PILOT_ERROR = 0.02
 PILOT_WORK = 6e6
@@ -132,8 +132,8 @@ class Localization:
         """Take the whole domain as the region. This is exact, slow and never fails."""
         point = target.problem.domain.interior_point(target.dim)
         with _report_failed_loss(target):
-            mode = modes.at(target, target.mu, point)
-        region = regions.everywhere(target, mode)
+            mode = modes.take_point(target, target.mu, point)
+        region = regions.whole_domain(target, mode)
         return cls(target=target, mode=mode, region=region)
 
     def prepare(self, rng: np.random.Generator) -> PreparedLocalized:
@@ -146,12 +146,12 @@ class Localization:
             mode=self.mode,
             region=self.region,
             proposal=NONE,
-            frame=LocalFrame.of(self.target, self.mode, self.region),
-            pieces=TryPieces.of(self.target),
+            frame=LocalFrame.new(self.target, self.mode, self.region),
+            pieces=RejectionFunctions.of_target(self.target),
         )
         costs_fn = prepared.trial_costs(rng)
-        best_proposal = proposal(self.mode, self.region, ball, rng, costs_fn)
-        return replace(prepared, proposal=best_proposal).with_pilot_run(rng)
+        proposal = choose_proposal(self.mode, self.region, ball, rng, costs_fn)
+        return replace(prepared, proposal=proposal).with_pilot_run(rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,7 +166,7 @@ class PreparedLocalized:
     region: Region
     proposal: Proposal | Corner
     frame: LocalFrame
-    pieces: TryPieces
+    pieces: RejectionFunctions
     candidate_rate: float = 0.0  # candidates per proposal
     acceptance_rate: float = 0.0  # accepted ones per candidate
     share_read: float = 1.0  # share of the records that a candidate reads
@@ -229,7 +229,7 @@ class PreparedLocalized:
         num_records = self.target.storage.num_records
         num_left, start, num_reads = float(group_size), 0, 0.0
         while num_left > 0.0 and start < num_records:
-            block_size = kernels.records_of_block.py_func(math.ceil(num_left))
+            block_size = rejection.records_of_block.py_func(math.ceil(num_left))
             stop = min(num_records, start + block_size)
             num_reads += num_left * (stop - start)
             num_left = group_size * float((survival > stop / num_records).mean())
@@ -296,36 +296,38 @@ class PreparedLocalized:
         }
 
     @property
-    def frame_and_pieces(self) -> tuple[LocalFrame, TryPieces]:
-        """First arguments of the kernels."""
+    def frame_and_pieces(self) -> tuple[LocalFrame, RejectionFunctions]:
+        """First arguments of the rejection."""
         return self.frame, self.pieces
 
     @lazy_property
     def single_chunk(self) -> ChunkColumns:
         """All records, or no records unless all are one chunk in memory."""
-        part = columns.of_one_chunk(self.target, self.mode)
+        part = columns.single_chunk(self.target, self.mode)
         return columns.NO_RECORDS if part is None else self.region.select_columns(part)
 
     @property
     def max_block_size(self) -> int:
         """Maximum number of proposals that one kernel call draws."""
-        return kernels.most_tries(self.mode.basis.shape[1])
+        return rejection.max_block_size(self.mode.basis.shape[1])
 
-    def new_workspace(self, block_size: int) -> TryRoom:
+    def new_workspace(self, block_size: int) -> RejectionWork:
         """Return memory for blocks of at most this number of proposals."""
         rank = self.mode.basis.shape[1]
-        return kernels.new_tries(block_size, rank, self.target.dim)
+        return rejection.new_work(block_size, rank, self.target.dim)
 
     def trial_costs(self, rng: np.random.Generator) -> Callable[[Proposal], Array]:
-        """Return a function of a proposal to the costs of `NUM_TRIALS` proposals."""
-        workspace = self.new_workspace(proposals.NUM_TRIALS)
-        limits = self._partial_limits(proposals.NUM_TRIALS, until=kernels.AT_PROPOSALS)
+        """Return a function of a proposal to the costs of trial draws of it."""
+        workspace = self.new_workspace(proposals.NUM_TRIAL_PROPOSALS)
+        limits = self._partial_limits(
+            proposals.NUM_TRIAL_PROPOSALS, until=rejection.AT_PROPOSALS
+        )
         arguments = limits, rng, workspace.point, workspace
 
         def costs(trial: Proposal) -> Array:
-            workspace.progress[:] = 0.0
+            workspace.progress[:] = np.zeros(1, rejection.DrawProgress)
             part = *self.frame_and_pieces, columns.NO_RECORDS, trial
-            call(kernels.draw, *part, *arguments)
+            call(rejection.draw, *part, *arguments)
             return workspace.costs
 
         return costs
@@ -341,7 +343,7 @@ class PreparedLocalized:
         )
 
     def _propose(
-        self, rng: np.random.Generator, num_proposals: int, workspace: TryRoom
+        self, rng: np.random.Generator, num_proposals: int, workspace: RejectionWork
     ) -> None:
         """Fill the workspace with proposals of a corner, which are not compiled."""
         assert isinstance(self.proposal, Corner)
@@ -349,15 +351,15 @@ class PreparedLocalized:
         num_in_domain, progress = len(vectors), workspace.progress
         workspace.proposed[:num_in_domain] = vectors
         workspace.costs[:num_in_domain] = 0.0
-        progress[kernels.IS_GIVEN], progress[kernels.GIVEN] = 1.0, num_in_domain
-        progress[kernels.PROPOSALS] += num_proposals
+        progress["has_proposals"], progress["num_proposed"] = True, num_in_domain
+        progress["proposals"] += num_proposals
 
     def _run(
         self,
         limits: DrawLimits,
         rng: np.random.Generator,
         theta: Array,
-        workspace: TryRoom,
+        workspace: RejectionWork,
         on_passes: Callable[[float], None] | None = None,
     ) -> int:
         """Run the kernel `draw` to its end, and return its code.
@@ -370,15 +372,15 @@ class PreparedLocalized:
         state = limits, rng, theta, workspace
         arguments = *self.frame_and_pieces, chunk, compiled, *state
         while True:
-            code = call(kernels.draw, *arguments)
-            if code == kernels.WANTS_PROPOSALS:
+            code = call(rejection.draw, *arguments)
+            if code == rejection.NEEDS_PROPOSALS:
                 self._propose(rng, limits.size, workspace)
-            elif code == kernels.WANTS_RECORDS:
+            elif code == rejection.NEEDS_RECORDS:
                 self._add_records(workspace, is_checked=limits.is_checked)
             elif code != pauses.PAUSED:
                 return code
             if on_passes is not None:
-                num_read = workspace.progress[kernels.RECORDS]
+                num_read = int(workspace.progress["records"][0])
                 on_passes(num_read / self.target.storage.num_records)
             pauses.notify_listeners()
 
@@ -390,11 +392,11 @@ class PreparedLocalized:
         for start in range(0, num_proposals, self.max_block_size):
             size = min(self.max_block_size, num_proposals - start)
             workspace = self.new_workspace(size)
-            limits = self._partial_limits(size, until=kernels.AT_CANDIDATES)
+            limits = self._partial_limits(size, until=rejection.AT_CANDIDATES)
             self._run(limits, rng, workspace.point, workspace)
-            num_candidates = int(workspace.progress[kernels.KEPT])
+            num_candidates = int(workspace.progress["num_candidates"][0])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])
-            blocks_of_thresholds.append(workspace.budgets[:num_candidates])
+            blocks_of_thresholds.append(workspace.thresholds[:num_candidates])
             pauses.notify_listeners()
         return np.concatenate(blocks_of_vectors), np.concatenate(blocks_of_thresholds)
 
@@ -407,7 +409,7 @@ class PreparedLocalized:
         for start in range(0, len(rows), num_rows):
             part = slice(start, start + num_rows)
             arguments = *self.frame_and_pieces, rows[part], is_inside[part]
-            jit.call(kernels.fill_inside, *arguments)
+            jit.call(rejection.fill_inside, *arguments)
             pauses.notify_listeners()
         return is_inside
 
@@ -425,9 +427,9 @@ class PreparedLocalized:
         """
         size = len(vectors)
         workspace = self.new_workspace(size)
-        workspace.vectors[:], workspace.budgets[:] = vectors, thresholds
+        workspace.vectors[:], workspace.thresholds[:] = vectors, thresholds
         workspace.moves[:] = vectors @ self.mode.basis.T
-        workspace.progress[kernels.KEPT] = size
+        workspace.progress["num_candidates"] = size
         # One group of candidates, after which no more proposals are allowed.
         limits = DrawLimits(
             size=size,
@@ -438,15 +440,15 @@ class PreparedLocalized:
         )
         with _report_failed_loss(self.target):
             code = self._run(limits, UNUSED_STREAM, workspace.point, workspace)
-        if code != kernels.OUT_OF_PATIENCE:
+        if code != rejection.OUT_OF_PATIENCE:
             raise_unless_ok(code)
-        return workspace.excess, int(workspace.progress[kernels.RECORDS])
+        return workspace.excess, int(workspace.progress["records"][0])
 
-    def _add_records(self, workspace: TryRoom, *, is_checked: bool) -> None:
+    def _add_records(self, workspace: RejectionWork, *, is_checked: bool) -> None:
         """Add the terms of all records to the excess of a group, chunk by chunk."""
         arguments = self.target, self.mode, self.region, self.frame, workspace
         with _report_failed_loss(self.target):
-            kernels.ask_all(*arguments, is_checked=is_checked)
+            rejection.add_all_records(*arguments, is_checked=is_checked)
 
     def init(self, position: Array | None = None) -> ChainState:
         """Return a state without stored draws. No draw depends on its position."""
@@ -467,7 +469,7 @@ class PreparedLocalized:
         """
         return [
             self.region.root,
-            *(part for slab in self.region.halves for part in slab),
+            *(part for slab in self.region.half_widths for part in slab),
             self.candidate_rate,
             self.acceptance_rate,
             *(ellipsoid.radius for ellipsoid in self.region.ellipsoids),
@@ -498,14 +500,15 @@ class PreparedLocalized:
         workspace = self.new_workspace(limits.size)
         theta = np.empty(self.target.dim)
         code = self._run(limits, rng, theta, workspace, on_passes)
-        if code == kernels.OUT_OF_WORK:
+        if code == rejection.OUT_OF_WORK:
             raise WorkLimitError
+        progress = workspace.progress
         counts = {
-            "proposals": int(workspace.progress[kernels.PROPOSALS]),
-            "asked": int(workspace.progress[kernels.ASKED]),
-            "records": int(workspace.progress[kernels.RECORDS]),
+            "proposals": int(progress["proposals"][0]),
+            "asked": int(progress["candidates"][0]),
+            "records": int(progress["records"][0]),
         }
-        if code == kernels.OUT_OF_PATIENCE:
+        if code == rejection.OUT_OF_PATIENCE:
             return None, counts
         raise_unless_ok(code)
         return theta, counts
@@ -533,9 +536,9 @@ class PreparedLocalized:
         project = pointer(self.target.problem.domain.project_piece, PROJECT)
         streams = generator.memory, words, generator.rng
         arguments = part, grid, project, *streams, thetas, workspace
-        # Streams count modulo 2^64, which raises a warning in interpreted kernels.
+        # Streams count modulo 2^64, which raises a warning in interpreted rejection.
         with np.errstate(over="ignore"):
-            while call(kernels.draw_each, *arguments) == pauses.PAUSED:
+            while call(rejection.draw_many, *arguments) == pauses.PAUSED:
                 pauses.notify_listeners()
 
     def _draw_limits(self, max_passes: float, patience: float) -> DrawLimits:

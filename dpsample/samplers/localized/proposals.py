@@ -1,19 +1,22 @@
 # mypy: allow-untyped-defs
 r"""Exact draws of exp(-Q) on a set that contains the domain, for rejection.
 
-Q(v) = <g, v> + ||v||_M^2 / 2 with g = q + e (`mode`). In the interior q = 0: a
-Gaussian. On the sphere of a ball, q = -nu z0 with z0 = x0 - center, and <q, v> = (nu/2)
-(||v||^2 + sigma), sigma = R^2 - ||z0 + v||^2 >= 0 in the ball: for every share s,
+Q(v) = <g, v> + ||v||_M^2 / 2 with the gradient g = q + e of `mode` and the matrix M of
+`region`. If the mode x0 is in the interior, q = 0 and the density is a Gaussian. On the
+sphere of a ball, q = -nu z0 with z0 = x0 - center, and <q, v> = (nu/2) (||v||^2 +
+sigma), where sigma = R^2 - ||z0 + v||^2 >= 0 in the ball. So for every share s,
 
 .. math:: Q = \langle e, v\rangle + (1 - s) \langle q, v\rangle
    + \tfrac12 \|v\|^2_{M + s \nu I} + \tfrac12 s \nu \sigma.
 
-All but the last term is a Gaussian on the halfspace <q, v> >= 0, which is drawn; the
-last is left to the acceptance, as ``cost``.
+Without the last term this is a Gaussian on the halfspace <q, v> >= 0, from which
+proposals are drawn. The last term is the *cost* of a proposal. The acceptance test adds
+it to the excess.
 
-**Theorem D.** Where flat sides A v <= depths are active or near, m the Gaussian's mean,
-v = m + E (depths - A m - s) + y, E = M^{-1} A^T G^{-1}, G = A M^{-1} A^T; the slacks
-s >= 0 follow a Gaussian on an orthant, and y is an independent Gaussian with A y = 0.
+**Theorem D.** Let flat sides A v <= depths be active or near, m be the mean of the
+Gaussian, G = A M^{-1} A^T and E = M^{-1} A^T G^{-1}. Then v = m + E (depths - A m - s)
++ y, where the slacks s >= 0 follow a Gaussian on an orthant, and y is an independent
+Gaussian with A y = 0.
 """
 
 from __future__ import annotations
@@ -38,29 +41,30 @@ from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tilting import (
     ExponentialOrthant,
     TiltedOrthant,
-    orthant,
+    new_orthant,
 )
 
-# Shares of the multiplier to choose from.
+# Shares s of the multiplier to choose from, and the number of trial draws of each.
 SHARES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
-# Standard deviations from a side at which it is drawn with its constraint.
-NEAR = 4.0
-# Tries for the choice of a share.
-NUM_TRIALS = 256
+NUM_TRIAL_PROPOSALS = 256
 
 
 @by_address
 class Proposal(NamedTuple):
-    """Gaussian, on a halfspace if x0 is on a sphere."""
+    """Gaussian, on a halfspace if x0 is on a sphere.
+
+    Along the unit vector ``inward`` of the precision's norm the coordinate is a tail
+    with density exp(-rate tau - tau^2 / 2) on tau >= -start.
+    """
 
     root: Array  # (m, m): lower Cholesky factor of the precision
     mean: Array  # (m,)
-    is_held: bool
-    inward: Array  # (m,): direction along which the halfspace's tail is drawn
-    dual: Array  # (m,)
+    has_halfspace: bool
+    inward: Array  # (m,)
+    dual: Array  # (m,): precision times inward, so that <dual, v> is the coordinate
     rate: float
     start: float
-    held: float  # cost of each unit of sigma
+    cost_rate: float  # cost of a unit of sigma
     is_in_ball: bool
     outward: Array  # (m,): x0 - center
     depth: float  # R^2 - ||x0 - center||^2
@@ -68,7 +72,7 @@ class Proposal(NamedTuple):
 
 @kernel
 def propose(proposal, rng, vectors, costs):
-    """Fill rows with proposals v, and the cost of each: infinite outside of a ball."""
+    """Fill rows with proposals v, and their costs, infinite outside of a ball."""
     size, rank = vectors.shape
     for i in range(size):
         for j in range(rank):
@@ -78,8 +82,8 @@ def propose(proposal, rng, vectors, costs):
         for j in range(rank):
             vectors[i, j] += proposal.mean[j]
     costs[:] = 0.0
-    if proposal.is_held:
-        # tau >= -start with density exp(-rate tau - tau^2 / 2).
+    if proposal.has_halfspace:
+        # The costs hold tau + start for now.
         tail_excess(np.full(size, proposal.rate - proposal.start), rng, costs)
         for i in range(size):
             move = costs[i] - proposal.start
@@ -89,18 +93,18 @@ def propose(proposal, rng, vectors, costs):
                 vectors[i, j] += move * proposal.inward[j]
     if proposal.is_in_ball:
         for i in range(size):
-            # Sigma = R^2 - ||z0 + v||^2, from differences of R^2 and ||z0||^2.
+            # sigma, from the difference of R^2 and ||z0||^2, which keeps its digits.
             sigma = proposal.depth
             for j in range(rank):
                 sigma -= (2.0 * proposal.outward[j] + vectors[i, j]) * vectors[i, j]
-            costs[i] = proposal.held * sigma if sigma >= 0.0 else np.inf
+            costs[i] = proposal.cost_rate * sigma if sigma >= 0.0 else np.inf
 
 
 @kernel
-def fill_held(free, multiplier, share, root, mean, inward, dual):
-    """Fill the arrays of the proposal of x0 on a sphere; return two numbers.
+def fill_sphere_proposal(free, multiplier, share, root, mean, inward, dual):
+    """Fill the arrays of a proposal for x0 on a sphere.
 
-    They are the size of the pull, and - <e, inward>; ``free.mean`` is - e.
+    ``free.mean`` is -e. Return the norm of q, and <e, inward>.
     """
     rank, precision = mean.shape[0], np.empty(free.root.shape)
     np.dot(free.root, free.root.T, precision)
@@ -126,59 +130,65 @@ def fill_held(free, multiplier, share, root, mean, inward, dual):
     return size, along
 
 
-def proposal(
+def choose_proposal(
     mode: Mode,
     region: Region,
     ball: tuple[Array, float] | None,
     rng: np.random.Generator,
     costs_fn: Callable[[Proposal], Array],
 ) -> Proposal | Corner:
-    """Proposal that suits the boundary at x0; ``ball`` is x0 - center and the radius.
+    """Return the proposal for the boundary at x0.
 
-    Every choice is exact, those by trials on ``rng`` too. ``costs_fn`` returns the
-    costs of `NUM_TRIALS` tries of a proposal, from the same ``rng``.
+    ``ball`` is x0 - center and the radius of a round domain. Every choice is exact, and
+    some use trials on ``rng``. ``costs_fn`` returns the costs of `NUM_TRIAL_PROPOSALS`
+    draws of a proposal, from the same ``rng``.
     """
     if ball is not None:
         if mode.multiplier == 0.0:
             return _gaussian(mode, region, ball)
         return _on_sphere(mode, region, ball, rng, costs_fn)
-    near = _near_sides(mode, region)
-    if near.size:
-        with suppress(np.linalg.LinAlgError):  # sides that rounding makes dependent
-            return Corner.of(mode, region, near)
+    indices = _near_sides(mode, region)
+    if indices.size:
+        # Rounding errors may make the sides dependent.
+        with suppress(np.linalg.LinAlgError):
+            return Corner.from_sides(mode, region, indices)
     return _gaussian(mode, region, None)
 
 
 def is_gaussian(mode: Mode, region: Region) -> bool:
-    """Whether the proposal off the boundary is the Gaussian itself."""
+    """Return whether the proposal off the boundary is the Gaussian itself."""
     return not _near_sides(mode, region).size
 
 
 def _gaussian(mode: Mode, region: Region, ball: tuple[Array, float] | None) -> Proposal:
+    """Return the Gaussian whose energy is Q."""
     mean = -linalg.cho_solve((region.root, True), mode.gradient)
-    return _made(region.root, mean, ball)
+    return _new_gaussian(region.root, mean, ball)
 
 
-def _made(root: Array, mean: Array, ball: tuple[Array, float] | None) -> Proposal:
-    """Gaussian of all of space, or of a ball."""
-    none = np.zeros(len(mean))
-    outward, radius = (none, 0.0) if ball is None else ball
+def _new_gaussian(
+    root: Array, mean: Array, ball: tuple[Array, float] | None
+) -> Proposal:
+    """Return a Gaussian in the whole space, or in a ball."""
+    zeros = np.zeros(len(mean))
+    outward, radius = (zeros, 0.0) if ball is None else ball
     return Proposal(
         root=np.ascontiguousarray(root),
         mean=np.ascontiguousarray(mean),
-        is_held=False,
-        inward=none,
-        dual=none,
+        has_halfspace=False,
+        inward=zeros,
+        dual=zeros,
         rate=0.0,
         start=0.0,
-        held=0.0,
+        cost_rate=0.0,
         is_in_ball=ball is not None,
         outward=outward,
         depth=radius**2 - float(outward @ outward),
     )
 
 
-NONE = _made(np.empty((0, 0)), np.empty(0), None)
+# Stands for a proposal that is not compiled.
+NONE = _new_gaussian(np.empty((0, 0)), np.empty(0), None)
 
 
 def _on_sphere(
@@ -188,137 +198,149 @@ def _on_sphere(
     rng: np.random.Generator,
     costs_fn: Callable[[Proposal], Array],
 ) -> Proposal:
-    """Proposal whose tries most often need a look at the records, by trials."""
-    free = _made(region.root, -np.asarray(mode.residual), ball)
-    best, most = free, -1
+    """Return the share's proposal whose costs are accepted most often, by trials."""
+    free = _new_gaussian(region.root, -np.asarray(mode.residual), ball)
+    best, max_count = free, -1
     for share in SHARES:
-        tried = _held(free, mode.multiplier, mode.shortfall, share)
-        costs = costs_fn(tried)
+        trial = _with_share(free, mode.multiplier, mode.shortfall, share)
+        costs = costs_fn(trial)
         count = int(np.count_nonzero(costs <= rng.standard_exponential(len(costs))))
-        if count > most:
-            best, most = tried, count
+        if count > max_count:
+            best, max_count = trial, count
         pauses.notify_listeners()
     return best
 
 
-def _held(
+def _with_share(
     free: Proposal, multiplier: float, shortfall: float, share: float
 ) -> Proposal:
-    """Proposal that has a share of the multiplier."""
+    """Return the proposal with a share of the multiplier in its precision."""
     arrays = np.empty(free.root.shape), *np.empty((3, len(free.mean)))
-    size, along = jit.call(fill_held, free, multiplier, share, *arrays)
+    size, along = jit.call(fill_sphere_proposal, free, multiplier, share, *arrays)
     root, mean, inward, dual = arrays
     return free._replace(
         root=root,
         mean=mean,
-        is_held=True,
+        has_halfspace=True,
         inward=inward,
         dual=dual,
         rate=(1.0 - share) * size + along,
-        start=shortfall / size,  # of the halfspace, which holds the ball
-        held=0.5 * share * multiplier,
+        # The halfspace contains the ball although x0 may be off the sphere.
+        start=shortfall / size,
+        cost_rate=0.5 * share * multiplier,
     )
 
 
-# Digits that given sides may lose to each other. A side left out costs tries that fall
-# outside, and no digits.
-GIVEN_ERROR = 1e-9
+# Relative error that the other sides may add to a move along one of them. If a side is
+# left out, more proposals are outside, but no digits are lost.
+MAX_MIXING = 1e-9
 
 
 def are_entangled(units: Array) -> bool:
-    """Whether some of these unit normals would see a move along another one."""
+    """Return whether rounding errors mix moves along these unit normals."""
     try:
         factor = linalg.cho_factor(units @ units.T)
     except linalg.LinAlgError:
         return True
-    seen = linalg.cho_solve(factor, units) @ units.T
-    errors = np.abs(seen - np.eye(len(seen)))
-    return not errors.max(initial=0.0) <= GIVEN_ERROR
+    identity = linalg.cho_solve(factor, units) @ units.T
+    errors = np.abs(identity - np.eye(len(identity)))
+    return not errors.max(initial=0.0) <= MAX_MIXING
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:
-    """Independent sides that the Gaussian would often cross, held ones first."""
+    """Return independent sides that the Gaussian would often cross.
+
+    Active sides are first, then those at smaller distances.
+    """
     if not len(mode.sides):
         return np.zeros(0, dtype=np.int64)
     scaled: Array = linalg.solve_triangular(region.root, mode.sides.T, lower=True).T
     sizes = np.linalg.norm(scaled, axis=1)
     units = scaled / sizes[:, None]
     depths: Array = np.where(mode.multipliers > 0.0, -1.0, mode.depths / sizes)
-    near = np.argsort(depths)[: np.count_nonzero(depths <= NEAR)]
-    chosen = independent(units, depths, near)
-    if are_entangled(units[chosen]):  # rare, and asked of each side takes its time
-        chosen = independent(units, depths, near, are_asked=True)
-    return np.array(chosen, dtype=np.int64)
+    # A side is part of a corner if the mode is within four standard deviations of it.
+    order = np.argsort(depths)[: np.count_nonzero(depths <= 4.0)]
+    indices = select_independent(units, depths, order)
+    # Entangled sides are rare, and a test of each side takes long.
+    if are_entangled(units[indices]):
+        indices = select_independent(units, depths, order, tests_entanglement=True)
+    return np.array(indices, dtype=np.int64)
 
 
-def independent(
-    units: Array, depths: Array, near: NDArray[np.intp], *, are_asked: bool = False
+def select_independent(
+    units: Array,
+    depths: Array,
+    order: NDArray[np.intp],
+    *,
+    tests_entanglement: bool = False,
 ) -> list[int]:
-    """Sides of ``near`` neither along those before them nor, if asked, entangled."""
-    chosen: list[int] = []
+    """Return sides, in this order, that do not depend on earlier ones.
+
+    Active sides, which have negative depths, may be closer to dependent.
+    """
+    indices: list[int] = []
     basis = np.empty((0, units.shape[1]), dtype=np.float64)
-    for j in near:
-        if len(chosen) == units.shape[1]:
+    for j in order:
+        if len(indices) == units.shape[1]:
             break
-        rest = units[j]
+        residual = units[j]
+        # Gram-Schmidt is repeated for the rounding errors of the first time.
         for _ in range(2):
-            rest = rest - basis.T @ (basis @ rest)
-        length = float(np.linalg.norm(rest))
+            residual = residual - basis.T @ (basis @ residual)
+        length = float(np.linalg.norm(residual))
         if not (length > 1e-3 or (depths[j] < 0.0 and length > 1e-8)):
             continue
-        if not (are_asked and are_entangled(units[[*chosen, j]])):
-            chosen.append(int(j))
-            basis = np.vstack([basis, rest / length])
-    return chosen
+        if not (tests_entanglement and are_entangled(units[[*indices, j]])):
+            indices.append(int(j))
+            basis = np.vstack([basis, residual / length])
+    return indices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Corner:
-    """Gaussian given flat sides, of Theorem D."""
+    """Gaussian on A v <= depths, by Theorem D."""
 
     root: Array  # (m, m): lower Cholesky factor of the precision
-    base: Array  # (m,)
+    base: Array  # (m,): (I - E A) m + E depths
     back: Array  # (m, r): E
-    sides: Array  # (r, m)
+    sides: Array  # (r, m): A
     depths: Array  # (r,)
     slacks: ExponentialOrthant | TiltedOrthant
 
     @classmethod
-    def of(cls, mode: Mode, region: Region, near: Array) -> Corner:
-        """Corner of the sides ``near``, which are scaled to unit normals."""
-        gradient, sides = mode.gradient, mode.sides[near]
+    def from_sides(cls, mode: Mode, region: Region, indices: Array) -> Corner:
+        """Return the corner of some sides, which are scaled to unit normals."""
+        gradient, sides = mode.gradient, mode.sides[indices]
         scaled = linalg.solve_triangular(region.root, sides.T, lower=True)  # (m, r)
         sizes = np.linalg.norm(scaled, axis=0)
-        sides, scaled, depths = (
-            sides / sizes[:, None],
-            scaled / sizes,
-            mode.depths[near] / sizes,
-        )
-        multipliers = mode.multipliers[near] * sizes
-        covariance = scaled.T @ scaled
+        sides, scaled = sides / sizes[:, None], scaled / sizes
+        depths = mode.depths[indices] / sizes
+        multipliers = mode.multipliers[indices] * sizes
+        covariance = scaled.T @ scaled  # G
         shares = linalg.solve(covariance, scaled.T, assume_a="pos").T
         back = linalg.solve_triangular(region.root, shares, lower=True, trans="T")
         middle = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
-        # (I - E A) m: sides that are drawn drop out of it, with all their digits.
-        rest = gradient + multipliers @ sides
-        aside = -linalg.cho_solve((region.root, True), rest)
+        # (I - E A) m does not depend on the multipliers of these sides. Without them
+        # the numbers are small, and keep their digits.
+        residual = gradient + multipliers @ sides
+        free_mean = -linalg.cho_solve((region.root, True), residual)
         return cls(
             root=region.root,
-            base=aside + back @ (depths - sides @ aside),
+            base=free_mean + back @ (depths - sides @ free_mean),
             back=back,
             sides=sides,
             depths=depths,
-            slacks=orthant(covariance, middle - depths),
+            slacks=new_orthant(covariance, middle - depths),
         )
 
-    def draw(self, rng: np.random.Generator, num_tries: int) -> Array:
-        """Return proposals, each a row, among so many tries."""
-        slacks = self.slacks.draw(rng, num_tries)
+    def draw(self, rng: np.random.Generator, num_proposals: int) -> Array:
+        """Return rows of those proposals whose slacks are accepted."""
+        slacks = self.slacks.draw(rng, num_proposals)
         noise = rng.standard_normal((len(slacks), len(self.root)))
         free: Array = linalg.solve_triangular(
             self.root, noise.T, lower=True, trans="T"
         ).T
         v = self.base + free - (free @ self.sides.T + slacks) @ self.back.T
-        # Digits of the slacks that sums with larger terms have lost.
+        # The first sum has rounding errors of larger terms. This restores the slacks.
         v += (self.depths - v @ self.sides.T - slacks) @ self.back.T
         return np.ascontiguousarray(v)

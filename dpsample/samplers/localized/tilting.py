@@ -1,27 +1,27 @@
 r"""Exact draws of N(0, G) on X >= l by minimax tilting (Botev, arXiv:1603.04166).
 
 With G = L L^T and X = L z the coordinates are proposed in turn, z_i ~ N(mu_i, 1) above
-its bound given those before. The log ratio of target to proposal,
+its bound given the earlier ones. The log ratio of target to proposal,
 
 .. math:: \psi(z) = \sum_i \tfrac12 \mu_i^2 - \mu_i z_i + f(x_i(z)), \qquad
           f(x) = \log \Phi(-x),
 
-with affine bounds x_i of the noise z_i - mu_i, is concave in z, for f is. Every mu is
-exact. Here it follows from a center zh, from the last coordinate to the first, so that
-psi'(zh) = 0. With d_i = x_i(z) - x_i(zh) this leaves
+with affine bounds x_i of the noise z_i - mu_i, is concave in z, because f is. Every
+*tilt* mu is exact. Here it is computed from a center zh, from the last coordinate to
+the first, such that psi'(zh) = 0. With xh_i = x_i(zh) and d_i = x_i(z) - xh_i,
 
 .. math:: \psi(\hat z) - \psi(z) = \sum_i D_i \ge 0, \qquad
           D_i = f(\hat x_i) + f'(\hat x_i) d_i - f(\hat x_i + d_i),
 
-a sum of gaps below tangents of a concave function: a proposal is kept with probability
-e^{-sum D}, at most 1 whatever zh is. The best zh is psi's saddle. The bound of the
-first coordinate never moves: D_1 = 0.
+is a sum of gaps below tangents of a concave function. A proposal is accepted with
+probability e^{-sum D}, which is at most 1 for every zh. The best zh is psi's saddle.
+The bound of the first coordinate is constant, so D_1 = 0.
 
-**Rounding.** No large numbers are subtracted, however deep bounds are. Draws move the
-d_i and the distances above bounds alone. In a tail f(x) = log M(x) - x^2 / 2 with M the
-Mills ratio, and D = d^2 / 2 - [log M(x + d) - log M(x) - (log M)'(x) d]. Rounded xh
-and zh are those of bounds that differ from l by a few rounding errors of its terms: for
-these the draws are exact.
+**Rounding.** No large numbers are subtracted, however deep the bounds are in the tail.
+Draws use the d_i and the distances above the bounds alone. In a tail f(x) = log M(x) -
+x^2 / 2 with M the Mills ratio, and D = d^2 / 2 - [log M(x + d) - log M(x) - (log M)'(x)
+d]. Rounded values of xh and zh belong to bounds that differ from l by a few rounding
+errors of its terms, and for these bounds the draws are exact.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from scipy import linalg, special
 from dpsample.core.arrays import Array
 from dpsample.numerics.stable import tail_excess
 
-# Residual from which another step gains nothing.
-MAX_ITERATIONS, CLOSE = 100, 1e-9
-# Sides from which on there are no singular values: for 3000 they take minutes a time,
-# deaf to Ctrl-C. Draws keep their law, whatever the tilt is.
-MANY = 256
-# Bounds above which the Mills ratio stands for the tail, and the terms of its continued
-# fraction that leave less than rounding errors there.
-DEEP_BOUND, NUM_FRACTIONS = 10.0, 40
-# Mean of the exponent that exponential slacks leave to the acceptance, at most.
-DEEP = 0.2
+# Number of coordinates from which Newton's step eliminates the diagonal block. With
+# fewer it is a least-squares solution, which needs singular values. For 3000 it would
+# take minutes, in which Ctrl-C is not served. The choice affects the tilt, and so the
+# acceptance rate, not the distribution.
+MIN_ELIMINATED = 256
+MAX_ITERATIONS = 100
+# Above this bound the tail is computed by the Mills ratio, as a continued fraction with
+# this number of terms. The other terms are below the rounding errors.
+DEEP_BOUND = 10.0
+NUM_FRACTIONS = 40
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,23 +60,27 @@ class ExponentialOrthant:
     precision: Array  # (r, r): K
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
-        """Slacks of accepted draws among ``size`` tries, each a row."""
+        """Return rows of slacks of the accepted ones among ``size`` proposals."""
         slacks = rng.standard_exponential((size, len(self.rates))) / self.rates
-        cost = 0.5 * np.einsum("ij,jk,ik->i", slacks, self.precision, slacks)
-        return np.asarray(slacks[rng.standard_exponential(size) >= cost])
+        lost = 0.5 * np.einsum("ij,jk,ik->i", slacks, self.precision, slacks)
+        return np.asarray(slacks[rng.standard_exponential(size) >= lost])
 
 
-def orthant(covariance: Array, lower: Array) -> ExponentialOrthant | TiltedOrthant:
-    """Draws of N(0, G) on X >= l."""
+def new_orthant(covariance: Array, lower: Array) -> ExponentialOrthant | TiltedOrthant:
+    """Return the better of two samplers of N(0, G) on X >= l."""
     factor = linalg.cho_factor(covariance, lower=True)
     rates = linalg.cho_solve(factor, lower)
     precision = linalg.cho_solve(factor, np.eye(len(lower)))
     if (rates > 0.0).all():
-        second = np.outer(1.0 / rates, 1.0 / rates) + np.diag(rates**-2.0)
-        if 0.5 * float(np.sum(precision * second)) < DEEP:
+        # The second moments of independent exponential slacks.
+        moments = np.outer(1.0 / rates, 1.0 / rates) + np.diag(rates**-2.0)
+        # Exponential slacks are accepted often if the mean of the rest of the exponent
+        # is small.
+        if 0.5 * float(np.sum(precision * moments)) < 0.2:
             return ExponentialOrthant(rates=rates, precision=precision)
-    with np.errstate(all="ignore"):  # tilts that lead nowhere
-        return TiltedOrthant.of(covariance, lower)
+    # The search of a tilt may overflow, and then it fails.
+    with np.errstate(all="ignore"):
+        return TiltedOrthant.from_saddle(covariance, lower)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,25 +89,26 @@ class TiltedOrthant:
 
     order: NDArray[np.intp]  # (r,)
     root: Array  # (r, r): L
-    steps: Array  # (r, r): strictly lower part of L, rows over the diagonal
+    steps: Array  # (r, r): strictly lower part of L, with rows divided by the diagonal
     bounds: Array  # (r,): xh
-    offsets: Array  # (r,): bounds of z - zh, d = 0
-    levels: Array  # (r,): f(xh), and 0 without a tilt
-    slopes: Array  # (r,): -f'(xh), and 0 without a tilt
+    offsets: Array  # (r,): bounds of z - zh for d = 0
+    levels: Array  # (r,): f(xh), or 0 without a tilt
+    slopes: Array  # (r,): -f'(xh), or 0 without a tilt
 
     @classmethod
-    def of(cls, covariance: Array, lower: Array) -> TiltedOrthant:
-        """Tilt by the saddle; deepest bounds first."""
+    def from_saddle(cls, covariance: Array, lower: Array) -> TiltedOrthant:
+        """Return the tilt of the saddle. The deepest bounds are drawn first."""
         order = np.argsort(-lower / np.sqrt(np.diag(covariance)))
         root = np.asarray(np.linalg.cholesky(covariance[np.ix_(order, order)]))
         diagonal = np.diag(root)
         scaled, steps = lower[order] / diagonal, np.tril(root / diagonal[:, None], -1)
-        found = _saddle(scaled, steps)
-        center = _lowest(scaled, steps) if found is None else found
-        tilt, bounds, slopes = _tilted(scaled, steps, center)
+        saddle = _find_saddle(scaled, steps)
+        center = _lowest_point(scaled, steps) if saddle is None else saddle
+        tilt, bounds, slopes = _find_tilt(scaled, steps, center)
         levels = special.log_ndtr(-bounds)
         offsets = bounds + tilt - center
-        if found is None:
+        # Another center may be worse than no tilt, for which psi is at most this.
+        if saddle is None:
             height = float(np.sum(tilt * (0.5 * tilt - center) + levels))
             if not height < float(special.log_ndtr(-scaled[0])):
                 bounds, offsets = scaled, scaled
@@ -119,9 +124,9 @@ class TiltedOrthant:
         )
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
-        """Slacks X - l of accepted draws among ``size`` tries, each a row."""
+        """Return rows of slacks X - l of the accepted ones among ``size`` proposals."""
         moves = np.zeros((size, len(self.order)))  # z - zh
-        slacks, cost = np.empty_like(moves), np.zeros(size)
+        slacks, lost = np.empty_like(moves), np.zeros(size)
         for i, width in enumerate(np.diag(self.root)):
             shift = -(moves[:, :i] @ self.steps[i, :i])
             above = np.empty(size)
@@ -129,11 +134,11 @@ class TiltedOrthant:
             slacks[:, self.order[i]] = width * above
             moves[:, i] = self.offsets[i] + shift + above
             if i > 0:
-                cost += self._gap(i, shift)
-        return np.asarray(slacks[rng.standard_exponential(size) >= cost])
+                lost += self._gap(i, shift)
+        return np.asarray(slacks[rng.standard_exponential(size) >= lost])
 
     def _gap(self, i: int, shift: Array) -> Array:
-        """D_i for moves d_i of a bound."""
+        """Return D_i for moves d_i of a bound."""
         bound, slope = self.bounds[i], self.slopes[i]
         ends = bound + shift
         if not (bound > DEEP_BOUND and slope > 0.0):
@@ -145,28 +150,31 @@ class TiltedOrthant:
 
 
 def _hazard(x: Array) -> tuple[Array, Array]:
-    """Hazard h of the normal law, which is -f', and h - x without cancellation."""
+    """Return the normal hazard h = -f', and h - x without cancellation of digits."""
     is_deep = x > DEEP_BOUND
-    near = np.asarray(np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0)))
+    hazard = np.asarray(np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0)))
     if not is_deep.any():
-        return near, near - x
-    far = base = np.maximum(x, DEEP_BOUND)
+        return hazard, hazard - x
+    # h - x = 1 / (x + 2 / (x + 3 / (x + ...)))
+    fraction = base = np.maximum(x, DEEP_BOUND)
     for n in range(NUM_FRACTIONS, 1, -1):
-        far = base + n / far
-    excess = np.where(is_deep, 1.0 / far, near - x)
-    return np.where(is_deep, x + excess, near), excess
+        fraction = base + n / fraction
+    excess = np.where(is_deep, 1.0 / fraction, hazard - x)
+    return np.where(is_deep, x + excess, hazard), excess
 
 
 def _log_mills(x: Array) -> Array:
-    """Logarithm of the Mills ratio, up to a constant."""
-    inner = np.minimum(x, 0.0)
-    below = special.log_ndtr(-inner) + 0.5 * inner**2 + np.log(2.0)
-    above = np.log(special.erfcx(np.maximum(x, 0.0) / np.sqrt(2.0)))
-    return np.asarray(np.where(x > 0.0, above, below))
+    """Return the log of the Mills ratio, up to a constant."""
+    negative = np.minimum(x, 0.0)
+    left = special.log_ndtr(-negative) + 0.5 * negative**2 + np.log(2.0)
+    right = np.log(special.erfcx(np.maximum(x, 0.0) / np.sqrt(2.0)))
+    return np.asarray(np.where(x > 0.0, right, left))
 
 
-def _tilted(scaled: Array, steps: Array, center: Array) -> tuple[Array, Array, Array]:
-    """Tilt with psi' = 0 at the center, bounds x there, and their hazards."""
+def _find_tilt(
+    scaled: Array, steps: Array, center: Array
+) -> tuple[Array, Array, Array]:
+    """Return the tilt with psi' = 0 at the center, and bounds and hazards there."""
     tilt, hazard = np.zeros_like(scaled), np.zeros_like(scaled)
     bounds = scaled - steps @ center
     for i in reversed(range(len(scaled))):
@@ -176,16 +184,19 @@ def _tilted(scaled: Array, steps: Array, center: Array) -> tuple[Array, Array, A
     return tilt, bounds, hazard
 
 
-def _lowest(scaled: Array, steps: Array) -> Array:
-    """Each coordinate at its bound given those before, or at 0 above it."""
-    lowest = np.zeros_like(scaled)
+def _lowest_point(scaled: Array, steps: Array) -> Array:
+    """Return coordinates that are the larger of 0 and the bound given earlier ones."""
+    point = np.zeros_like(scaled)
     for i in range(len(scaled)):
-        lowest[i] = max(scaled[i] - steps[i] @ lowest, 0.0)
-    return lowest
+        point[i] = max(scaled[i] - steps[i] @ point, 0.0)
+    return point
 
 
-def _saddle(scaled: Array, steps: Array) -> Array | None:
-    """Center of the root of psi' = 0 in z and mu; None if it is not found."""
+def _find_saddle(scaled: Array, steps: Array) -> Array | None:
+    """Return z of the root of psi' = 0 in z and mu, or None if it is not found.
+
+    The last z and mu are 0, because no bound depends on them.
+    """
     free = len(scaled) - 1
     eye = np.eye(free)
     if free == 0:
@@ -207,27 +218,29 @@ def _saddle(scaled: Array, steps: Array) -> Array | None:
         )
         return value, slope
 
-    low = _lowest(scaled, steps)[:free]
+    low = _lowest_point(scaled, steps)[:free]
     for start in (np.zeros(2 * free), np.append(low, 0.9 * low), np.append(low, low)):
-        found = _solved(equations, start)
-        if found is not None:
-            return np.append(found[:free], 0.0)
+        root = _solve(equations, start)
+        if root is not None:
+            return np.append(root[:free], 0.0)
     return None
 
 
-def _solved(
+def _solve(
     equations: Callable[[Array], tuple[Array, Array]], start: Array
 ) -> Array | None:
-    """Root by Newton's method, damped until the residual falls; None if it stalls.
+    """Return the root, by Newton's method, or None if the iteration stalls.
 
-    Psi is concave in z and convex in mu: its saddle is the only root.
+    Steps are shortened until the residual falls. psi is concave in z and convex in mu,
+    so that its saddle is the only root.
     """
     point = start
     with np.errstate(all="ignore"):
         value, slope = equations(point)
         size = float(np.linalg.norm(value))
         for _ in range(MAX_ITERATIONS if np.isfinite(slope).all() else 0):
-            if size < CLOSE:
+            # Another step is useless if the residual of the saddle is smaller.
+            if size < 1e-9:
                 break
             move, scale = _move(value, slope), 1.0
             while scale > 1e-8:
@@ -244,19 +257,19 @@ def _solved(
 
 
 def _move(value: Array, slope: Array) -> Array:
-    """Newton's step: of many sides by blocks, since the last one is diagonal."""
+    """Return Newton's step. In many dimensions the diagonal block is eliminated."""
     half = len(value) // 2
-    if half < MANY:
+    if half < MIN_ELIMINATED:
         return np.asarray(np.linalg.lstsq(slope, -value, rcond=None)[0])
-    cross, last = slope[:half, half:], np.diag(slope[half:, half:])
-    scaled = cross / last
+    cross, diagonal = slope[:half, half:], np.diag(slope[half:, half:])
+    scaled = cross / diagonal
     matrix = scaled @ cross.T - slope[:half, :half]
-    first = _divided(value[:half] - scaled @ value[half:], matrix)
-    return np.append(first, -(value[half:] + cross.T @ first) / last)
+    first = _solve_positive(value[:half] - scaled @ value[half:], matrix)
+    return np.append(first, -(value[half:] + cross.T @ first) / diagonal)
 
 
-def _divided(value: Array, matrix: Array) -> Array:
-    """Solve for a matrix that is positive definite, or NaN if rounding made it not."""
+def _solve_positive(value: Array, matrix: Array) -> Array:
+    """Solve a positive definite system. Return NaN if rounding made it singular."""
     try:
         return np.asarray(linalg.cho_solve(linalg.cho_factor(matrix), value))
     except (linalg.LinAlgError, ValueError):

@@ -50,8 +50,6 @@ from dpsample.targets.gibbs import Gibbs
 
 # Margins of a block of records, at all points: 256 kB, which fit in a level-2 cache.
 MAX_BLOCK_MARGINS = 32768
-# A batch of n entries is filled from at most this many times n proposals.
-MAX_PROPOSALS_PER_ENTRY = 20
 # Share of the Gaussian fit that must be inside the domain.
 MIN_SHARE_INSIDE = 0.01
 UNSUPPORTED = (
@@ -299,7 +297,8 @@ def fill_batch(target, pieces, plan, state, rng):
     """
     control, progress = state.work.control[0], state.workspace.refill[0]
     control.stage, is_over = 0, False
-    while progress.num_proposed < MAX_PROPOSALS_PER_ENTRY * plan.batch:
+    # A batch of n entries is filled from at most this many times n proposals.
+    while progress.num_proposed < 20 * plan.batch:
         if is_over:
             control.stage = 1
             return PAUSED

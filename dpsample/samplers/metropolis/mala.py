@@ -4,8 +4,8 @@ r"""Metropolis-adjusted Langevin algorithm, preconditioned.
     x' = x - tau C grad V(x) + sqrt(2 tau) L z,    C = L L^T,  z ~ N(0, I).
 
 C is a covariance fitted to the target pi, proportional to e^{-V}, and tau the step. The
-Metropolis-Hastings test makes pi invariant, whatever subgradient stands for grad V. A
-proposal outside the domain is rejected.
+Metropolis-Hastings test makes pi invariant with any subgradient as grad V. A proposal
+outside the domain is rejected.
 """
 
 import math

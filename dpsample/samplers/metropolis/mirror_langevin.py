@@ -21,7 +21,7 @@ SIMPLEX     w sum x_i log x_i                                   all but the last
 POWER       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i) / s_i
 ==========  ==================================================  =====================
 
-The domain of BOX is a_i <= x_i <= b_i, and that of BALL a ball of radius R about c. All
+BOX is for the domain a_i <= x_i <= b_i, and BALL for a ball of radius R about c. All
 vectors have the length of x. The coordinates of the simplex are one fewer, so there the
 last entry of a dual vector is 0.
 """
@@ -53,8 +53,6 @@ from dpsample.targets.gibbs import Gibbs
 
 BOX, BALL, SIMPLEX, POWER = range(4)
 GEOMETRIES = ("auto", "barrier", "entropy", "power")
-# With an exponent closer to 1, there would be almost no curvature in the tails.
-MIN_EXPONENT = 1.1
 # Points that are closer to the boundary are treated as outside, so that squares of
 # reciprocal distances are finite.
 MIN_SLACK = 1e-140
@@ -346,7 +344,8 @@ def fit_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
     """Return the map whose Hessian at the fit's center has about the fit's scales."""
     body, center = target.numbers.body, gaussian.center
     deviations = np.sqrt(np.einsum("ij,ij->i", gaussian.factor, gaussian.factor))
-    exponent = float(np.clip(target.numbers.regularizer.exponent, MIN_EXPONENT, 2.0))
+    # With an exponent closer to 1, there would be almost no curvature in the tails.
+    exponent = float(np.clip(target.numbers.regularizer.exponent, 1.1, 2.0))
     unit = Map(
         geometry=geometry,
         weight=np.ones(target.dim),

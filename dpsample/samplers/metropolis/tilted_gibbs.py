@@ -32,9 +32,6 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Share of the way to the center by which w is moved off the boundary, where the
-# gradient of a regularizer such as the entropy may be infinite.
-RETREAT = 0.01
 # Rows of the scratch memory. Y holds y, TANGENT_POINT w(y) and GRADIENT s. MEAN holds
 # the proposal's mean, and later a difference of points.
 NOISE, PROPOSAL, Y, TANGENT_POINT, GRADIENT, WHITE, MEAN = range(7)
@@ -63,7 +60,9 @@ def set_proposal_mean(target, pieces, plan, state):
         is_outside = is_outside or w[j] != y[j]
     if is_outside:
         for j in range(y.shape[0]):
-            w[j] += RETREAT * (plan.center[j] - w[j])
+            # One percent of the way to the center leads off the boundary, where the
+            # gradient of a regularizer such as the entropy may be infinite.
+            w[j] += 0.01 * (plan.center[j] - w[j])
     evaluate_gradient(target, pieces, state, w, s)
     # exp(-surrogate(x) - ||x - y||^2 / (2 h)) has the mean (y + h (w - C s)) / (1 + h).
     weight = plan.step / (1.0 + plan.step)

@@ -15,8 +15,9 @@ from the envelope is accepted with probability ``exp(-gap)``, which is at most 1
 
 If the envelope's mean is far outside the domain, hardly any proposal would be inside.
 Then proposals are made in a halfspace that contains the domain but not the mean, or in
-a corner of a polytope (see `metric`). An *oracle* evaluates U and its tangent at w, and
-tests proposals: here on all records, in `thinned` and `screened` on few of them.
+a corner of a polytope (see `envelope_draws`). An *oracle* evaluates U and its tangent
+at w, and tests proposals: here on all records, in `thinned` and `screened` on few of
+them.
 
 **Proof of the error.** In the metric of P the energy is 1-strongly convex on the
 domain. An exact conditional draw contracts the Kullback-Leibler divergence by
@@ -57,21 +58,12 @@ from dpsample.samplers.errors import (
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of a chain's scratch memory. TANGENT_POINT is w, GRADIENT that of U at w, MEAN
-# the envelope's mean, DIFFERENCE x - w, and PRODUCT a matrix times the difference. The
-# exact draws of `metric` use NOISE and DIRECTION.
+# Rows of a chain's scratch memory. TANGENT_POINT is w, GRADIENT the gradient of U at w,
+# MEAN the envelope's mean, DIFFERENCE x - w, and PRODUCT a matrix times the difference.
+# The exact draws of `envelope_draws` use NOISE and DIRECTION.
 Y_NOISE, Y, TANGENT_POINT, GRADIENT, MEAN, PROPOSAL, DIFFERENCE, PRODUCT = range(8)
 NOISE, DIRECTION, NUM_ROWS = range(8, 11)
-# Rounding error of a Euclidean projection, relative to the domain's size.
-PROJECTION_ERROR = 1e-12
-# A point is projected twice if its distance from the domain, in sizes of the domain, is
-# larger. The digits of such a point are too coarse for the direction.
-MAX_DISTANCE = 2.0
-# Relative rounding error of the energies at both ends of a gap, see `gap_and_slack`.
-ENERGY_ERROR = 1e-12
-# If the rounding error of a gap is larger, the upper bound of the gap is used, too.
-MAX_GAP_ERROR = 1.0
-# Proposals inside the domain are counted in addition to the counts of all chains.
+# Number of proposals inside the domain, in addition to the counts of all chains.
 INSIDE = chain.NUM_COUNTS
 COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
 NUM_COUNTS = len(COUNT_NAMES)
@@ -150,7 +142,7 @@ class TangentPlan(NamedTuple):
     """All numbers of a chain."""
 
     metric: ProximalPlan
-    draw: Pointer  # compiled draw of `metric`
+    draw: Pointer  # compiled draw of `envelope_draws`
     max_proposals: int  # per step
     bounds: tuple[Any, ...] = ()  # numbers of the thinned or screened oracle
 
@@ -238,7 +230,9 @@ def set_projected_halfspace(target, pieces, plan, mean, support, projection, b):
     scale = 2.0 * plan.max_distance
     for j in range(dim):
         scale += abs(projection[j])
-    if size > MAX_DISTANCE * scale:
+    # If the distance is more than two sizes of the domain, the digits of the mean are
+    # too coarse for the direction, and a closer point is projected again.
+    if size > 2.0 * scale:
         for j in range(dim):
             b[j] = projection[j] + normal[j] * (scale / size)
         size = project_outside_point(target, pieces, b, normal, projection)
@@ -250,7 +244,8 @@ def set_projected_halfspace(target, pieces, plan, mean, support, projection, b):
     # The rounding error of the projection turns the normal by its ratio to the
     # distance. The halfspace is moved outwards by the largest effect of that, because
     # it must contain the domain.
-    slack = PROJECTION_ERROR * scale * (1.0 + scale / size)
+    # Rounding error of a Euclidean projection, relative to the domain's size.
+    slack = 1e-12 * scale * (1.0 + scale / size)
     status.offset = np.dot(normal, projection) + slack
     status.has_halfspace = True
 
@@ -292,7 +287,8 @@ def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):
     """
     linear = np.dot(gradient, difference)
     square = 0.5 * plan.tangent * quadratic(plan.precision, difference, scratch)
-    slack = ENERGY_ERROR * (1.0 + abs(u_x) + abs(u_w) + abs(linear) + square)
+    # This is above the relative rounding error of the energies at both ends.
+    slack = 1e-12 * (1.0 + abs(u_x) + abs(u_w) + abs(linear) + square)
     return (u_x - u_w) - linear - square, slack
 
 
@@ -426,7 +422,8 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
-        if not (slack > MAX_GAP_ERROR and metric.gap_curvature[0, 0] > 0.0):
+        # An upper bound of the gap is used in addition if its rounding error is large.
+        if not (slack > 1.0 and metric.gap_curvature[0, 0] > 0.0):
             return 0
         # The difference of such energies has no correct digits. The gap is at most this
         # quadratic, so a threshold above it accepts.

@@ -67,11 +67,6 @@ from dpsample.samplers.univariate.log_concave import (
 # below 1e-1400.
 MAX_STEPS = 60
 MAX_PROPOSALS = 10_000
-# The search of the mode ends at a slope of h below this many sqrt(n) / m. It is e in
-# the bound of the acceptance probability.
-_SLOPE_ERROR = 0.1
-# erfc keeps its digits if the mean is at most this far beyond the end of a chord.
-_NEAR = 6.0
 # A share of e^-40 is below the rounding errors.
 _NEGLIGIBLE = 40.0
 _ROOT_HALF = math.sqrt(0.5)
@@ -325,7 +320,8 @@ def _new_chord(ball, across):
     distance, depth = ball.distance, ball.depth
     half, above = half_chord(ball, across)
     drop, square = 2.0 * distance * half, 0.5 * above * above
-    if above > 0.0 and (drop < 0.5 or above > _NEAR):
+    # erfc keeps its digits if the mean is at most this far beyond the end of a chord.
+    if above > 0.0 and (drop < 0.5 or above > 6.0):
         if drop < 0.5:
             log_mass = math.log(_short_chord_mass(distance, half))
             log_mass -= half * (distance - 0.5 * half)
@@ -408,7 +404,8 @@ def _mode(order, ball):
     for _ in range(MAX_STEPS):
         chord = _new_chord(ball, across)
         first, second = _slopes(order, ball, across, chord)
-        if (first * across) ** 2 <= _SLOPE_ERROR**2 * order:
+        # |h'(m)| m <= e sqrt(n) with e = 0.1, as in the bound of the acceptance.
+        if (first * across) ** 2 <= 0.1**2 * order:
             break
         low, high = (across, high) if first > 0.0 else (low, across)
         # Newton's step for log(order / across^2) = log G, in log across or, where q is

@@ -39,10 +39,10 @@ times a symmetric matrix between 0 and Q. G also denotes the Lipschitz constant 
        (depth + D)^2 + r^2 = (u + D)^2 + r^2 (1 + D/R) + 2 X,
        X = r^2/(2R) (u + r^2/(4R)).
    So u and the position across are drawn independently, and the log acceptance
-   includes X >= 0. u is N(-D, 1) on u >= 0: exponential of rate l, l^2 - D l = 1,
-   accepted with exp(-(u - 1/l)^2 / 2), in all with probability l exp(-l^2/2 + D l)
-   sqrt(2 pi) Phi(-D). This is least at D = -t, because its logarithm has slope l - H,
-   H = E u + D, and the variance of u is 1 - H (H - D) > 0.
+   includes X >= 0. u is N(-D, 1) on u >= 0. Its proposals are exponential of rate l,
+   l^2 - D l = 1, and accepted with exp(-(u - 1/l)^2 / 2). This has probability
+   l exp(-l^2/2 + D l) sqrt(2 pi) Phi(-D), the least at D = -t, as its logarithm has
+   slope l - H, H = E u + D, and the variance of u is 1 - H (H - D) > 0.
    Given u, p >= exp(-E X - S (s + e)^2 / 2) - P(outside), by Jensen's inequality again.
    E u <= t + phi(t)/Phi(t), E r^2 <= (d-1) / (1 - t/R), E r^4 <= (d^2-1) / (1 - t/R)^2.
    x - w0 is r across and u + min(D, 0) + r^2/(2R) along, where u + min(D, 0) has mean
@@ -75,13 +75,9 @@ from dpsample.samplers.proximal import alternation
 BOTTOM_SHARE = 0.1
 # t, in units of 1/sqrt(a): if the mean is farther inside, proposals are as in part 3.
 EDGE = 0.4
-# Smallest R. A smaller one would make chains longer.
-MIN_RADIUS = 3.0
 # Inequalities hold with this factor, so that checkers with other rounding errors find
 # them true.
 SLACK = 1.0 - 1e-9
-# Largest rounding error of an energy, and so of a log acceptance probability.
-MAX_ROUNDING_ERROR = 1e-3
 # Steps h that a plan may have.
 STEPS = np.geomspace(1e-9, 1e6, 420).tolist()
 MAX_GRADIENTS = 80
@@ -142,7 +138,8 @@ def explain_unsupported(terms: MechanismTerms) -> str:
         return f"no fixed number of random words draws on the {domain.name}: l2 balls"
     if not (isinstance(terms.regularizer, SquaredNorm) and terms.p == 2.0):
         return "the metric is that of a squared l2 norm: p = 2"
-    if not energy_error(terms) <= MAX_ROUNDING_ERROR:
+    # Largest rounding error of an energy, and so of a log acceptance probability.
+    if not energy_error(terms) <= 1e-3:
         return (
             "rounding errors of energies that the bounds allow would decide tries: "
             "declare a smaller response_bound or offset_bound"
@@ -243,7 +240,8 @@ def _acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
     if math.isinf(reach):
         spread = 0.5 * sizes.dim * math.log1p(s / sizes.dim)
         return math.exp(-spread - 0.5 * error**2 * s / (1.0 + s))
-    if reach < MIN_RADIUS:
+    # Smallest R. A smaller one would make chains longer.
+    if reach < 3.0:
         return 0.0
     inner = _inner_acceptance(s, reach, error, sizes.dim)
     return min(inner, _edge_acceptance(s, reach, error, sizes.dim))

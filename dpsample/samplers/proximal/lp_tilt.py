@@ -23,7 +23,7 @@ A0 = bound, and let lambda > 0 be the slope of the log factor of t at q0. Then
 Proposals are e^{-c A'} times the factors of the others, with c = lambda q0^(1-r) / r,
 and an exponential depth e(A') - t of rate lambda. The log acceptance probability is
 minus the sum of the two differences. Any q0 is exact. With E A' = A0 the differences
-are of the order of the variance of A', whatever the distance is.
+are of the order of the variance of A' at any distance.
 """
 
 import math
@@ -48,9 +48,6 @@ MAX_HALVINGS = 80
 _TOLERANCE = 0.2
 # Positive numbers that underflow are replaced by this one.
 _FLOOR = 1e-290
-# A pivot is used if the exponential depth has a scale below this share of a standard
-# deviation. Otherwise products need fewer evaluations.
-_MIN_STEEPNESS = 5.0
 
 # Factor of a coordinate: its envelope, and its arguments reflected so that v >= 0.
 Factor = record_dtype(
@@ -280,7 +277,9 @@ def _find_pivot(b, q, r, radius, variance, factors):
         total += power(factors[j].v / v, r)
     edge = radius / total ** (1.0 / r)
     rate = (v - edge) / variance - _power_slope(b, q, edge)
-    return pivot if rate * min(math.sqrt(variance), edge) > _MIN_STEEPNESS else -1
+    # A pivot is used if the depth has a scale below a fifth of a standard deviation.
+    # Otherwise products need fewer evaluations.
+    return pivot if rate * min(math.sqrt(variance), edge) > 5.0 else -1
 
 
 @kernel

@@ -44,17 +44,11 @@ from dpsample.samplers.proximal.screened import Screen
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-# Maximum number of proposals per step of the pilot run. A step that needs more is too
-# long.
-MAX_PILOT_PROPOSALS = 200
 # Steps of the chain per trial, in the coarse search and in the fine one.
 NUM_COARSE = 12
 NUM_FINE = 40
 FINE_FACTOR = math.sqrt(2.0)
 MIN_STEP = 1e-12
-# The number of proposals of a step has a heavy tail, which a short trial may not show.
-# So a step size is not used if fewer of the proposals inside the domain are accepted.
-MIN_ACCEPTANCE = 0.4
 # If a larger share of the records is undecided, lists of them take longer than passes
 # over all records.
 MAX_UNDECIDED = 0.6
@@ -67,15 +61,10 @@ MAX_ERROR = 1e-3
 ORACLES = ("metric", "tangent", "thinned")
 # The pilot run minimizes the work for this error if there is no certificate.
 PILOT_GAMMA = 1e-3
-# Error after the warm-up of draws that are not released.
-WARMUP_GAMMA = 0.01
 # All integers up to this one are floats.
 MAX_STEPS = 2**53
 # Multiply-adds of a year on one processor.
 WORK_PER_YEAR = 3e16
-# If no step has proposals inside the domain, the pilot run starts again at these shares
-# of the way to an interior point.
-RETREATS = (1e-3, 0.03, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +82,10 @@ class Trial:
     @property
     def is_steady(self) -> bool:
         """Whether so few proposals are rejected that no step may take forever."""
-        return self.acceptance >= MIN_ACCEPTANCE
+        # The number of proposals of a step has a heavy tail, which a short trial may
+        # not show. So a step size is not used if fewer of the proposals inside the
+        # domain are accepted.
+        return self.acceptance >= 0.4
 
 
 def pass_work(target: Gibbs) -> float:
@@ -169,7 +161,9 @@ class Pilot:
         stats = np.empty((num_steps, chain.NUM_STATS))
         state, screen = self._choose_oracle(plan)
         begin = time.perf_counter()
-        fill = _filler(self.target, self.metric, plan, screen, MAX_PILOT_PROPOSALS)
+        # Maximum number of proposals per step of the pilot run. A step that needs more
+        # is too long.
+        fill = _filler(self.target, self.metric, plan, screen, 200)
         code = fill(state, self.rng, draws, stats)
         seconds = time.perf_counter() - begin
         if code == errors.EXHAUSTED:
@@ -181,8 +175,8 @@ class Pilot:
                 step_seconds=math.inf,
             )
         raise_unless_ok(code)
-        # ``work``, by which steps are compared, is that of passes over all records, so
-        # that the choice of the step does not depend on the screening.
+        # ``work``, by which steps are compared, is for passes over all records, so that
+        # the choice of the step does not depend on the screening.
         step_work = float(counts @ self.costs) / num_steps
         num_passes = int(counts[chain.VALUES] + counts[chain.GRADIENTS])
         share = 1.0
@@ -320,7 +314,7 @@ class Proximal(Sampler):
             If a loss raises or returns NaN, a declared bound does not hold, or energies
             are so large that rounding errors would decide which draws are accepted.
         """
-        setting = ProximalSetting.of(self, target)
+        setting = ProximalSetting.from_sampler(self, target)
         raise_unless_ok(errors.ROUGH if setting.is_rough else errors.OK)
         prepared = setting.prepare(rng, gamma)
         if not np.isfinite(prepared.trial.work):
@@ -359,7 +353,7 @@ class ProximalSetting:
         return True
 
     @classmethod
-    def of(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
+    def from_sampler(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
         """Return metrics and start, or raise errors as `Proximal.prepare` does."""
         options = metric.candidates(target, oracle=sampler.oracle)
         start, energy = gaussian_fit.minimize(target)
@@ -385,7 +379,9 @@ class ProximalSetting:
             options = tuple((o.with_corners(), bound) for o, bound in self.options)
             other = replace(self, options=options)._search_metrics(rng, gamma)
             best = min(best, other, key=lambda chain: chain.trial.work)
-        for share in RETREATS:
+        # If no step has proposals inside the domain, the pilot run starts again at
+        # these shares of the way to an interior point.
+        for share in (1e-3, 0.03, 1.0):
             if np.isfinite(best.trial.work):
                 break
             best = self._move_start(share)._search_metrics(rng, gamma)
@@ -471,7 +467,8 @@ class PreparedProximal:
 
         `NoCertificate` is raised if they would take years.
         """
-        num_steps = self.certified_steps(WARMUP_GAMMA)
+        # Error after the warm-up of draws that are not released.
+        num_steps = self.certified_steps(0.01)
         work = num_steps * self.trial.step_work
         if num_steps > MAX_STEPS or work > WORK_PER_YEAR:
             raise NoCertificate(

@@ -47,12 +47,10 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 # four times as many steps.
 RADII = (4.8, 2.4, 1.2)
 NUM_LEVELS = len(RADII)
-# Relative widening of tests, for the rounding errors of margins, norms and distances.
-SLACK = 1e-9
-# Fields of the data that a list of records has for itself.
-RECORD_FIELDS = ("dense", "values", "columns", "starts", "response", "offset")
 # A pass over fewer records is too short to be worth screening.
 MIN_RECORDS = 256
+# Fields of the data that a list of records has for itself.
+RECORD_FIELDS = ("dense", "values", "columns", "starts", "response", "offset")
 
 
 class Screen(NamedTuple):
@@ -173,7 +171,9 @@ def split_records(
     for a in range(margins.shape[0]):
         u, breakpoint, change = margins[a], breakpoints[a], norms[a] * radius
         scale = change + 2.0 * norms[a] * center_norm + abs(u) + abs(breakpoint)
-        is_decided = abs(u - breakpoint) > change + SLACK * scale
+        # Relative widening of tests, for the rounding errors of margins, norms and
+        # distances.
+        is_decided = abs(u - breakpoint) > change + 1e-9 * scale
         undecided_slopes[a] = 0.0 if is_decided else slopes[a]
         slopes[a] = slopes[a] if is_decided else 0.0
         # Each index is written, and the next one overwrites it if the record is

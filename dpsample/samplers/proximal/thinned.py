@@ -41,8 +41,6 @@ from dpsample.samplers.record_terms import loss, margin
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Relative rounding error of a record's gap.
-GAP_ERROR = 1e-12
 # Rows of a state's tangents.
 MARGIN, VALUE, SLOPE = range(3)
 # Additional row of the scratch memory: the regularizer's gradient at w.
@@ -141,7 +139,8 @@ def record_gap(target, pieces, state, x, i):
     linear = tangents[SLOPE, i] * (u - tangents[MARGIN, i])
     size = abs(value) + abs(tangents[VALUE, i])
     size += abs(tangents[SLOPE, i]) * (1.0 + abs(u) + abs(tangents[MARGIN, i]))
-    slack = GAP_ERROR * (1.0 + target.k * size)
+    # Relative rounding error of a record's gap.
+    slack = 1e-12 * (1.0 + target.k * size)
     return target.k * (value - tangents[VALUE, i] - linear), slack
 
 

@@ -48,8 +48,6 @@ SLACK = 1.0 + 1e-9
 BLOCK = 4096
 # Code of a rejected move, in addition to the codes of `errors`.
 FIRED = -1
-# Relative rounding error of a remainder, which is a difference of losses.
-ROUNDING = 1e-13
 # Column of an alias table. Its fields are next to each other, so that a draw waits for
 # memory once.
 COLUMN = np.dtype([("share", np.float64), ("own", np.uint32), ("other", np.uint32)])
@@ -341,7 +339,8 @@ def remainder(loss, params, response, record, s, out):
     first, second = record[SLOPE] * s, 0.5 * record[CURVATURE] * s * s
     out[0] = np.nan
     loss(params, record[MARGIN] + s, response, out)
-    error = ROUNDING * (abs(out[0]) + abs(record[LOSS]) + abs(first) + second + 1.0)
+    # Relative rounding error of a remainder, which is a difference of losses.
+    error = 1e-13 * (abs(out[0]) + abs(record[LOSS]) + abs(first) + second + 1.0)
     return ((out[0] - record[LOSS]) - first) - second, error
 
 

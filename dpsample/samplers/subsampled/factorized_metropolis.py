@@ -38,8 +38,6 @@ from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Share of the Gaussian that must be inside the domain.
-MIN_SHARE_INSIDE = 0.01
 # If a proposal is expected to read a larger share of the records, and more than this
 # number, samplers that read all records are better.
 MAX_SHARE_READ = 0.2
@@ -229,7 +227,8 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
     expansion = taylor.expand(target)
     if expansion is None:
         return "The Hessian at the mode is singular. Use HitAndRun."
-    if expansion.share_inside < MIN_SHARE_INSIDE:
+    # Share of the Gaussian that must be inside the domain.
+    if expansion.share_inside < 0.01:
         return "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
     num_records = target.data.num_records
     weight = target.k / num_records

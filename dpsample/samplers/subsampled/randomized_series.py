@@ -46,7 +46,7 @@ from dpsample.samplers.errors import (
     OK,
     NoCertificate,
 )
-from dpsample.samplers.proximal import alternation, metric
+from dpsample.samplers.proximal import alternation, envelope_draws, metric
 from dpsample.samplers.proximal.alternation import (
     NO_HALFSPACE,
     NUM_ROWS,
@@ -70,7 +70,7 @@ MAX_PROPOSALS = 1_000_000
 # Rows of the scratch memory. TANGENT_POINT is w, and TILT is s plus the gradient of psi
 # at w. The exact draws use the last two of the `NUM_ROWS` rows of `alternation`.
 Y, TANGENT_POINT, TILT, MEAN, X, Z = range(6)
-# Proposals of inner draws are counted in addition to the counts of all chains.
+# Number of proposals of inner draws, in addition to the counts of all chains.
 INNER = chain.NUM_COUNTS
 
 # Memory of a chain, which a checkpoint stores as floats: sums over pairs.
@@ -140,7 +140,7 @@ class InnerPlan(NamedTuple):
     step: float  # h
     weight: float  # k mu
     is_tangent: int  # psi has a tangent as its envelope, otherwise it is exact
-    draw: Pointer  # compiled draw of `metric`
+    draw: Pointer  # compiled draw of `envelope_draws`
     metric: ProximalPlan  # plan of P = I
     tilt: Array  # (dim,): s
 
@@ -405,7 +405,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
             name="separable",
             precision=np.eye(dim),
             upper=None,
-            draw=pointer(metric.draw_with_regularizer, metric.DRAW),
+            draw=pointer(envelope_draws.draw_with_regularizer, envelope_draws.DRAW),
             tangent=0.0,
             keeps_regularizer=True,
             kappa=weight * params.scale,
@@ -424,7 +424,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
         name="gaussian",
         precision=np.eye(dim),
         upper=None,
-        draw=pointer(draw, metric.DRAW),
+        draw=pointer(draw, envelope_draws.DRAW),
         tangent=weight * lower if weight > 0.0 else 0.0,
         halfspace=halfspace,
         max_distance=max_distance,
@@ -435,12 +435,12 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
 def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Return the exact draw of a round Gaussian on the domain, or in a halfspace."""
     if domain.is_whole_space:
-        return metric.draw_in_halfspace, NO_HALFSPACE
+        return envelope_draws.draw_in_halfspace, NO_HALFSPACE
     if domain.lp_exponent == 2.0:
-        return metric.draw_in_ball, NO_HALFSPACE
+        return envelope_draws.draw_in_ball, NO_HALFSPACE
     if domain.is_box:
-        return metric.draw_in_box, NO_HALFSPACE
-    return metric.draw_in_halfspace, PROJECTED_HALFSPACE
+        return envelope_draws.draw_in_box, NO_HALFSPACE
+    return envelope_draws.draw_in_halfspace, PROJECTED_HALFSPACE
 
 
 def inner_plan(target: Gibbs, step: float, tilt: Array) -> InnerPlan:

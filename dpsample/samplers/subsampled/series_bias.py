@@ -23,8 +23,8 @@ from dpsample.samplers import record_terms
 from dpsample.samplers.proximal import alternation, metric
 from dpsample.targets.gibbs import Gibbs
 
-# The bound is minimized over r < MAX_POWER and K <= MAX_CUT. The second sum has so many
-# terms and a bound of the others.
+# The bound is minimized over r < MAX_POWER and K <= MAX_CUT. The second sum includes
+# NUM_TERMS terms and a bound of the others.
 MAX_POWER = 400
 MAX_CUT = 120
 NUM_TERMS = 300

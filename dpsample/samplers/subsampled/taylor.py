@@ -30,12 +30,8 @@ from dpsample.targets.gibbs import (
     times_basis,
 )
 
-# Newton steps to the mode.
-MAX_ITERATIONS = 20
 # Draws of the Gaussian that estimate its share inside the domain.
 NUM_PROBES = 400
-# The Hessian is singular if an eigenvalue is below this share of the largest one.
-MIN_EIGENVALUE_SHARE = 1e-12
 # Columns of the records' derivatives.
 MARGIN, LOSS, SLOPE, CURVATURE = range(4)
 
@@ -94,10 +90,13 @@ def expand(target: Gibbs) -> Expansion | None:
     local_mode = mode.find(target, target.mu)
     point = None if local_mode is None else local_mode.point
     anchor = gaussian_fit.fit(target).center if point is None else point
-    for _ in range(MAX_ITERATIONS):
+    # Newton steps to the mode.
+    for _ in range(20):
         gradient, hessian = _derivatives(target, anchor)
         eigenvalues = np.linalg.eigvalsh(hessian)
-        if not eigenvalues[0] > MIN_EIGENVALUE_SHARE * eigenvalues[-1]:
+        # The Hessian is singular if an eigenvalue is below this share of the largest
+        # one.
+        if not eigenvalues[0] > 1e-12 * eigenvalues[-1]:
             return None
         move = np.linalg.solve(hessian, gradient)
         point = anchor - basis @ move

@@ -2,8 +2,8 @@
 r"""TunaMH: exact Metropolis steps that look at a few records.
 
 A step x' = x + s L z, with L L^T a covariance fitted to the target, has the norm M. It
-draws B ~ Poisson(chi C^2 M^2 + C M) random records. A drawn record i is counted with
-probability r_i / (chi c C M^2 + c M), where
+draws B ~ Poisson(chi C^2 M^2 + C M) random records. A drawn record i enters the test
+with probability r_i / (chi c C M^2 + c M), where
 
     r_i = chi c C M^2 + (d_i + c M) / 2,    d_i = (k / n) (f_i(x') - f_i(x)),
 
@@ -12,10 +12,10 @@ probability
 
     min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r,
 
-where the product is over the counted records. Given (x, x') the number of times that
-record i is counted is Poisson(r_i). In the balance equation, these probabilities cancel
-exp(-sum_i d_i) (Zhang, Cooper, De Sa, arXiv:2006.11677). A larger chi gives more
-records and a higher acceptance rate.
+where the product is over the records of the test. Given (x, x') record i is in it
+Poisson(r_i) times. In the balance equation, these probabilities cancel exp(-sum_i d_i)
+(Zhang, Cooper, De Sa, arXiv:2006.11677). A larger chi gives more records and a higher
+acceptance rate.
 """
 
 import math
@@ -48,8 +48,6 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Relative rounding error of the losses of a record.
-ROUNDING = 1e-12
 # Rows of the scratch memory.
 NOISE, PROPOSAL = range(2)
 # Test of a step under way, which a pause may interrupt.
@@ -85,7 +83,7 @@ def poisson_rate(plan, size):
 
 @kernel(counts_references=False)
 def count_probability(plan, size, change):
-    """Return the probability that a drawn record with change = n d_i is counted."""
+    """Return the probability that a drawn record with change = n d_i is in the test."""
     rate = plan.chi * size * size
     return (rate + 0.5 * (change + size)) / (rate + size)
 
@@ -102,7 +100,8 @@ def record_change(target, pieces, work, theta, proposal, i):
     """Return n d_i of record i, and its rounding error."""
     before = loss(target, pieces, margin(target.data, theta, i), i, work)
     after = loss(target, pieces, margin(target.data, proposal, i), i, work)
-    slack = ROUNDING * target.k * (1.0 + abs(before) + abs(after))
+    # Relative rounding error of the losses of a record.
+    slack = 1e-12 * target.k * (1.0 + abs(before) + abs(after))
     return target.k * (after - before), slack
 
 

@@ -56,15 +56,14 @@ NUM_KEPT = 3
 ON_LINE = 1
 # Rows of a chain's scratch memory.
 DIRECTION, MOVED = range(1, 3)
-# Relative rounding errors of V. A larger violation shows that V is not convex.
-ROUNDING = 1e-10
 
 
 @kernel(counts_references=False)
 def exceeds(value, slope, distance, other):
     """Return whether a tangent is above V at a distance, beyond rounding errors."""
     rise = slope * distance
-    slack = ROUNDING * (1.0 + abs(value) + abs(rise) + abs(other))
+    # Relative rounding errors of V. A larger violation shows that V is not convex.
+    slack = 1e-10 * (1.0 + abs(value) + abs(rise) + abs(other))
     return value + rise - other > slack
 
 
