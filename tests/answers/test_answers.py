@@ -171,7 +171,6 @@ def test_files_of_former_sentences_load_verify_and_show_them(tmp_path):
         today = dataclasses.replace(made, digest="")
         assert today.registry.startswith(f"{registry().version}:") and today != made
         with pytest.raises(ValueError, match="registry must be '1:"):
-            mixed = today.registry.replace(f"{registry().version}:", "1:")
             KINDS[content["format"]].from_json(
                 json.dumps(
                     content
