@@ -319,8 +319,7 @@ def printed_phases(
         inverse = budget.epsilon / math.sqrt(
             scales.dim * math.log(1.0 / budget.delta) * log_n
         )
-    # Without a budget this term is 0, as k > 1.
-    privacy = (inverse * count) ** ((1.0 - k) / k)
+    privacy = (inverse * count) ** ((1.0 - k) / k)  # 0 without a budget, as k > 1
     rate = scales.moment * (count**-0.5 + privacy)
     p = max(1.0, 2.0 * math.log(lipschitz / rate) / log_n)
     logs = math.sqrt(log_n * math.log(1.0 / failure))

@@ -964,7 +964,7 @@ def _event_delta(event: Json, epsilon: float) -> Ball:
 
 
 def _search_minimum(
-    value: Callable[[float], Any], low: float, high: float, num_steps: int
+    value: Callable[[float], Ball], low: float, high: float, num_steps: int
 ) -> tuple[float, float]:
     """Return an interval around a minimum, shortened by golden sections."""
     golden = (math.sqrt(5.0) - 1.0) / 2.0
@@ -1016,9 +1016,9 @@ def _concentrated_delta(rho: float, epsilon: float) -> Ball:
     return ((a - 1) * (a * arb(rho) - arb(epsilon)) + tail).exp()
 
 
-def _is_count(value: Any) -> bool:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return is_whole and value >= 1
+def _is_count(value: object) -> bool:
+    """Return whether a value is a whole number >= 1, and not True."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 class _QueryNoise(NamedTuple):

@@ -172,7 +172,14 @@ def test_files_of_former_sentences_load_verify_and_show_them(tmp_path):
         assert today.registry.startswith(f"{registry().version}:") and today != made
         with pytest.raises(ValueError, match="registry must be '1:"):
             KINDS[content["format"]].from_json(
-                json.dumps(content | {"registry": today.registry.replace("2:", "1:")})
+                json.dumps(
+                    content
+                    | {
+                        "registry": today.registry.replace(
+                            f"{registry().version}:", "1:"
+                        )
+                    }
+                )
             )
     for name in ("release", "fit"):
         (tmp_path / "a.json").write_text(json.dumps(former[name]))

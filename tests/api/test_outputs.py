@@ -107,7 +107,7 @@ def test_with_no_room_for_any_file_the_answer_is_printed_in_full(
     output = records.parent / "answer.json"
     assert cli.main(arguments(records, "--output", str(output))) == 1
     out, err = capsys.readouterr()
-    assert "What was drawn is printed" in err and err.count("\n") == 1
+    assert "The draw is shown above" in err and err.count("\n") == 1
     assert not output.exists() and not list(spare.iterdir())
     output.write_text(out[out.index("{") : out.rindex("}") + 1])
     monkeypatch.undo()

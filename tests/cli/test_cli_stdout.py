@@ -88,7 +88,9 @@ def test_what_was_in_the_output_is_replaced_or_there(
     more = ("--output", str(output), "--overwrite")
     assert cli.main(arguments(records, *more)) == (not can_write)
     assert (output.read_text() == "an older answer") == (not can_write)
-    assert ("What was there" in capsys.readouterr().out) == can_write
+    assert (
+        "The answer in that file is replaced" in capsys.readouterr().out
+    ) == can_write
 
 
 def start(records, *more, **options):

@@ -280,7 +280,7 @@ def test_a_reader_that_goes_away_is_one_line_and_no_traceback(
         err = stderr.getvalue()
         assert found in (code, 1) and err.count("\n") <= 1
         if name == "release" and left == 1000:  # the answer was drawn, and is kept
-            assert found == 1 and "What was drawn is in" in err
+            assert found == 1 and "The draw is in" in err
 
 
 @pytest.mark.parametrize("name", ["release", "predict", "no file", "study run"])

@@ -276,7 +276,7 @@ def test_ctrl_c_at_any_moment_ends_threads():
 def test_ctrl_c_at_any_moment_leaves_no_call_to_the_timer():
     control, number = pauses_module.new_control(), 0
     for number in moments(lambda: pauses_module.call(control, abs, -1), *THREADS):  # noqa: B007
-        assert not pauses_module._timer.calls
+        assert not pauses_module._timer.controls
     assert number > 0
     pauses_module.call(control, lambda: spin(control))  # the timer still ticks
 

@@ -61,7 +61,7 @@ def test_a_restored_stream_continues_bit_for_bit():
     state = streams_module.save_state(rng)
     expected = rng.standard_normal(20), rng.integers(0, 2**32, size=5, dtype=np.uint32)
     for _ in range(2):  # the saved state is not used up
-        again = streams_module.restore(state)
+        again = streams_module.restore_state(state)
         np.testing.assert_array_equal(again.standard_normal(20), expected[0])
         resumed = again.integers(0, 2**32, size=5, dtype=np.uint32)
         np.testing.assert_array_equal(resumed, expected[1])
@@ -76,12 +76,12 @@ def test_bad_seeds_are_refused(bad):
 
 
 def test_a_reseeded_generator_starts_as_a_new_one_does():
-    again = streams_module.Reseeded()
+    again = streams_module.ReusableGenerator()
     seeds = np.random.SeedSequence(SEED).spawn(100)
     assert again.is_known
     for seed, words in zip(seeds, streams_module.starts(seeds, 1), strict=True):
         with np.errstate(over="ignore"):  # interpreted, it counts modulo 2^64 too
-            streams_module.start(again.memory, words)
+            streams_module.set_state(again.memory, words)
         expected = streams_module.streams(seed, 2)[1]
         assert np.array_equal(again.rng.random(3), expected.random(3))
 

@@ -152,7 +152,7 @@ def test_bad_dimension_is_refused():
 def test_rotations_give_schatten_norms_and_their_subgradients(shape, p):
     rng, dim = np.random.default_rng(3), math.prod(shape)
     room, normal = np.empty(3 * dim + 1), np.empty(dim)
-    norms.forget_turns(min(shape), room)
+    norms.reset_rotations(min(shape), room)
     low_rank = np.outer(np.arange(shape[0]), np.ones(shape[1]))
     flats = [*rng.normal(size=(5, dim)), low_rank.reshape(-1), np.eye(*shape).ravel()]
     for flat in (scale * flat for flat in flats for scale in (1.0, 1e-200, 1e200)):

@@ -169,7 +169,7 @@ def test_repr_is_short_and_a_print_shows_all_a_reader_needs():
     assert max(map(len, str(certificate).splitlines())) <= 88
     out = io.StringIO()
     Console(file=out, width=100).print(final(calibration="paper", seeded=True))
-    assert "NO: the random bits are seeded, the printed constants" in out.getvalue()
+    assert "NO: the random bits are seeded, the published" in out.getvalue()
 
 
 def edited_json(**changes):

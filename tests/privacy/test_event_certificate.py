@@ -133,7 +133,7 @@ def test_repr_is_short_and_a_print_shows_all_a_reader_needs():
         (made(), ("guarantee", "replace_one", "sensitivity = 0.5", "ideal random")),
         (
             made(seeded=True, event=None, calibration="paper"),
-            ("NO: the random bits are seeded, the printed", "no privacy is proved"),
+            ("NO: the random bits are seeded, the published", "no privacy is proved"),
         ),
     ):
         out = io.StringIO()

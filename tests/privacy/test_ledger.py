@@ -165,7 +165,7 @@ def test_warnings_name_the_entry_and_the_reason():
     assert len(warnings) == 5
     assert warnings[0].startswith("2. noisy mean: seeded")
     assert warnings[1].startswith("2. noisy mean: declared")
-    assert "4. printed: not releasable: printed constants" in warnings[2]
+    assert "4. printed: not releasable: published constants" in warnings[2]
     assert "5. exponential mechanism, no sampler yet: not releasable" in warnings[4]
     clean = Ledger()
     clean.add(final())
@@ -323,7 +323,7 @@ def test_a_copy_that_another_process_spends_from_says_so(monkeypatch):
     copy = pickle.loads(pickle.dumps(Ledger(budget=TOTAL)))
     copy.spend(GaussianEvent(0.1))  # a copy of this process
     monkeypatch.setattr("os.getpid", lambda: -1)
-    with pytest.warns(UserWarning, match="workers share needs a LedgerFile"):
+    with pytest.warns(UserWarning, match="Use a LedgerFile for a budget that workers"):
         copy.spend(GaussianEvent(0.1))
     Ledger(budget=TOTAL).spend(GaussianEvent(0.1))  # its own
 

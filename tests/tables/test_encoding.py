@@ -449,7 +449,7 @@ def test_bounds_that_are_unfilled_or_odd_say_what_to_do(tmp_path, text):
     ],
 )
 def test_marks_of_numbers(marks, text, value):
-    assert entries.number(text, TextFormat(**marks)) == value
+    assert entries.parse_number(text, TextFormat(**marks)) == value
 
 
 @pytest.mark.parametrize("text", ["1_2", "1,2e3", "1,_12", "1,23", "1_234"])
@@ -461,7 +461,7 @@ def test_marks_that_are_not_declared_or_not_between_thousands_are_none(text):
         with pytest.raises(ValueError, match="column 'a' must be numeric"):
             encoding.features(pd.DataFrame({"a": ["1", text]}))
     with pytest.raises(ValueError, match="of the form 'label index:value"):
-        entries.parse(["1 1_0:0.5"], 20)
+        entries.parse_libsvm(["1 1_0:0.5"], 20)
 
 
 def test_facts_that_cannot_be_read_in_one_way_are_refused(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 import dpsample as dps
 from dpsample import domains, losses, verify
 from dpsample.noise import k_norm_mechanism
-from dpsample.privacy import Budget, calibrate
+from dpsample.privacy import Budget, Certificate, calibrate
 from dpsample.privacy.accounting.accounting import delta_of
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
@@ -23,6 +23,7 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PureEvent,
 )
+from dpsample.privacy.certificates.registry import registry
 from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.problem.facts import PublicFacts
 from dpsample.verification import ball_checker as checker
@@ -136,6 +137,22 @@ def test_random_certificates_are_proved(seed, count):
 def resealed(content):
     digest = checker._sha256(content | {"digest": ""})
     return json.dumps(content | {"digest": digest})
+
+
+@pytest.mark.parametrize("version", range(1, registry().version))
+def test_certificates_of_former_sentences_are_proved_and_show_them(version):
+    certificate = final(sampler_share=0.1)
+    names = (*certificate.theorems, *certificate.assumptions)
+    present = registry().words(names)
+    content = json.loads(certificate.to_json())
+    text = resealed(content | {"registry": registry().seal(names, version)})
+    assert checker.prove(text)
+    former = Certificate.from_json(text)
+    assert verify(former).statement == certificate.statement
+    assert registry().words(names, version=version) != present
+    shown = " ".join(str(former).split())
+    for words in registry().words(names, version=version):
+        assert " ".join(words.split()) in shown
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,11 @@
-"""Base of all certificates: a digest that seals the fields, and lines of text."""
+"""Base of all certificates: a digest over the fields, their JSON, and lines of text.
+
+A certificate also has a level of protection, which follows from two numbers of the risk
+of attacks. *Success* is the probability that an attacker with two equally likely
+candidates for a record names the right one, 1/2 by a blind guess. *Evidence* is the
+factor by which an alarm can raise the odds of a suspicion, if one of 1000 other cases
+raises a false alarm.
+"""
 
 from __future__ import annotations
 
@@ -33,26 +40,24 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Level = Literal["high", "limited", "weak", "none"]
-# Levels of protection follow from two numbers of the attack risk. Success: how often an
-# attacker with two equally likely candidates is right; a blind guess is in half of all
-# cases. Evidence: the factor by which an alarm can raise the odds of a suspicion, where
-# one case in 1000 is a false alarm.
+# Share of false alarms for which the evidence of an alarm is computed.
 FALSE_ALARMS = 0.001
-# High protection: less than one more right answer in ten than by a blind guess, and
+# High protection needs at most one more right answer in ten than a blind guess, and
 # evidence that leaves a suspicion of 1 in 100 improbable.
 LITTLE_SUCCESS = 0.6
 LITTLE_EVIDENCE = 10.0
-# Weak protection, with a warning: an attacker is right in three cases of four, half of
-# the way from a blind guess to certainty, or an alarm makes a suspicion of 1 in 100 as
-# likely as not.
+# Protection is weak, with a warning, if an attacker is right in three cases of four,
+# half of the way from a blind guess to certainty, or if an alarm makes a suspicion of 1
+# in 100 as likely as not.
 WEAK_SUCCESS = 0.75
 WEAK_EVIDENCE = 100.0
-# No protection of any use: an attacker is wrong once in a hundred cases, or an alarm
-# leaves fewer than one doubt in a hundred of a suspicion of 1 in 10.
+# There is no useful protection if an attacker is wrong once in a hundred cases, or if
+# an alarm turns a suspicion of 1 in 10 into 99 in 100.
 NO_SUCCESS = 0.99
 NO_EVIDENCE = 990.0
+# First words of the warning at low levels.
 PROTECTION = {"weak": "WEAK PROTECTION", "none": "NO USEFUL PROTECTION"}
-# Without a number of records delta is compared with one over a usual number.
+# Without a number of records, delta is compared with one over this usual number.
 USUAL_RECORDS = 1000
 # Last assumption of a fit that may be one of many.
 SEARCH = "FIT.SEARCH"
@@ -72,7 +77,8 @@ class Sealed(ABC):
 
     FORMAT: ClassVar[str]
     DERIVED: ClassVar[tuple[str, ...]] = ("format", "registry", "releasable")
-    # Of what is read, until `dpsample.verify` has passed: its author may be anybody.
+    # Whether the certificate was read from JSON, whose author is unknown, and
+    # `dpsample.verify` has not passed yet.
     is_unverified: ClassVar[bool] = False
     budget: Budget
     epsilon_proved: float
@@ -80,13 +86,13 @@ class Sealed(ABC):
     assumptions: tuple[str, ...]
     seeded: bool
     digest: str
-    # Version of the registry whose sentences are bound: an older file's is kept.
+    # Version of the registry whose sentences the certificate binds. Files keep theirs.
     version: int | None = None
 
     @property
     @abstractmethod
     def statement(self) -> str:
-        """The guarantee, in words."""
+        """Sentence that states the guarantee."""
 
     @property
     @abstractmethod
@@ -95,11 +101,11 @@ class Sealed(ABC):
 
     @abstractmethod
     def _rows(self) -> list[tuple[str, str]]:
-        """Name and value of every line of the certificate."""
+        """Return name and value of every line of the certificate."""
 
     @abstractmethod
     def _facts_and_risk(self) -> tuple[PublicFacts | None, AttackRisk | None]:
-        """Facts of the problem and risk of attacks, where there are any."""
+        """Return the facts of the problem and the risk of attacks, if there are any."""
 
     @staticmethod
     def parse_field(name: str, value: object) -> Any:
@@ -109,40 +115,45 @@ class Sealed(ABC):
     @property
     @abstractmethod
     def registered(self) -> Kind:
-        """What the registry says of certificates of this kind."""
+        """Registered facts about certificates of this kind."""
 
     @property
     def releasable(self) -> bool:
         """Whether the guarantee may be given to others.
 
-        It is proved, no seed made the bits, and its kind may be released: no draw
-        without a sampler's name may, nor what its author declares.
+        It must be proved, its random numbers must not come from a seed, and its kind
+        must be releasable. A draw without a named sampler is not, and neither is an
+        event that its author declares.
         """
         return self.registered.releasable and self.is_proved and not self.seeded
 
     @property
     def registry(self) -> str:
-        """Version of the registry, and SHA-256 of the sentences that are used."""
+        """Version of the registry, and SHA-256 of the sentences in the certificate."""
         return registry().seal((*self.theorems, *self.assumptions), self.version)
 
     def words(self, identifiers: tuple[str, ...]) -> tuple[str, ...]:
-        """Sentences of identifiers, as the certificate binds them."""
+        """Return the sentences of identifiers, as the certificate binds them."""
         return registry().words(identifiers, version=self.version)
 
     @cached_property
     def level(self) -> Level:
-        """Protection of one record by what attacks can reach; see the constants."""
+        """Level of protection of one record, by the thresholds of this file."""
         level = level_of(self._facts_and_risk()[1])
         return "weak" if self._has_large_delta() and level != "none" else level
 
     def _has_large_delta(self) -> bool:
+        """Return whether delta is 1/n or more.
+
+        Then even the publication of one random record would keep the promise.
+        """
         facts = self._facts_and_risk()[0]
         count = USUAL_RECORDS if facts is None else facts.num_records
         return self.budget.delta >= 1.0 / count
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Why the guarantee protects little, in words; empty if it does protect."""
+        """Reasons why the guarantee protects little. Empty if it does protect."""
         facts, risk = self._facts_and_risk()
         warnings = []
         level = level_of(risk)
@@ -177,18 +188,18 @@ class Sealed(ABC):
             object.__setattr__(self, "digest", self.computed_digest())
 
     def to_json(self) -> str:
-        """Return the certificate as JSON; every float survives exactly."""
+        """Return the certificate as JSON, with exact floats."""
         return json.dumps(self.to_dict(), indent=1, allow_nan=False)
 
     def to_dict(self) -> Json:
-        """Return the fields as JSON values, and what follows from them."""
+        """Return the fields, and values that follow from them, as JSON values."""
         content = {name: to_plain(getattr(self, name)) for name in _names(type(self))}
         derived = {name: getattr(self, name) for name in self.DERIVED[1:]}
         return {"format": self.FORMAT} | derived | content
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
+        """Read a certificate that `to_json` wrote.
 
         Parameters
         ----------
@@ -209,34 +220,35 @@ class Sealed(ABC):
         return cls.from_dict(load_json(text, cls.FORMAT))
 
     @classmethod
-    def from_dict(cls, given: Json) -> Self:
-        """Read what `to_dict` returned; `from_json` says more."""
-        check.instance(dict, given=given)
-        odd = set(given) ^ {*_names(cls), *cls.DERIVED}
-        if odd:
+    def from_dict(cls, content: Json) -> Self:
+        """Read a dictionary that `to_dict` returned, with the checks of `from_json`."""
+        check.instance(dict, content=content)
+        differences = set(content) ^ {*_names(cls), *cls.DERIVED}
+        if differences:
+            names = ", ".join(sorted(map(str, differences)))
             condition = "a certificate with exactly the known fields"
-            check.fail(
-                "text", condition, f"a difference in {', '.join(sorted(map(str, odd)))}"
-            )
-        fields = {name: cls.parse_field(name, given[name]) for name in _names(cls)}
+            check.fail("text", condition, f"a difference in {names}")
+        fields = {name: cls.parse_field(name, content[name]) for name in _names(cls)}
         certificate = cls(**fields)
-        version = registry().version_of(given["registry"])
+        # Each stated value must be the one that follows from the fields, so that a file
+        # cannot show other sentences or another verdict than its fields imply.
+        version = registry().version_of(content["registry"])
         object.__setattr__(certificate, "version", version)
         for name, value in certificate.to_dict().items():
-            if canonical_text(given[name]) != canonical_text(value):
+            if canonical_text(content[name]) != canonical_text(value):
                 condition = f"{value!r}, as the fields imply"
-                check.fail(name, condition, given[name])
+                check.fail(name, condition, content[name])
         object.__setattr__(certificate, "is_unverified", True)
         return certificate
 
     def computed_digest(self) -> str:
-        """SHA-256 of every field except the digest."""
+        """Return the SHA-256 of all fields except the digest."""
         content = self.to_dict() | {"digest": ""}
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _guarantee(self, subject: str, also: str = "") -> str:
-        """Sentence of privacy about ``subject``, with what printed constants aim at."""
+        """Return the guarantee about ``subject``, with warnings if it is weak."""
         relation, delta = self.budget.relation, self.budget.delta
         pair = f"({round_up(self.epsilon_proved)}, {delta!r})"
         text = (
@@ -245,8 +257,8 @@ class Sealed(ABC):
         )
         if not self.is_proved:
             text += (
-                f" The printed constants aim at epsilon = {self.budget.epsilon!r} and "
-                "are not a proof of it."
+                f" The published constants aim at epsilon = {self.budget.epsilon!r} "
+                "and are not a proof of it."
             )
         facts = self._facts_and_risk()[0]
         if facts is not None and delta >= 1.0 / facts.num_records:
@@ -258,20 +270,20 @@ class Sealed(ABC):
         return text
 
     def _lines(self) -> list[tuple[str, str]]:
-        """Lines that say something, warnings first."""
+        """Return the lines that are not empty, warnings first."""
         rows = [row for row in self._rows() if row[1]]
         rows.insert(-1, ("other releases", ADDS_UP))
         return [*(("WARNING", words) for words in self.warnings), *rows]
 
     def _may_be_released(self, obstacles: dict[str, bool]) -> str:
-        """Return yes, with what weakens it, or no with the obstacles that exist."""
+        """Return "yes", with a hint at warnings, or "NO" with the obstacles."""
         present = ", ".join(words for words, is_there in obstacles.items() if is_there)
         if present:
             return f"NO: {present}"
         return "yes, but read the warning" if self.warnings else "yes"
 
     def _state(self) -> str:
-        """Word of a repr for whether the guarantee may be given to others."""
+        """Return a word for a repr: whether the guarantee may be given to others."""
         if not self.releasable:
             return "NOT releasable"
         return "releasable, WEAK protection" if self.warnings else "releasable"
@@ -293,7 +305,7 @@ class Sealed(ABC):
         )
 
     def __rich__(self) -> Table:
-        """Return a table for the terminal; rich is imported only here."""
+        """Return a table for the terminal. Rich is imported only here."""
         from rich.table import Table
         from rich.text import Text
 
@@ -306,7 +318,7 @@ class Sealed(ABC):
 
 
 def level_of(risk: AttackRisk | None) -> Level:
-    """Level of protection that bounds of attacks mean; none if nothing is proved."""
+    """Return the level of protection by a risk of attacks, "none" without a proof."""
     if risk is None:
         return "none"
     success, evidence = 1.0 - risk.bayes_risk(), evidence_of(risk)
@@ -319,9 +331,10 @@ def level_of(risk: AttackRisk | None) -> Level:
 
 
 def evidence_of(risk: AttackRisk) -> float:
-    """Factor by which an alarm can raise the odds, at few false alarms."""
+    """Return the factor by which an alarm can raise the odds of a suspicion."""
     return float(risk.true_positive_rate(FALSE_ALARMS)) / FALSE_ALARMS
 
 
 def _names(kind: Any) -> list[str]:
+    """Return the names of the fields of a dataclass."""
     return [field.name for field in dataclasses.fields(kind)]
