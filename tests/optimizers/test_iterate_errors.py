@@ -155,7 +155,7 @@ def measured(problem, loop):
     gradient = dps.optimizers.loop.loop.Arguments(problem, recipe).gradient(
         quiet, streams(1, 1)[0]
     )
-    limits = gradient.estimator.pieces.records.limits
+    limits = gradient.estimator.functions.records.limits
     if not len(limits):
         limits = np.full(problem.facts.num_records, 1e300)
     start = problem.facts.center
