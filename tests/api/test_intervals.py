@@ -240,13 +240,13 @@ def test_the_law_of_the_tail_is_exact_on_quadratics():
 def test_intervals_cover_and_do_not_without_the_noise_of_the_mechanism(monkeypatch):
     inside = int((np.abs(z_scores()) <= 1.96).sum())
     assert_frequency(inside, 450, 0.95)
-    tilted = module._tilted
+    tilted = module._plan_objective
 
     def planted(*given):
         recipe, spread = tilted(*given)
         return recipe, lambda values: spread(values)._replace(variance=np.zeros(3))
 
-    monkeypatch.setattr(module, "_tilted", planted)
+    monkeypatch.setattr(module, "_plan_objective", planted)
     with rejected():
         inside = int((np.abs(z_scores(runs=100)) <= 1.96).sum())
         assert_frequency(inside, 300, 0.95)

@@ -86,6 +86,7 @@ def test_modules_that_moved_have_their_former_names_for_one_version(former, pres
 
 def test_the_former_attribute_of_couplings_warns():
     with pytest.warns(DeprecationWarning, match=r"is now dpsample\.diagnostics"):
-        assert dps.samplers.couplings is dps.diagnostics.couplings
+        samplers = dps.samplers
+        assert samplers.couplings is dps.diagnostics.couplings
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("dpsample.samplers.nothing")
