@@ -173,7 +173,7 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     size = 1.0 if facts.loss.is_classification else 0.0
     responses = size * signs
     if facts.loss.name == "linear":
-        rows, responses = rows * signs[:, None], np.full(len(signs), 1.0)
+        rows, responses = rows * signs[:, None], np.full(len(signs), response_bound(facts))
     return pair(facts, rows, responses, direction=direction)
 
 
