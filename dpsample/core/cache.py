@@ -286,8 +286,9 @@ class _CacheLocator(_Folder):  # type: ignore[misc]
             os.makedirs(self.get_cache_path(), exist_ok=True)
         except OSError as error:
             _warn_once(
+                "unusable",
                 f"The compilation cache cannot be used ({error}); what it lacks is "
-                "compiled anew by every process."
+                "compiled anew by every process.",
             )
             raise
 
@@ -320,8 +321,9 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
         except Exception as error:  # unpickling damaged bytes can raise anything
             self._cache_file.discard()
             _warn_once(
+                "damaged",
                 "A damaged file of the compilation cache was deleted and its kernel "
-                f"is compiled again ({type(error).__name__}: {error}). {self._where()}"
+                f"is compiled again ({type(error).__name__}: {error}). {self._where()}",
             )
             loaded = None
         if loaded is None:
@@ -338,10 +340,13 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
             try:
                 super().save_overload(sig, data)
             except OSError as error:
-                _warn_once(
-                    f"The compilation cache cannot be written ({error}); what is "
-                    f"missing in it is compiled again every time. {self._where()}"
-                )
+                # `ensure_cache_path` has already reported a directory that fails.
+                if "unusable" not in _warned:
+                    _warn_once(
+                        "unwritable",
+                        f"The compilation cache cannot be written ({error}); what is "
+                        f"missing in it is compiled again every time. {self._where()}",
+                    )
 
     def _index_key(self, sig: object, codegen: Codegen) -> tuple[object, ...]:
         """Return the key of an entry: types, processor, bytecode, what it closes over.
@@ -366,8 +371,8 @@ def _cache_of(py_func: Callable[..., object]) -> object:
         return caching.NullCache()
 
 
-def _warn_once(message: str) -> None:
-    kind = message[:30]
+def _warn_once(kind: str, message: str) -> None:
+    """Warn of the first problem of a kind in this process."""
     if kind not in _warned:
         _warned.add(kind)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
