@@ -1,16 +1,20 @@
-r"""Identities that hold under a target, for checks of draws that need no reference.
+r"""Checks of draws by identities that hold under the target, without reference draws.
+
+The target has density proportional to exp(-V) on its domain, where V = k J and J is
+the regularized mean loss. The domain's affine hull has dimension d.
 
 Stein's identity (Schwinger-Dyson): for a field phi that vanishes on the boundary,
 
 .. math:: E[\operatorname{div} \varphi - \langle \varphi, \nabla V \rangle] = 0.
 
-Along a direction v let the chord through x end at t_- <= 0 <= t_+; b = -t_- t_+ is 0 on
-the boundary and changes by t_- + t_+ along v. That serves every domain, with no formula
-for its shape: integrate along lines.
+Along a direction v let the chord through x end at t_- <= 0 <= t_+. Then b = -t_- t_+ is
+0 on the boundary and has the derivative t_- + t_+ along v. So b v and c b v, where the
+coordinate c grows along v, are such fields on every domain whose chords are known. No
+formula of the boundary is needed.
 
-Energies: for V = k J in dimension d, E V - min V <= d (arXiv:2207.08347, Proposition
-4), and V - min V ~ Gamma(d / a, 1) if J - min J is homogeneous of degree a about the
-minimizer and the domain is R^d.
+Energies: E V - min V <= d (arXiv:2207.08347, Proposition 4), and V - min V ~
+Gamma(d / a, 1) if J - min J is homogeneous of degree a about the minimizer and the
+domain is R^d.
 """
 
 from __future__ import annotations
@@ -32,8 +36,10 @@ from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
 if TYPE_CHECKING:
     from xarray import DataTree
 
+# Each direction adds two identities, and all identities share the false alarm.
 MAX_DIRECTIONS = 10
-# Fewer effective draws give no standard error that could be trusted.
+# With fewer effective draws the standard errors are not trusted, and no verdict is
+# given.
 MIN_ESS = 50.0
 ROUNDING = 1e-12  # relative size of a slope that counts as zero
 
@@ -62,7 +68,7 @@ class Expectations:
     effective_sizes : array of shape (num_identities,)
         Effective numbers of draws.
     limits : array of shape (num_identities,)
-        z-scores beyond which an identity is refused.
+        Critical z-scores, beyond which an identity is rejected.
     detectable : array of shape (num_identities,)
         Errors of a mean, in standard deviations of the values, that are seen with
         probability at least `POWER`.
@@ -71,7 +77,7 @@ class Expectations:
     false_alarm : float
         Probability that draws of the target fail, all identities together.
     blind : str
-        What no such check sees.
+        A sentence that names a defect of draws which this check cannot detect.
     """
 
     title: str
@@ -90,8 +96,9 @@ class Expectations:
     @property
     def findings(self) -> tuple[str, ...]:
         """Identities that do not hold, or that too few effective draws leave open."""
-        size = np.where(self.is_limit, self.z_scores, np.abs(self.z_scores))
-        fails = ~(size <= self.limits)  # also where a z-score is NaN
+        # A mean below its upper bound is no finding.
+        statistic = np.where(self.is_limit, self.z_scores, np.abs(self.z_scores))
+        fails = ~(statistic <= self.limits)  # also where a z-score is NaN
         return tuple(n for n, f in zip(self.names, fails, strict=True) if f)
 
     @property
@@ -102,29 +109,37 @@ class Expectations:
     def __repr__(self) -> str:
         """z-scores, the verdict, and what could have been seen."""
         lines = [f"{self.title}: mean (expected) z-score, effective draws"]
-        findings = self.findings
+        findings, is_known = self.findings, ~np.isnan(self.z_scores)
         for i, name in enumerate(self.names):
             sign = "<= " if self.is_limit[i] else ""
             line = f"  {name}: {self.means[i]:.4g} ({sign}{self.expected[i]:.4g})"
             line += f" {self.z_scores[i]:+.2f}, {self.effective_sizes[i]:.0f}"
             if name in findings:
-                few = np.isnan(self.z_scores[i])
-                line += "  TOO FEW DRAWS" if few else "  DIFFERS"
+                line += f"  {self._describe_failure(i)}"
             lines.append(line)
-        verdict = "no difference seen" if self.ok else "NOT the target's law"
-        if np.isnan(self.z_scores).any():
-            verdict = "no verdict"
-        return "\n".join(
-            [
-                *lines,
-                f"{verdict}; draws of the target fail with probability about "
-                f"{self.false_alarm:g}.",
-                f"Could have seen, with probability {POWER:g}: means off by "
-                f"{np.nanmax(self.detectable, initial=0.0):.2g} standard deviations.",
-                self.blind,
-                "For study: not a privacy proof.",
-            ]
+        # One identity that differs is a verdict, even if others are open.
+        names = np.array(self.names)
+        if np.isin(names[is_known], findings).any():
+            verdict = "NOT the target's law"
+        else:
+            verdict = "no difference seen" if self.ok else "no verdict"
+        lines.append(
+            f"{verdict}; draws of the target fail with probability about "
+            f"{self.false_alarm:g}."
         )
+        detectable = self.detectable[is_known]
+        if detectable.size:
+            lines.append(
+                f"Could have seen, with probability {POWER:g}: means off by "
+                f"{detectable.max():.2g} standard deviations."
+            )
+        return "\n".join([*lines, self.blind, "For study: not a privacy proof."])
+
+    def _describe_failure(self, i: int) -> str:
+        if np.isnan(self.effective_sizes[i]):
+            return "TOO FEW DRAWS"
+        # The z-score of equal values that are the expectation is 0/0.
+        return "CONSTANT VALUES" if np.isnan(self.z_scores[i]) else "DIFFERS"
 
 
 def stein_check(
@@ -173,7 +188,7 @@ def stein_check(
     >>> dps.diagnostics.stein_check(draws, dps.Gibbs(problem, k=20.0, mu=0.1)).ok
     False
     """
-    theta, is_independent = _theta(draws, target)
+    theta, is_independent = _checked_draws(draws, target)
     points = theta.reshape(-1, target.dim)
     identities = {
         name: Identity(values.reshape(theta.shape[:2]), 0.0)
@@ -239,7 +254,7 @@ def gamma_check(
     >>> report.ok, len(report.names)
     (True, 4)
     """
-    theta, is_independent = _theta(draws, target)
+    theta, is_independent = _checked_draws(draws, target)
     rank = target.problem.domain.affine_dim(target.dim)
     if degree is not None:
         check.positive(degree=degree)
@@ -247,18 +262,19 @@ def gamma_check(
             remedy = "Homogeneity ends at the boundary: leave the degree out."
             check.fail("degree", "None on a bounded domain", degree, remedy)
     known_degree, lowest = _homogeneity(target)
-    power = known_degree if degree is None else degree
+    degree_used = known_degree if degree is None else degree
     values = energies(target, theta.reshape(-1, target.dim)).reshape(theta.shape[:2])
     excess = values - lowest
     laws = {"V - min V <= d": Identity(excess, float(rank), is_limit=True)}
-    if power is not None:
+    if degree_used is not None:
         from scipy.special import gammainc
 
-        shape = rank / power
-        level = np.asarray(gammainc(shape, np.maximum(excess, 0.0)), np.float64)
-        laws["V - min V, mean d / a"] = Identity(excess, shape)
-        laws["its distribution function, mean 1/2"] = Identity(level, 0.5)
-        laws["its square, mean 1/3"] = Identity(level**2, 1.0 / 3.0)
+        gamma_shape = rank / degree_used
+        # The distribution function at draws of its own distribution is uniform.
+        cdf = np.asarray(gammainc(gamma_shape, np.maximum(excess, 0.0)), np.float64)
+        laws["V - min V, mean d / a"] = Identity(excess, gamma_shape)
+        laws["its distribution function, mean 1/2"] = Identity(cdf, 0.5)
+        laws["its square, mean 1/3"] = Identity(cdf**2, 1.0 / 3.0)
     return judge(
         "Law of the energy",
         laws,
@@ -276,7 +292,7 @@ def judge(
     is_independent: bool,
     blind: str,
 ) -> Expectations:
-    """z-scores of identities and their limits.
+    """Return the z-scores of identities and their critical values.
 
     ``false_alarm`` is the budget of all of them together. Independent draws need no
     effective size. ``blind`` is a sentence on what such a check cannot see.
@@ -285,26 +301,32 @@ def judge(
 
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
     values = [identity.values for identity in identities.values()]
-    size_of = np.size if is_independent else effective_size
-    sizes = np.array([float(size_of(v)) for v in values])
+    count_draws = np.size if is_independent else effective_size
+    sizes = np.array([float(count_draws(v)) for v in values])
     sizes = np.where(sizes >= MIN_ESS, sizes, np.nan)
     expected = np.array([i.expected for i in identities.values()])
     is_limit = np.array([i.is_limit for i in identities.values()])
     means = np.array([v.mean() for v in values])
     spread = np.array([v.std(ddof=1) for v in values])
     errors = spread / np.sqrt(sizes)
+    # By the union bound, with an equal share for every identity.
     share = false_alarm / len(identities)
     limits = np.asarray(t.isf(np.where(is_limit, share, 0.5 * share), sizes - 1.0))
+    # A mean that is off by both quantiles together, in standard errors, exceeds the
+    # critical one with probability POWER.
+    detectable = (limits + t.isf(1.0 - POWER, sizes - 1.0)) / np.sqrt(sizes)
+    with np.errstate(divide="ignore", invalid="ignore"):  # values may be constant
+        z_scores = (means - expected) / errors
     return Expectations(
         title=title,
         names=tuple(identities),
         means=means,
         expected=expected,
         errors=errors,
-        z_scores=(means - expected) / errors,
+        z_scores=z_scores,
         effective_sizes=sizes,
         limits=limits,
-        detectable=(limits + t.isf(1.0 - POWER, sizes - 1.0)) / np.sqrt(sizes),
+        detectable=detectable,
         is_limit=is_limit,
         false_alarm=float(false_alarm),
         blind=blind,
@@ -312,13 +334,18 @@ def judge(
 
 
 def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
-    """Names and values of div phi - <phi, grad V>."""
+    """Yield names and values (num_points,) of div phi - <phi, grad V>."""
     normal, gradient = fit(target), slopes(target, points)
+    # With factor (dim, rank) and whiten (rank, dim), whiten @ factor is the identity.
+    # So white[:, i] grows by 1 along factor[:, i], and the divergence of white[:, i] b
+    # v is white[:, i] times that of b v, plus b.
     white = (points - normal.center) @ normal.whiten.T
     factor, name = normal.factor, "axis {} of the fit"
     if factor.shape[1] > MAX_DIRECTIONS:
         # A few mixtures of all axes see more than a few axes.
-        noise = np.random.default_rng(0).standard_normal(factor.shape[1:] * 2)
+        # The seed is fixed, so that every check has the same directions.
+        rank = factor.shape[1]
+        noise = np.random.default_rng(0).standard_normal((rank, rank))
         basis = np.linalg.qr(noise)[0][:, :MAX_DIRECTIONS]
         white, factor, name = white @ basis, factor @ basis, "mixture {} of axes"
     for i, direction in enumerate(factor.T):
@@ -331,7 +358,11 @@ def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
 
 
 def _bump(ends: Array) -> tuple[Array, Array]:
-    """Return a function that is 0 at the chord's finite ends, and its slope there."""
+    """Return b at the points and its derivative along the chord.
+
+    ``ends`` (num_points, 2) holds t_- and t_+ of every point. b is 0 at finite ends. An
+    infinite end counts as a factor 1, which is constant along the chord.
+    """
     low, high = ends.T
     below, above = np.isfinite(low), np.isfinite(high)
     left, right = np.where(below, -low, 1.0), np.where(above, high, 1.0)
@@ -339,12 +370,17 @@ def _bump(ends: Array) -> tuple[Array, Array]:
 
 
 def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
-    """Field (1 - rho)(x - c), rho the gauge about an interior point c: 1 outside."""
+    """Return the values of div phi - <phi, grad V> for phi = (1 - rho)(x - c).
+
+    rho is the gauge about an interior point c. It is 1 on the boundary, so the field
+    vanishes there.
+    """
     domain, dim = target.problem.domain, target.dim
     center = domain.interior_point(dim)
     away = points - center
     reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
-    # Very near to the center, rounding turns a direction out of the simplex's plane.
+    # Very near to the center, rounding may turn a direction out of the simplex's plane.
+    # Then the chord has length 0, and the gauge is taken as 0.
     gauge = 1.0 / np.where(reach > 0.0, reach, np.inf)
     rank = domain.affine_dim(dim)
     # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
@@ -354,7 +390,7 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
 
 
 def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
-    """Degree of the energy about its minimizer, if it is known, and the minimum."""
+    """Return the degree of the energy about its minimizer or None, and its minimum."""
     is_open = target.problem.domain.is_whole_space
     plan = exact.quadratic(target) if is_open else None
     if plan is not None:
@@ -368,8 +404,8 @@ def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     return None, gaussian_fit.minimize(target, tolerance=1e-9)[1]
 
 
-def _theta(draws: DataTree | Array, target: Gibbs) -> tuple[Array, bool]:
-    """Draws (chain, draw, dim), and whether they are taken as independent."""
+def _checked_draws(draws: DataTree | Array, target: Gibbs) -> tuple[Array, bool]:
+    """Return draws (chain, draw, dim), and whether they are taken as independent."""
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     theta, is_independent = chains_of(draws)
     if theta.shape[2] != target.dim:

@@ -1,13 +1,16 @@
 """Verification of certificates: every number is recomputed from the public inputs.
 
 `recompute` calibrates the mechanism again, or accounts for its event again, and
-compares each number with the stated one. Then it checks the inequalities of the privacy
+compares each number with the stated one. An *event* describes a release, such as
+Gaussian noise with some gdp, so that accounting can compute epsilon and delta from it.
+Then it checks the inequalities of the privacy
 proof on the stated numbers themselves, because these are the numbers on which the
 guarantee rests. A certificate that fails raises a ValueError with the name of the
 field.
 
 Stated and recomputed numbers may differ by rounding, as certificates are made on other
-machines. Inequalities may not: they are checked with a margin against the claim.
+machines. Inequalities must hold on the stated numbers. They are checked with a margin
+against the claim, which may make a true claim fail, but never lets a false one pass.
 """
 
 import math
@@ -31,8 +34,8 @@ from dpsample.privacy.calibration.exponential_mechanism import (
     ExponentialMechanism,
     calibrate,
 )
-from dpsample.privacy.certificates import certificate as draws
-from dpsample.privacy.certificates import event_certificate as fits
+from dpsample.privacy.certificates import certificate as draw_certificate
+from dpsample.privacy.certificates import event_certificate
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import (
     SLACK,
@@ -63,13 +66,14 @@ def recompute(certificate: Certificate | EventCertificate) -> VerificationReport
     that disagrees, or a field that was edited.
     """
     if isinstance(certificate, EventCertificate):
-        checks = _event_checks(certificate)
+        checks = _account_again(certificate)
     else:
         recalibrated = _recalibrate(certificate)
         checks = [
             *_compare_derived(certificate, recalibrated),
             *_inequalities(certificate, recalibrated),
         ]
+    # The digest comes last, because the name of an edited field is more useful.
     digest = certificate.computed_digest()
     if certificate.digest != digest:
         fail_disagreement("digest", digest, certificate.digest)
@@ -95,26 +99,28 @@ def verify_own(certificate: Certificate | EventCertificate) -> None:
         ) from error
 
 
-def _event_checks(c: EventCertificate) -> list[Check]:
+def _account_again(c: EventCertificate) -> list[Check]:
     """Account for the event of a certificate again, and compare."""
     checks = [
         check_agreement(
             "epsilon_proved", c.epsilon_proved, proved_epsilon(c.event, c.budget)
         )
     ]
+    # A published calibration may exceed the budget. epsilon_proved states by how much.
     if c.calibration == "exact":
         limit = c.budget.epsilon * (1.0 + SLACK)
         checks.append(check_at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
     relation = c.budget.relation
     if _has_formula(c) and c.event is not None:
         delta = delta_of(c.event, epsilon=c.epsilon_proved, relation=relation)
-        # `delta_of` is rounded up by more than twice this amount.
+        # `delta_of` is rounded up by more than twice this amount, so the true delta is
+        # within the budget although the computed one may exceed it.
         limit = c.budget.delta * (1.0 + 4.0 * ROUNDING)
         checks.append(check_at_most("delta(epsilon;event)<=delta", delta, limit))
     accounted = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
     _compare_identifiers("theorems", (*c.registered.theorems, *accounted), c.theorems)
     clipped = "RECORDS.CLIPPED" in c.assumptions
-    expected = fits.assumptions_of(c.kind, c.facts, clip_rows=clipped)
+    expected = event_certificate.assumptions_of(c.kind, c.facts, clip_rows=clipped)
     _compare_identifiers(
         "assumptions", (*expected, *of_search(c.assumptions)), c.assumptions
     )
@@ -157,7 +163,7 @@ def _compare_derived(
         fail_disagreement("regularizer", recalibrated.regularizer, stated.regularizer)
     theorems = (*recalibrated.theorems, *stated.registered.theorems)
     _compare_identifiers("theorems", theorems, stated.theorems)
-    expected = draws.assumptions_of(
+    expected = draw_certificate.assumptions_of(
         stated,
         sampler=stated.sampler,
         max_work=stated.max_work,
@@ -170,9 +176,14 @@ def _compare_derived(
 
 
 def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Check]:
-    """Check the inequalities of the proof on the stated numbers themselves."""
+    """Check the inequalities of the proof on the stated numbers themselves.
+
+    In the names of checks G_Delta is ``diff_lipschitz``, delta_0 is ``delta_exact``,
+    the delta of an exact draw, and gamma is the sampler's error in total variation.
+    """
     # The larger sensitivity, in case the stated one was rounded down.
     diff = max(c.diff_lipschitz, recalibrated.diff_lipschitz)
+    # `calibrate` increases gdp by MARGIN. Half of it is left here for rounding errors.
     distance = diff / c.facts.num_records * (1.0 + 0.5 * MARGIN)
     distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
     curve = gaussian_delta(c.epsilon_proved, c.gdp)
@@ -181,9 +192,9 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
         check_at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
     ]
     if c.gamma > 0.0:
-        # delta_0 is so close to delta that their sum with the other side would be
-        # rounded too much. Their difference is exact if the sampler's share of delta is
-        # at most 1/2, and is rounded once otherwise.
+        # The sampler's part of delta may be far smaller than delta_0, and a sum of both
+        # would lose its digits. The difference delta - delta_0 is exact if the
+        # sampler's share of delta is at most 1/2, and is rounded once otherwise.
         sampler_delta = c.gamma * (1.0 + math.exp(c.epsilon_proved))
         spare_delta = c.budget.delta - c.delta_exact
         return [
@@ -192,7 +203,8 @@ def _inequalities(c: Certificate, recalibrated: ExponentialMechanism) -> list[Ch
                 "(1+e^epsilon)*gamma<=delta-delta_0", sampler_delta, spare_delta
             ),
         ]
-    # Both numbers are stated, so they have no error.
+    # Both numbers are stated, so they have no error. The factor cancels the margin of
+    # `check_at_most`.
     limit = c.budget.delta * (1.0 + ROUNDING)
     return [*checks, check_at_most("delta_0<=delta", c.delta_exact, limit)]
 

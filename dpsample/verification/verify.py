@@ -1,4 +1,10 @@
-"""The verb for certificates: every number from what is listed, events included."""
+"""`verify`: recompute every number of a certificate from the inputs that it lists.
+
+Numbers include those of the *event*, the description of what was released from which
+accounting computes epsilon and delta. Mechanisms, samplers and optimizers are built
+again from their repr, whose grammar the registry has checked when the certificate was
+made or read.
+"""
 
 import ast
 import dataclasses
@@ -26,18 +32,21 @@ from dpsample.samplers.exact import exact
 from dpsample.samplers.localized import localized
 from dpsample.samplers.proximal import constant_time, requirements
 from dpsample.targets.reduced import facts_obstacle
-from dpsample.verification import recomputation as verification
+from dpsample.verification import recomputation
 
-# Inputs agree to the digits of the event: it follows from most of them. Bounds of the
-# risk do not: a polytope's width is the mean of thousands of linear programs.
-INPUT_TOLERANCE = 1e-6
+# Relative tolerance of bounds of the risk. A polytope's width, on which they depend, is
+# the mean of thousands of linear programs. Other inputs have the tolerance of the
+# event, which follows from most of them.
+RISK_TOLERANCE = 1e-6
 RISKS = ("risk_bound", "printed_risk_bound", "risk_forecast")
-# Powers of two, and what follows from stated numbers by products and roots.
+# These inputs must be equal to the last bit. They are powers of two, or follow from
+# stated numbers by products and roots.
 EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
 
 Maker = Callable[..., noise.mechanism.AdditiveMechanism]
-# Mechanisms from the inputs that their certificates list.
-NOISES: dict[str, tuple[Maker, tuple[str, ...]]] = {
+# Makers of mechanisms, and their parameters. The inputs of a certificate list these,
+# with "rows" and "columns" for ``shape``, and "K" for ``domain``.
+NOISE_MAKERS: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "noise/gaussian": (noise.gaussian_mechanism, ("sensitivity", "calibration")),
     "noise/generalized_gaussian": (
         noise.generalized_gaussian_mechanism,
@@ -71,10 +80,10 @@ def verify(
     certificate : Certificate or EventCertificate
         Of a release, of a mechanism, or read from JSON.
     checker : {"standard", "ball"}
-        "ball" proves the inequalities by ball arithmetic instead, in a file that shares
-        no code with the rest: `dpsample.verification.ball_checker`, which needs
-        ``pip install 'dpsample[verify]'``. What it takes as stated, as the events of
-        most optimizers, the report lists under "not checked".
+        "ball" proves the inequalities by ball arithmetic instead, which bounds all
+        rounding errors. `dpsample.verification.ball_checker` shares no code with the
+        rest and needs ``pip install 'dpsample[verify]'``. The report lists under "not
+        checked" what is taken as stated, such as the events of most optimizers.
 
     Returns
     -------
@@ -110,27 +119,30 @@ def verify(
     if checker == "ball":
         return _prove_by_balls(certificate)
     report = _recompute_all(certificate)
+    # A certificate that was read from JSON is marked as unverified until it passes
+    # here.
     object.__setattr__(certificate, "is_unverified", False)
     return report
 
 
 def _recompute_all(certificate: Certificate | EventCertificate) -> VerificationReport:
     """Make the certificate again, and the mechanism or the sampler that it names."""
-    report = verification.recompute(certificate)
+    report = recomputation.recompute(certificate)
     if isinstance(certificate, Certificate):
         lines = _sampler_checks(certificate)
         return dataclasses.replace(report, checks=(*report.checks, *lines))
-    if certificate.kind == "declared":
+    if certificate.kind == "declared":  # a mechanism of the user
         unchecked = "that the mechanism has the event, which is its author's word"
         return dataclasses.replace(report, unchecked=(unchecked,))
     try:
-        with np.errstate(all="ignore"):  # inputs may be anything
+        # An edited certificate may hold any numbers. NaN fails the comparisons below.
+        with np.errstate(all="ignore"):
             rebuilt = _rebuild(certificate)
     except (ArithmeticError, TypeError) as error:
         check.fail("certificate", "one that can be made again", repr(error))
-    lines = _event_checks(certificate, rebuilt)
-    if _base(certificate) in NOISES:
-        lines.append(_noise_check(certificate))
+    lines = _compare_event(certificate, rebuilt)
+    if _base_kind(certificate) in NOISE_MAKERS:
+        lines.append(_check_noise_scale(certificate))
     return dataclasses.replace(report, checks=(*report.checks, *lines))
 
 
@@ -149,7 +161,12 @@ def _prove_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
 
 
 def _sampler_checks(c: Certificate) -> list[Check]:
-    """Refuse a sampler that could not be made; prove a plan of constant time."""
+    """Build the sampler, and check the proof of a plan that draws in constant time.
+
+    The sampler of a timed kind is such a plan, `ConstantTime`, whose number of
+    operations is fixed by public facts. Only this kind is timed, because the kind of a
+    certificate is the name before the parenthesis.
+    """
     if c.sampler is None:
         return []
     is_plan = c.sampler.startswith("ConstantTime(")
@@ -166,11 +183,11 @@ def _sampler_checks(c: Certificate) -> list[Check]:
         check.fail("sampler", "a whole plan, as its repr", c.sampler)
     if c.max_work is not None or "DRAW.DEADLINE" in c.assumptions:
         check.fail("max_work", "None, and no deadline, in constant time", c.max_work)
-    return [verification.check_at_most(*line) for line in sampler.check(c)]
+    return [recomputation.check_at_most(*line) for line in sampler.check(c)]
 
 
 def _reason_against(sampler: object, c: Certificate) -> str:
-    """Why a sampler cannot have drawn any target of the stated facts, or nothing."""
+    """Return why a sampler can draw no target of the stated facts, or "" if it can."""
     if isinstance(sampler, samplers.Localized):
         reason = localized.explain_unsupported(c.facts.loss)
         if reason or not c.facts.domain.has_equalities:
@@ -184,14 +201,14 @@ def _reason_against(sampler: object, c: Certificate) -> str:
 
 
 def _rebuild(c: EventCertificate) -> EventCertificate:
-    """Certificate of the mechanism that is built from the stated inputs."""
-    if _base(c) in NOISES:
-        return _noise(c).certificate
+    """Return the certificate of the mechanism that is built from the stated inputs."""
+    if _base_kind(c) in NOISE_MAKERS:
+        return _build_noise(c).certificate
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
     if c.kind.startswith(TUNED):
         return _certify_tuning(c, c.facts)
-    call = _call(c)
+    call = _parse_call(c)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     if c.kind.startswith(INTERVALS):
         sandwich_spec = _build_value(call, sandwich)
@@ -206,8 +223,11 @@ def _rebuild(c: EventCertificate) -> EventCertificate:
 
 
 def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate:
-    """Certificate of a tuning with the stated candidates and gdp of a try."""
-    call = _call(c)
+    """Return the certificate of a tuning with the stated candidates.
+
+    Its input base_gdp is the gdp of one trial, which fits and scores one candidate.
+    """
+    call = _parse_call(c)
     inputs: dict[str, Any] = dict(c.inputs)
     input_types = {"stop": str, "scored_records": int} | dict.fromkeys(
         ("mean_tries", "cap", "score_share", "base_gdp"), float
@@ -218,8 +238,9 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
     values = [_build_value(entry.value, optimizers) for entry in call.keywords]
     if [entry.arg for entry in call.keywords] != ["candidates"]:
         check.fail("certificate.mechanism", "with candidates only", c.mechanism)
+    _, candidates = name_candidates(values[0])
     plan = TuningPlan(
-        candidates=name_candidates(values[0])[1],
+        candidates=candidates,
         facts=facts,
         clip_rows="RECORDS.CLIPPED" in c.assumptions,
         budget=c.budget,
@@ -234,12 +255,14 @@ def _certify_tuning(c: EventCertificate, facts: PublicFacts) -> EventCertificate
     return plan.certificate(gdp, plan.recipes(gdp))
 
 
-def _base(c: EventCertificate) -> str:
+def _base_kind(c: EventCertificate) -> str:
+    """Return the kind without the mark of idealized numerics."""
     return c.kind.removesuffix("/idealized")
 
 
-def _noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
-    make, names = NOISES[_base(c)]
+def _build_noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
+    """Build the noise mechanism from the stated inputs."""
+    make, names = NOISE_MAKERS[_base_kind(c)]
     inputs: dict[str, Any] = {"calibration": c.calibration, **dict(c.inputs)}
     if "shape" in names:
         inputs["shape"] = (inputs.get("rows"), inputs.get("columns"))
@@ -251,23 +274,32 @@ def _noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
     return make(c.budget, **{name: inputs[name] for name in names})
 
 
-def _noise_check(c: EventCertificate) -> Check:
-    """Check that the stated scale, to its last digit, suffices for the event."""
+def _check_noise_scale(c: EventCertificate) -> Check:
+    """Check that the stated scale suffices for the parameter of the stated event.
+
+    The scale itself is used, because the comparison of inputs has a tolerance.
+    """
     inputs: dict[str, Any] = {"r": None, **dict(c.inputs)}
-    size, scale = inputs["sensitivity"], inputs.get("stddev", inputs.get("scale"))
-    if inputs["r"] is not None:
+    sensitivity = inputs["sensitivity"]
+    scale = inputs.get("stddev", inputs.get("scale"))
+    if inputs["r"] is not None:  # generalized Gaussian noise
         dim, scale = inputs.get("dim"), inputs["sigma"]
         if dim is None:
             dim = min(inputs["rows"], inputs["columns"])
-        case = {"sensitivity": size, "dim": dim, "p": inputs["p"], "r": inputs["r"]}
-        size = smooth_sensitivity(**case)
-    spent = c.event.gdp if isinstance(c.event, GaussianEvent) else math.nan
+        sensitivity = smooth_sensitivity(
+            sensitivity=sensitivity, dim=dim, p=inputs["p"], r=inputs["r"]
+        )
+    parameter = math.nan  # no inequality holds for an event of another type
+    if isinstance(c.event, GaussianEvent):
+        parameter = c.event.gdp
     if isinstance(c.event, PureEvent):
-        spent = c.event.epsilon
-    return verification.check_at_most("event of the inputs<=event", size / scale, spent)
+        parameter = c.event.epsilon
+    return recomputation.check_at_most(
+        "event of the inputs<=event", sensitivity / scale, parameter
+    )
 
 
-def _call(c: EventCertificate) -> ast.Call:
+def _parse_call(c: EventCertificate) -> ast.Call:
     """Return the tree of the mechanism, which must be a call."""
     call = ast.parse(c.mechanism, mode="eval").body
     if not isinstance(call, ast.Call):
@@ -276,8 +308,8 @@ def _call(c: EventCertificate) -> ast.Call:
 
 
 def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
-    """Value of a repr, whose grammar the registry has checked."""
-    if isinstance(tree, ast.Name):
+    """Return the value of a repr, whose grammar the registry has checked."""
+    if isinstance(tree, ast.Name):  # the grammar has no other name than inf
         return math.inf
     if isinstance(tree, ast.Tuple):
         return tuple(_build_value(element, namespace) for element in tree.elts)
@@ -288,35 +320,42 @@ def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
         condition = f"of names of {namespace.__name__}"
         check.fail("certificate.mechanism", condition, tree.func.id)
     for entry in tree.keywords:
+        # The only parameter of an optimizer or sampler that is a loss.
         source = losses if entry.arg == "wall_loss" else namespace
         arguments[entry.arg] = _build_value(entry.value, source)
     return check.build("certificate.mechanism", kind, arguments)
 
 
-def _event_checks(stated: EventCertificate, rebuilt: EventCertificate) -> list[Check]:
+def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[Check]:
     """Compare the mechanism, its inputs and its event with what was built again."""
     for name in ("kind", "mechanism", "calibration", "facts"):
         if getattr(stated, name) != getattr(rebuilt, name):
-            verification.fail_disagreement(
+            recomputation.fail_disagreement(
                 name, getattr(rebuilt, name), getattr(stated, name)
             )
-    names, expected = ([n for n, _ in c.inputs] for c in (stated, rebuilt))
+    names = [name for name, _ in stated.inputs]
+    expected = [name for name, _ in rebuilt.inputs]
     if names != expected:
-        verification.fail_disagreement("inputs", expected, names)
-    checks, tolerance = [], verification.TOLERANCE
+        recomputation.fail_disagreement("inputs", expected, names)
+    checks, tolerance = [], recomputation.TOLERANCE
     rebuilt_inputs: dict[str, Any] = dict(rebuilt.inputs)
     for name, value in stated.inputs:
         if name in EXACT and value != rebuilt_inputs[name]:
-            verification.fail_disagreement(
+            recomputation.fail_disagreement(
                 f"inputs.{name}", rebuilt_inputs[name], value
             )
-        is_accuracy = name == "gap" and "tilt_stddev" in names  # a part of a risk
-        digits = INPUT_TOLERANCE if is_accuracy or name in RISKS else tolerance
+        # With a tilt the gap is chosen from a bound of the risk.
+        is_risk_gap = name == "gap" and "tilt_stddev" in names
+        input_tolerance = tolerance
+        if is_risk_gap or name in RISKS:
+            input_tolerance = RISK_TOLERANCE
         checks.append(
-            _check_alike(f"inputs.{name}", value, rebuilt_inputs[name], digits)
+            _check_alike(f"inputs.{name}", value, rebuilt_inputs[name], input_tolerance)
         )
-        if is_accuracy and isinstance(value, float):
-            # The noise that hides it has to be that of the stated one.
+        if is_risk_gap and isinstance(value, float):
+            # Output noise is proportional to the root of the gap that it hides, and
+            # must suffice for the stated gap. It is compared later, because the
+            # certificates of these optimizers list it after the gap.
             rebuilt_inputs["output_stddev"] *= math.sqrt(value / rebuilt_inputs["gap"])
     return [
         *(line for line in checks if line is not None),
@@ -328,21 +367,25 @@ def _check_events_alike(
     stated: Event | None, rebuilt: Event | None, tolerance: float
 ) -> list[Check]:
     """Compare events, number by number."""
+    checks: list[Check] = []
 
-    def compare(name: str, one: object, other: object) -> None:
-        if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
-            for key in one:
-                compare(f"{name}.{key}", one[key], other[key])
-        elif isinstance(one, list) and isinstance(other, list):
-            if len(one) != len(other):
-                verification.fail_disagreement(name, other, one)
-            for index, pair in enumerate(zip(one, other, strict=True)):
+    def compare(name: str, value: object, expected: object) -> None:
+        if (
+            isinstance(value, dict)
+            and isinstance(expected, dict)
+            and set(value) == set(expected)
+        ):
+            for key in value:
+                compare(f"{name}.{key}", value[key], expected[key])
+        elif isinstance(value, list) and isinstance(expected, list):
+            if len(value) != len(expected):
+                recomputation.fail_disagreement(name, expected, value)
+            for index, pair in enumerate(zip(value, expected, strict=True)):
                 compare(f"{name}[{index}]", *pair)
         else:
-            line = _check_alike(name, one, other, tolerance)
+            line = _check_alike(name, value, expected, tolerance)
             checks.extend([] if line is None else [line])
 
-    checks: list[Check] = []
     pair = (None if event is None else event.to_dict() for event in (stated, rebuilt))
     compare("event", *pair)
     return checks
@@ -351,11 +394,11 @@ def _check_events_alike(
 def _check_alike(
     name: str, stated: object, rebuilt: object, tolerance: float
 ) -> Check | None:
-    """Line of a float that agrees; other values must be equal and of one type."""
+    """Return the line of a float that agrees, or None for an equal value of a type."""
     if isinstance(stated, float) and isinstance(rebuilt, float) and stated != rebuilt:
-        return verification.check_agreement(name, stated, rebuilt, tolerance=tolerance)
+        return recomputation.check_agreement(name, stated, rebuilt, tolerance=tolerance)
     if type(stated) is not type(rebuilt) or stated != rebuilt:
-        verification.fail_disagreement(name, rebuilt, stated)
+        recomputation.fail_disagreement(name, rebuilt, stated)
     if not isinstance(stated, float):
         return None
     return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{rebuilt:.6g}")

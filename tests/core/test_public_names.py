@@ -89,4 +89,4 @@ def test_the_former_attribute_of_couplings_warns():
         samplers = dps.samplers
         assert samplers.couplings is dps.diagnostics.couplings
     with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("dpsample.samplers.nothing")
+        importlib.import_module(f"{dps.samplers.__name__}.nothing")

@@ -235,3 +235,34 @@ def test_points_at_the_center_of_the_simplex_have_finite_values():
     points[0] = center
     points[1] = center * (1.0 + 1e-16 * np.array([1.0, -1.0, 3.0]))
     assert np.isfinite(stein_check(points, target).means).all()
+
+
+def judge_values(values, *, is_independent=True):
+    identities = {name: Identity(v, 0.0) for name, v in values.items()}
+    options = {"false_alarm": 0.01, "is_independent": is_independent, "blind": ""}
+    return judge("", identities, **options)
+
+
+def test_an_open_identity_does_not_hide_one_that_differs():
+    draws = np.random.default_rng(120).normal(size=(1, 400))
+    report = judge_values({"open": draws[:, :20], "off": draws + 1.0})
+    assert report.findings == ("open", "off")
+    text = repr(report)
+    assert "NOT the target's law" in text and "no verdict" not in text
+    assert "TOO FEW DRAWS" in text and "DIFFERS" in text and "Could have seen" in text
+    right = judge_values({"open": draws[:, :20], "right": draws - draws.mean()})
+    assert not right.ok and "no verdict" in repr(right)
+
+
+def test_a_report_without_a_verdict_claims_no_power():
+    draws = np.random.default_rng(121).normal(size=(1, 20))
+    text = repr(judge_values({"open": draws}))
+    assert "no verdict" in text and "Could have seen" not in text
+
+
+def test_equal_values_are_not_called_too_few():
+    text = repr(judge_values({"equal": np.zeros((1, 400))}))
+    assert "CONSTANT VALUES" in text and "TOO FEW" not in text
+    assert "no verdict" in text
+    wrong = repr(judge_values({"equal": np.ones((1, 400))}))
+    assert "DIFFERS" in wrong and "NOT the target's law" in wrong

@@ -99,7 +99,7 @@ def test_computed_means_of_neighbors_are_within_the_budget(relation, share):
             seen = []
             query = NormalEquations(**EXACT, ridge=0.0)
             look = lambda facts, s, r, seen=seen: seen.extend((s, r)) or r  # noqa: E731
-            object.__setattr__(query, "solved", look)
+            object.__setattr__(query, "solve", look)
             query.answer(problem, np.random.default_rng(1))
             means.append(seen)
         noise = AdaSSP(matrix_share=share).recipe(problem.facts, budget)

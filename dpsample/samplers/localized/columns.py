@@ -56,7 +56,7 @@ class Weights(NamedTuple):
     scale: float = 1.0
 
 
-class Setting(NamedTuple):
+class ColumnSetting(NamedTuple):
     """Numbers of target and mode that columns depend on, in addition to the records."""
 
     loss: Loss
@@ -87,7 +87,7 @@ NO_RECORDS = ChunkColumns(
 class RecordColumns:
     """Columns of some records, computed when they are first needed."""
 
-    def __init__(self, part: Data, setting: Setting) -> None:
+    def __init__(self, part: Data, setting: ColumnSetting) -> None:
         self.part, self.setting, self.rows = part, setting, as_rows(part)
         self._sizes: dict[int, tuple[Array, Array]] = {}
         self._ends: dict[object, Any] = {}
@@ -216,16 +216,16 @@ def single_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
     return columns
 
 
-def _setting(target: Gibbs, mode: Mode) -> Setting:
+def _setting(target: Gibbs, mode: Mode) -> ColumnSetting:
     """Return the setting of columns."""
     problem = target.problem
-    return Setting(
+    return ColumnSetting(
         problem.loss, problem.domain, target.geometry, mode.point, mode.before
     )
 
 
 def _on_columns(
-    part: Data, setting: Setting, function: Callable[..., Result], *args: object
+    part: Data, setting: ColumnSetting, function: Callable[..., Result], *args: object
 ) -> Result:
     """Return ``function`` of the columns of one chunk."""
     return function(RecordColumns(part, setting), *args)
