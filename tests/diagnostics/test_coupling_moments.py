@@ -72,12 +72,12 @@ def test_moments_have_no_bias_from_a_far_start(target, options):
 
 
 def test_a_lead_one_step_too_long_is_rejected(target, monkeypatch):
-    alone = Coupled.alone
+    continue_first = Coupled.continue_first
 
     def longer(self, position, rng, count):
-        return alone(self, position, rng, count + 1)[1:]
+        return continue_first(self, position, rng, count + 1)[1:]
 
-    monkeypatch.setattr(Coupled, "alone", longer)
+    monkeypatch.setattr(Coupled, "continue_first", longer)
     with rejected():
         check(run(target, count=700, lag=1, burn_in=0, num_draws=1))
 

@@ -318,7 +318,7 @@ def test_networks_without_fluxes_are_refused_as_contradictions():
 def test_far_strips_that_doubles_take_for_planes_are_reduced_to_one():
     rows = np.vstack([[[1.0, 1.0], [-1.0, -1.0]], np.eye(2), -np.eye(2)])
     limits = np.array([5e-8, 0.0, 1e8 + 1, 1 - 1e8, 1 - 1e8, 1e8 + 1])
-    with pytest.raises(ValueError, match="doubles cannot tell"):
+    with pytest.raises(ValueError, match="double precision cannot distinguish"):
         Polytope(rows, limits)
     body = Polytope.reduced(rows, limits)
     assert body.affine_dim(2) == 1 and body.contains(body.default_center(2))

@@ -1,4 +1,3 @@
-# mypy: allow-untyped-defs
 r"""Metrics in which the energy is 1-strongly convex, and the exact draw of each.
 
 With P such that :math:`V - \frac12 x^\top P x` is convex on the domain, the strong
