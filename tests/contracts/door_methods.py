@@ -80,7 +80,7 @@ METHODS = {
     "energy": THETA,
     "epsilon": {"delta": 1e-6},
     "excess_risk": THETA,
-    "from_dict": {"given": lambda: O.answer().certificate.to_dict()},
+    "from_dict": {"content": lambda: O.answer().certificate.to_dict()},
     "from_file": {"path": "bounds.toml"},
     "from_json": {"text": lambda: O.answer().certificate.to_json()},
     "gauge": THETA,
