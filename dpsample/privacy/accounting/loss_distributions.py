@@ -34,7 +34,7 @@ from dpsample.core.jit import kernel
 from dpsample.privacy.accounting.allocation import REACH, epoch_ratio
 from dpsample.privacy.accounting.convolution import (
     MAX_LOSS,
-    UNIT,
+    UNIT_ROUNDOFF,
     Composition,
     LossDistribution,
 )
@@ -145,7 +145,7 @@ def _loss_distributions(
     num_cells = min(num_cells, math.floor(MAX_LOSS / interval))
     losses = interval * np.arange(num_cells + 1.0)
     # Losses that are rounded up would belong to smaller deltas.
-    first, second = _curves(part, losses * (1.0 - 4.0 * UNIT), relation)
+    first, second = _curves(part, losses * (1.0 - 4.0 * UNIT_ROUNDOFF), relation)
     first_order = connect_dots(first, second, interval)
     if first is second:
         return first_order, first_order
@@ -187,7 +187,7 @@ def connect_dots(upper: Array, lower: Array, interval: float) -> LossDistributio
     curve = np.minimum(np.concatenate([negative, upper]), 1.0)
     masses = np.empty(len(curve))
     _fill_masses(curve, -math.expm1(-interval), masses)
-    rounding = 1.0 + (4.0 * len(curve) + 16.0) * UNIT
+    rounding = 1.0 + (4.0 * len(curve) + 16.0) * UNIT_ROUNDOFF
     return LossDistribution(
         1 - len(lower), masses * rounding, float(curve[-1]) * rounding
     )
@@ -264,8 +264,10 @@ def _sampled_curves(
     gain = gap * ndtr(cut)
     without = np.maximum(gain - rate * ndtr(cut - shift), 0.0) + CURVE_ERROR * gain
     # The gap's error is relative to its two terms, and may be nearly all of the gap.
-    has_gap = losses * (1.0 - 8.0 * UNIT) <= -math.log1p(-q)
-    return with_record, without + np.where(has_gap, 8.0 * UNIT * (losses + rate), 0.0)
+    has_gap = losses * (1.0 - 8.0 * UNIT_ROUNDOFF) <= -math.log1p(-q)
+    return with_record, without + np.where(
+        has_gap, 8.0 * UNIT_ROUNDOFF * (losses + rate), 0.0
+    )
 
 
 def _curve(part: Event, losses: Array, relation: str) -> Array:

@@ -1,12 +1,13 @@
 r"""Additive noise: its size for a budget, and its privacy.
 
 A mechanism adds noise to a *query*, a vector that is computed from the records. The
-*sensitivity* of the query is the largest norm of its change between neighbors, in the
-norm dual to l_p: for p = 2 in the l2 norm, for p = 1 the largest change of a
-coordinate.
+*sensitivity* of the query is the largest norm of its change between neighbors. Where p
+is an argument, the norm is the dual l_q of l_p, 1/p + 1/q = 1: the l2 norm for p = 2,
+the largest change of a coordinate for p = 1.
 
 Gaussian noise of standard deviation ``stddev`` on a query of l2 sensitivity s is
-exactly (s/stddev)-GDP. Generalized Gaussian noise, of density proportional to
+exactly (s/stddev)-GDP: no easier to tell apart than N(0, 1) and N(s/stddev, 1). This
+parameter is the *gdp* in code. Generalized Gaussian noise, of density proportional to
 exp(-||z||_r^2/(2 sigma^2)) with 2 <= r < inf, is sqrt(r-1) s_r/sigma-GDP for a query of
 l_r sensitivity s_r. docs/generalized-gaussian.md proves it for every log-concave noise
 with a smooth potential. Laplace and K-norm noise are purely epsilon-private.
@@ -49,7 +50,7 @@ def gaussian_stddev(
     Returns
     -------
     float
-        The standard deviation of each coordinate, rounded up.
+        The standard deviation of each coordinate. With "exact" it is rounded up.
 
     Raises
     ------
@@ -84,7 +85,8 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     sensitivity : float
         Bound > 0 of the l_q norm of the query's change between neighbors.
     dim : int
-        Length of the query, or the smaller side for Schatten norms.
+        Length of the query. For Schatten norms the number of singular values, the
+        smaller side.
     p : float
         Exponent in [1, inf]. The sensitivity is in the dual norm l_q.
     r : float
@@ -153,8 +155,8 @@ def generalized_gaussian_gdp(
     0.141421
     """
     check.positive(sigma=sigma)
-    size = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
-    return round_up(size / sigma)
+    unit_gdp = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
+    return round_up(unit_gdp / sigma)
 
 
 @check.unwrap_numpy
@@ -172,8 +174,9 @@ def generalized_gaussian_sigma(
     It is :math:`\sigma = \sqrt{r-1}\,s_r/t` with t the gdp of the budget. "paper" is
     :math:`\sigma^2 = 2\kappa\log(1/\delta)s^2/\epsilon^2` of arXiv:2303.18047, Lemma 3,
     with :math:`\kappa = \min\{1/(p-1), 2\log d\}` as published, a factor e too small
-    (errata gradient-E4, privacy-5). Where kappa is right the lemma is true up to
-    epsilon = 6.2, 6.9, 7.9, 8.3 at delta = 1e-2, 1e-3, 1e-5, 1e-6 (gradient-E8).
+    (errata gradient-E4, privacy-5). It does not depend on r. Where kappa is right the
+    lemma is true up to epsilon = 6.2, 6.9, 7.9, 8.3 at delta = 1e-2, 1e-3, 1e-5, 1e-6
+    (gradient-E8).
 
     Parameters
     ----------
@@ -185,7 +188,7 @@ def generalized_gaussian_sigma(
     Returns
     -------
     float
-        sigma, rounded up.
+        sigma. With "exact" it is rounded up.
 
     Raises
     ------
@@ -208,12 +211,12 @@ def generalized_gaussian_sigma(
     """
     _check_inputs(budget, sensitivity, calibration)
     check_not_pure(budget, "generalized Gaussian noise")
-    size = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
+    unit_gdp = smooth_sensitivity(sensitivity=sensitivity, dim=dim, p=p, r=r)
     if calibration == "paper":
         kappa = printed_kappa(dim=dim, p=p)
         log_term = 2.0 * kappa * math.log(1.0 / budget.delta)
         return float(sensitivity * math.sqrt(log_term) / budget.epsilon)
-    return round_up(size / gdp_from_budget(budget.epsilon, budget.delta))
+    return round_up(unit_gdp / gdp_from_budget(budget.epsilon, budget.delta))
 
 
 @check.unwrap_numpy
@@ -226,7 +229,7 @@ def pure_scale(budget: Budget, sensitivity: float) -> float:
     Parameters
     ----------
     budget : Budget
-        Its epsilon is spent. Its delta is not.
+        Its epsilon is spent. Its delta is not used.
     sensitivity : float
         Bound > 0 of the query's change between neighbors, in the l1 norm for Laplace
         noise and in the gauge of K for K-norm noise.
@@ -250,18 +253,23 @@ def pure_scale(budget: Budget, sensitivity: float) -> float:
     >>> round(pure_scale(Budget(epsilon=0.5, delta=1e-6), 1.0), 9)
     2.0
     """
-    _check_inputs(budget, sensitivity, "exact")
+    _check_inputs(budget, sensitivity)
     return round_up(sensitivity / budget.epsilon)
 
 
 def round_up(value: float) -> float:
-    """Multiply a positive number by a factor that exceeds its rounding errors."""
+    """Multiply a positive number by a factor that exceeds its rounding errors.
+
+    A ValueError is raised if it is infinite or below the normal doubles.
+    """
     remedy = "The budget, the sensitivity or the scale is beyond floating point."
     check.normal(**{"scale of the noise or gdp": value}, remedy=remedy)
     return float(value * (1.0 + ROUNDING))
 
 
-def _check_inputs(budget: Budget, sensitivity: float, calibration: str) -> None:
+def _check_inputs(
+    budget: Budget, sensitivity: float, calibration: str = "exact"
+) -> None:
     remedy = "Use dps.Budget(epsilon=..., delta=...)."
     check.instance(Budget, budget=budget, remedy=remedy)
     check.scale(sensitivity=sensitivity)

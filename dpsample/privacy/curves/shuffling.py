@@ -2,22 +2,27 @@ r"""Shuffling: privacy of locally randomized or noisy records in random order.
 
 A *local randomizer* maps one record to one output. n records pass local randomizers in
 uniformly random order. Each randomizer is epsilon_0-DP in its record and may depend on
-the outputs before it. The random order hides which output belongs to which record.
+the outputs before it. The random order hides which output belongs to which record. In
+the theorem and in code epsilon_0 is also e0 and ``local_epsilon``.
 
 **The numerical bound** (Feldman, McMillan and Talwar 2021, Theorem 3.2). Let C ~ Bin(n
 - 1, e^-epsilon_0) be the number of other records that hide the changed one, A ~ Bin(C,
-1/2) and D ~ Bernoulli(a), a = e^epsilon_0/(1 + e^epsilon_0). The outputs on two
-neighbors are post-processed from (A + D, C - A + 1 - D) and (A + 1 - D, C - A + D).
+1/2) and D ~ Bernoulli(a), a = e^epsilon_0/(1 + e^epsilon_0). On two neighbors, the
+outputs have the distributions of one random function of the pairs of counts
+(A + D, C - A + 1 - D) and (A + 1 - D, C - A + D), so these pairs are at least as far
+apart.
 
-Given C = c, the likelihood ratio of that pair increases in A + D. Let k be the smallest
-integer above R (c+1)/(1+R), R = (e^epsilon a - (1-a))/(a - e^epsilon (1-a)). Then
+Given C = c, the likelihood ratio of the two pairs increases in the first count. It
+exceeds e^epsilon from the count k on, the smallest integer above R (c+1)/(1+R), where
+R = (e^epsilon a - (1-a))/(a - e^epsilon (1-a)). Then
 
 delta_c = (a - e^epsilon (1-a)) P(A = k-1) - (e^epsilon - 1) P(A >= k),
 
-in both directions by symmetry, and delta(epsilon) is the mean of delta_C. As one more
-coin flip is post-processing, delta_c decreases in c. So a block of values of C may be
-evaluated at its smallest value. The binomial probabilities (`fair_mass`, `upper_tail`
-and `lower_tail`) keep their digits at any size.
+in both directions by symmetry, and delta(epsilon) is the mean of delta_C. The pairs for
+c + 1 are a function of those for c and of one more coin flip, so delta_c decreases in
+c. So a block of values of C may be evaluated at its smallest value. The binomial
+probabilities (`fair_mass`, `upper_tail` and `lower_tail`) keep their digits at any
+size.
 
 **Theorem (randomizers with a delta).** Let n randomizers, each (e0, d0)-DP for any
 replacement of its record and any outputs before it, process records in uniformly random
@@ -43,7 +48,7 @@ values of the changed record and E = e^e0.
    are at least (P + Q)/(2 E). Both hold now. One record moved o d0 and n - 1 others m
    each, for any outputs before, so T in all on either data set.
 
-The theorem's own term (3.8) has (1 + e^-e0/2) n d0 for T, which is larger.
+Feldman, McMillan and Talwar (3.8) have (1 + e^-e0/2) n d0 for T, which is larger.
 """
 
 import math
@@ -62,6 +67,7 @@ ShuffleMethod = Literal["numerical", "closed_form"]
 # margin covers the errors of one term.
 ROUND_UP = 1.0 + 1e-9
 TERM_ROUND_UP = 1.0 + 5e-10
+# Maximum number of terms of a sum. More of them would give a smaller bound.
 MAX_BLOCKS = 2048
 LARGEST_EPSILON = 600.0  # its exponential is far from overflow
 # This factor exceeds the relative rounding errors of a quotient of a few numbers.
@@ -172,21 +178,22 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     check.integer(1, num_records=num_records)
     if epsilon >= local_epsilon:
         return 0.0
-    rate, others = math.exp(-local_epsilon), num_records - 1
-    starts = _blocks(others, rate)
-    ends = np.append(starts[1:] - 1.0, float(others))
+    hiding_rate, num_others = math.exp(-local_epsilon), num_records - 1
+    starts = _blocks(num_others, hiding_rate)
+    ends = np.append(starts[1:] - 1.0, float(num_others))
     # P(C < start) and P(C <= end), P(C >= start) and P(C > end) of each block. Left of
     # the mean the lower tails are small, and their difference keeps its digits. Right
     # of the mean the upper tails are.
-    before = lower_tail(starts, others, rate)
-    up_to_end = lower_tail(ends + 1.0, others, rate)
-    from_start = upper_tail(starts, others, rate)
-    after = upper_tail(ends + 1.0, others, rate)
+    before = lower_tail(starts, num_others, hiding_rate)
+    up_to_end = lower_tail(ends + 1.0, num_others, hiding_rate)
+    from_start = upper_tail(starts, num_others, hiding_rate)
+    after = upper_tail(ends + 1.0, num_others, hiding_rate)
     masses = np.where(up_to_end < 0.5, up_to_end - before, from_start - after)
-    tail_errors = 1e-12 * np.minimum(up_to_end, from_start)  # their rounding
+    # This exceeds the rounding errors of the tails that are subtracted.
+    tail_errors = 1e-12 * np.minimum(up_to_end, from_start)
     masses = np.maximum(masses, 0.0) + tail_errors
     deltas = _deltas(starts, float(epsilon), float(local_epsilon))
-    # A sum that underflows is not reported as 0, which only epsilon >= epsilon_0 has.
+    # Here epsilon < epsilon_0, so delta is not 0 even if the sum underflows.
     delta = max(float(masses @ deltas) * ROUND_UP, check.MIN_NORMAL)
     return min(delta, 1.0)
 
@@ -235,16 +242,17 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
     return bisect(is_safe, safe=float(local_epsilon), unsafe=0.0, width=1e-11)
 
 
-def _blocks(others: int, rate: float) -> Array:
-    """Return the smallest value of each block of values of C ~ Bin(others, rate).
+def _blocks(num_others: int, hiding_rate: float) -> Array:
+    """Return the smallest value of each block of values of C.
 
-    Around the mean blocks have one value, or equally many where there are too many
-    values. The first block begins at 0 and the last one ends at ``others``, far out.
+    C has the distribution Bin(num_others, hiding_rate). Around the mean blocks have one
+    value, or equally many where there are too many values. The first block begins at 0
+    and the last one ends at ``num_others``, far out.
     """
-    # A margin of 9.5 standard deviations, of at least three more values each.
-    margin = 9.5 * (math.sqrt(others * rate * (1.0 - rate)) + 3.0)
-    low = max(math.floor(others * rate - margin), 0)
-    high = min(math.ceil(others * rate + margin), others)
+    # 9.5 standard deviations, and 9.5 times 3 values where the deviation is small.
+    margin = 9.5 * (math.sqrt(num_others * hiding_rate * (1.0 - hiding_rate)) + 3.0)
+    low = max(math.floor(num_others * hiding_rate - margin), 0)
+    high = min(math.ceil(num_others * hiding_rate + margin), num_others)
     width = max(math.ceil((high - low + 1) / MAX_BLOCKS), 1)
     inner = np.arange(low, high + 1, width, dtype=np.float64)
     return np.unique(np.append(inner, 0.0))
@@ -252,14 +260,17 @@ def _blocks(others: int, rate: float) -> Array:
 
 def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
     """Return delta_c of every count c, by the module's formula, rounded up."""
-    # The quotients (a - E (1-a))/a and (E a - (1-a))/a, where E = e^epsilon.
-    gain = -math.expm1(epsilon - local_epsilon)
-    loss = math.expm1(epsilon) - math.expm1(-local_epsilon)
+    # (a - e^epsilon (1-a))/a and (e^epsilon a - (1-a))/a.
+    r_denominator = -math.expm1(epsilon - local_epsilon)
+    r_numerator = math.expm1(epsilon) - math.expm1(-local_epsilon)
     inverse_a = 1.0 + math.exp(-local_epsilon)
-    # R (c+1)/(1+R) = loss (c+1)/(gain+loss). Its floor is k - 1 and at most c. From
-    # epsilon = 37 on the quotient is rounded to c + 1.
-    last = np.minimum(np.floor(loss * (counts + 1.0) / (gain + loss)), counts)
-    first_term = gain / inverse_a * fair_mass(last, counts)
+    # R is the second number over the first. The floor of R (c+1)/(1+R) is k - 1 and at
+    # most c. The minimum is needed from epsilon = 37 on, where the product is rounded
+    # to c + 1.
+    last = np.minimum(
+        np.floor(r_numerator * (counts + 1.0) / (r_denominator + r_numerator)), counts
+    )
+    first_term = r_denominator / inverse_a * fair_mass(last, counts)
     tail = upper_tail(last + 1.0, counts, 0.5)
     deltas: Array = np.maximum(first_term - math.expm1(epsilon) * tail, 0.0)
     # More than twice the errors of both terms, relative to the first, which is larger.
@@ -341,7 +352,7 @@ class LocalNoise(NamedTuple):
     Attributes
     ----------
     noise_multiplier : float
-        Standard deviation of every record's noise over the bound C of its vector.
+        Standard deviation of every record's noise over the bound of its vector's norm.
     local_epsilon, local_delta : float
         Privacy of one randomizer, under any replacement of its record.
     """
@@ -369,7 +380,7 @@ def shuffle_total_delta(
     delta : float
         `shuffle_delta` at ``epsilon`` of randomizers without a delta, in [0, 1].
     epsilon : float
-        Privacy loss after shuffling, >= 0.
+        Privacy loss after shuffling, >= 0 and at most 600.
     local_epsilon, local_delta : float
         Privacy of each randomizer, >= 0, and local_delta <= 1.
     num_records : int
@@ -419,10 +430,12 @@ def shuffle_local_noise(
 
     Half of delta goes to shuffling, for which the largest local epsilon is searched.
     The other half is for the randomizers' own delta. A randomizer may see either of any
-    two records, so its sensitivity is 2 C under both relations. From some epsilon
-    between 2 and 4 on, which depends on n and delta, more local epsilon means more
-    noise, because the term (1 + e^epsilon) T grows faster. So at most epsilon = 2 is
-    spent. If noise that is private without shuffling is smaller, that is returned.
+    two records, so its sensitivity is twice the bound of a vector under both relations.
+
+    Beyond some epsilon between 2 and 4, which depends on n and delta, a larger epsilon
+    would need more noise, because the term (1 + e^epsilon) T grows faster than the
+    local epsilon helps. So at most epsilon = 2 is spent on shuffling. If noise that is
+    private without shuffling is smaller, that is returned.
 
     Parameters
     ----------
@@ -477,15 +490,16 @@ def shuffle_local_noise(
     safe = bisect(is_safe, safe=safe, unsafe=upper, width=1e-11)
     factor = delta_factor(epsilon, safe, num_records)
     local_delta = min(half / factor / NOISE_ROUND_UP, 0.5)
-    shuffled, in_order = (
+    shuffled, unshuffled = (
         LocalNoise(2.0 / gdp_from_budget(e, d) * NOISE_ROUND_UP, e, d)
         for e, d in ((safe, local_delta), (budget.epsilon, budget.delta))
     )
-    return min(shuffled, in_order)  # by the noise multiplier, the first field
+    return min(shuffled, unshuffled)  # by the noise multiplier, the first field
 
 
 def delta_factor(epsilon: float, local_epsilon: float, num_records: int) -> float:
     """Return (1 + e^epsilon) T / d0, the factor of the randomizers' own delta."""
-    o = 1.0 / (1.0 + math.exp(min(local_epsilon, LARGEST_EPSILON)))
-    others = (num_records - 1) * math.exp(-local_epsilon) * (1.0 + o)
-    return (1.0 + math.exp(epsilon)) * (o + others)
+    # o of the module, and the part of the n - 1 other records.
+    share = 1.0 / (1.0 + math.exp(min(local_epsilon, LARGEST_EPSILON)))
+    others_factor = (num_records - 1) * math.exp(-local_epsilon) * (1.0 + share)
+    return (1.0 + math.exp(epsilon)) * (share + others_factor)

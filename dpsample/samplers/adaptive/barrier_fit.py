@@ -1,12 +1,15 @@
 """Gaussian fit to a target that the boundary of its domain confines.
 
 For a density exp(-lambda s) of the distance s to a facet, lambda s - log s is smallest
-at the mean 1 / lambda, and its curvature there is the reciprocal of the variance. So
-the averaged energy of `gaussian_fit` plus a logarithmic barrier of weight one has its
-minimum near the mean of the target, and its Hessian is close to the precision, also at
-the boundary. Boxes, simplices, polytopes and Euclidean balls have such a barrier, and
-an l1 ball has one of twice the dimension. In other balls the precision at the boundary
-is a formula. In more than `MAX_DENSE` dimensions the fit is a diagonal plus low rank.
+at the mean 1 / lambda, and its curvature there is the reciprocal of the variance.
+`gaussian_fit` averages the energy over the Gaussian that was fitted so far. This energy
+plus a logarithmic barrier of weight one has its minimum near the mean of the target,
+and its Hessian is close to the precision, also at the boundary.
+
+Boxes, simplices, polytopes and Euclidean balls have such a barrier. On an l1 ball it
+acts on twice as many coordinates. Other balls have no barrier here, and the precision
+at their boundary is a formula. In more than `MAX_DENSE` dimensions the mass matrix is a
+diagonal plus a matrix of low rank.
 
 The fit changes running times only, and never the distribution of a draw.
 """
@@ -36,16 +39,23 @@ from dpsample.samplers.gaussian_fit import (
 )
 from dpsample.targets.gibbs import Gibbs, as_rows, form_in_basis, times_basis
 
+# Maximum number of Newton steps. Then the last iterate is used, as any fit is valid.
 MAX_STEPS = 200
-MAX_DENSE = 800  # dimensions of a dense metric
+MAX_DENSE = 800  # maximum number of dimensions of a dense mass matrix
 # Minimum share of each slack that a Newton step leaves.
 MIN_SLACK_SHARE = 0.1
 # Share of the way from the mode to an interior point at which Newton's method starts.
 INWARD_SHARE = 0.1
 
-# Two functions: the gradient and Hessian of a barrier at a point, and the longest step
-# along a direction that stays off the boundary.
-Barrier = tuple[Callable[[Array], tuple[Array, Array]], Callable[[Array, Array], float]]
+
+class Barrier(NamedTuple):
+    """A logarithmic barrier, minus the sum of the logarithms of slacks."""
+
+    # Gradient (dim,) and Hessian (dim, dim) at a point.
+    differentiate: Callable[[Array], tuple[Array, Array]]
+    # Longest step, at most 1, along a direction from a point. It leaves
+    # `MIN_SLACK_SHARE` of each slack.
+    find_longest_step: Callable[[Array, Array], float]
 
 
 class BarrierFit(NamedTuple):
@@ -53,12 +63,17 @@ class BarrierFit(NamedTuple):
 
     center: Array  # (dim,)
     mass: MassMatrix
-    # Normal of a sphere, along which the variance of the draws must not be learned.
+    # Normal of a sphere along which `_widen_along_normal` raised the variance, so that
+    # it must not be learned from draws. None if it did not.
     normal: Array | None = None
 
 
 def barrier_fit(target: Gibbs) -> BarrierFit:
-    """Fit a Gaussian to the target and the boundary of its domain."""
+    """Fit a Gaussian to the target and the boundary of its domain.
+
+    Steps are taken in coordinates of the basis (dim, rank) of the domain's affine hull.
+    Gradients have shape (rank,) there, and precisions and covariances (rank, rank).
+    """
     domain, body = target.problem.domain, target.numbers.body
     if target.dim > MAX_DENSE:
         return _fit_low_rank(target)
@@ -100,12 +115,14 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
 def _fit_in_ball(target: Gibbs) -> BarrierFit:
     """Combine the Gaussian fit with precisions of the boundary and of the interior.
 
-    The gradient g confines the draws to the boundary, where <g, x> is a sum of d - 1
-    terms, see `_boundary_precision`, of variance 1/p each, and of an exponential above
-    the boundary. Their means equal their variances, so the sum of these is how far up
-    the center is. The uniform distribution has a variance of about s^(1 - 2/p) /
-    (d + 2), in units of the radius, where s is the dimension or the smaller side of the
-    matrices.
+    The gradient g confines the draws to the boundary. There <g, x> minus its minimum is
+    a sum of d - 1 terms for the motion along the boundary, of variance 1/p each (see
+    `_boundary_precision`), and of an exponential for the distance from it, of variance
+    1. The means of all of them equal their variances. So the energy at the mean exceeds
+    that at the mode by ``rise`` = (d - 1)/p + 1.
+
+    The uniform distribution has a variance of about s^(1 - 2/p) / (d + 2), in units of
+    the squared radius, where s is the dimension or the smaller side of the matrices.
     """
     gaussian, domain, dim = fit(target), target.problem.domain, target.dim
     body = target.numbers.body
@@ -113,7 +130,9 @@ def _fit_in_ball(target: Gibbs) -> BarrierFit:
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
     inward = domain.interior_point(dim) - mode
     climb = float(slope @ inward)
-    # The fit is not on the boundary, and a steep energy is too high there.
+    # A steep energy is too high at the center of the Gaussian fit, which is inside.
+    # Then the center is put where the linearized energy exceeds that of the mode by
+    # ``rise``.
     if RETREAT * climb > rise:
         center = mode + rise / climb * inward
     has_matrices = domain.matrix_shape is not None
@@ -121,17 +140,20 @@ def _fit_in_ball(target: Gibbs) -> BarrierFit:
     pressure = float(0.5 * (domain.support(slope) + domain.support(-slope)))
     pressure = min(pressure, 1e100)  # its square must be finite
     offset = (center - domain.default_center(dim)) / body.radius
-    in_units = _boundary_precision(body, has_matrices, offset, pressure)
-    in_units = in_units + interior_precision * np.eye(dim)
+    # In units of radius^-2.
+    ball_precision = _boundary_precision(body, has_matrices, offset, pressure)
+    ball_precision = ball_precision + interior_precision * np.eye(dim)
     precision = _inverse(gaussian.factor @ gaussian.factor.T)
-    factor = np.linalg.cholesky(_inverse(precision + in_units / body.radius**2))
+    factor = np.linalg.cholesky(_inverse(precision + ball_precision / body.radius**2))
     along = slope @ factor
-    size = float(np.linalg.norm(along))
+    slope_stddev = float(np.linalg.norm(along))  # standard deviation of <g, x>
     # The precision along the gradient is a factor of its own, because a sum would lose
-    # the other precisions in comparison. At a ratio of 10^6 its square has 12 digits.
-    if size > 0.0:
-        ratio = min(math.hypot(1.0, size / math.sqrt(rise)), 1e6)
-        along /= size
+    # the other precisions in comparison: F (I + (1/ratio - 1) a a^T), with the unit
+    # vector a along F^T g, divides the standard deviation of <g, x> by the ratio. At a
+    # ratio of 10^6 its square has 12 digits, nearly all that a double has.
+    if slope_stddev > 0.0:
+        ratio = min(math.hypot(1.0, slope_stddev / math.sqrt(rise)), 1e6)
+        along /= slope_stddev
         factor += np.outer((1.0 / ratio - 1.0) * (factor @ along), along)
     return BarrierFit(center, dense(factor))
 
@@ -142,16 +164,23 @@ def _boundary_precision(
     """Return the precision of exp(-<g, x>) on the boundary of a ball at an offset.
 
     Lengths are in units of the radius. The pressure lambda is half the range of
-    <g, x>. The norm is about 1 + |x_j|^p / p near 0, which gives x_j the density
-    exp(-lambda |x_j|^p / p), of variance (p / lambda)^(2/p) Gamma(3/p) / Gamma(1/p),
-    and the precision lambda (p - 1) |x_j|^(p - 2) elsewhere. Entries of matrices, in
-    the singular vectors of the offset, have the precision lambda (s_i^(p - 1) +
-    s_j^(p - 1)) / (s_i + s_j) for singular values s, and near 0 the density
-    exp(-lambda |X|^p / p), of variance l^(2/p - 1) lambda^(-2/p) for a longer side l.
-    From p = 2 on lambda is a rough value for all of them.
+    <g, x>.
+
+    - Coordinates x_j of vectors. The norm is about 1 + |x_j|^p / p near 0, which gives
+      x_j the density exp(-lambda |x_j|^p / p), of variance (p / lambda)^(2/p)
+      Gamma(3/p) / Gamma(1/p). Elsewhere the precision is lambda (p - 1) |x_j|^(p - 2).
+    - Entries of matrices for p < 2, in the singular vectors of the offset. The
+      precision is lambda (s_i^(p - 1) + s_j^(p - 1)) / (s_i + s_j) for singular values
+      s. Near 0 the density is exp(-lambda |X|^p / p), of variance l^(2/p - 1)
+      lambda^(-2/p) for a longer side l.
+    - Entries of matrices for p >= 2. lambda is a rough value for all of them.
+
+    The curvature of |x|^p at 0 is infinite for p < 2 and 0 for p > 2. So the precision
+    near 0 is an upper limit in the first case and a lower limit in the second.
     """
     p, dim = body.p, len(offset)
     if not has_matrices:
+        # Powers of the size must be finite.
         size = np.clip(np.abs(offset), 1e-100, 1.0)
         elsewhere = np.minimum(pressure * ((p - 1.0) * size ** (p - 2.0)), pressure**2)
         ratio = np.exp(special.gammaln(1.0 / p) - special.gammaln(3.0 / p))
@@ -164,13 +193,16 @@ def _boundary_precision(
     if p >= 2.0:
         return pressure * np.eye(dim)
     shape = body.num_rows, body.num_columns
-    left, size, right = np.linalg.svd(offset.reshape(shape))
-    rows, columns = (
-        np.clip(np.pad(size, (0, side - len(size))), 1e-100, 1.0) for side in shape
+    left, singular, right = np.linalg.svd(offset.reshape(shape))
+    # Singular values of each row and column in the singular vectors, padded by zeros.
+    row_values, column_values = (
+        np.clip(np.pad(singular, (0, side - len(singular))), 1e-100, 1.0)
+        for side in shape
     )
-    powers = np.add.outer(rows ** (p - 1.0), columns ** (p - 1.0))
-    elsewhere = pressure * (powers / np.add.outer(rows, columns))
+    powers = np.add.outer(row_values ** (p - 1.0), column_values ** (p - 1.0))
+    elsewhere = pressure * (powers / np.add.outer(row_values, column_values))
     near_zero = max(shape) ** (1.0 - 2.0 / p) * pressure ** (2.0 / p)
+    # Matrices are flattened row by row, so the Kronecker product holds their axes.
     axes = np.kron(left, right.T)
     return np.asarray((axes * np.minimum(near_zero, elsewhere).ravel()) @ axes.T)
 
@@ -191,6 +223,8 @@ def _barrier(domain: Domain, dim: int) -> Barrier | None:
 
 
 def _box_barrier(lower: Array, upper: Array) -> Barrier:
+    """Return the barrier -sum log(x - lower) - sum log(upper - x)."""
+
     def differentiate(point: Array) -> tuple[Array, Array]:
         # In a box that is a few doubles wide, rounding may put the point on a bound.
         spacing = np.spacing(np.abs(point))
@@ -202,10 +236,12 @@ def _box_barrier(lower: Array, upper: Array) -> Barrier:
         slack = np.where(move > 0.0, upper - point, point - lower)
         return _limit_step(slack, np.abs(move))
 
-    return differentiate, find_longest_step
+    return Barrier(differentiate, find_longest_step)
 
 
 def _facet_barrier(normals: Array, bounds: Array) -> Barrier:
+    """Return the barrier -sum log(bounds - normals x)."""
+
     def differentiate(point: Array) -> tuple[Array, Array]:
         inverse = 1.0 / (bounds - normals @ point)
         scaled = normals * inverse[:, None]
@@ -215,10 +251,12 @@ def _facet_barrier(normals: Array, bounds: Array) -> Barrier:
         slack = bounds - normals @ point
         return _limit_step(slack, np.maximum(normals @ move, 0.0))
 
-    return differentiate, find_longest_step
+    return Barrier(differentiate, find_longest_step)
 
 
 def _ball_barrier(center: Array, radius: float) -> Barrier:
+    """Return the barrier -log(radius^2 - |x - center|^2)."""
+
     def differentiate(point: Array) -> tuple[Array, Array]:
         offset = point - center
         slack = (radius**2 - offset @ offset) / 2.0
@@ -228,11 +266,12 @@ def _ball_barrier(center: Array, radius: float) -> Barrier:
     def find_longest_step(point: Array, move: Array) -> float:
         offset, step = point - center, 1.0
         slack = radius**2 - offset @ offset
+        # The loop ends, because the point itself has all of the slack.
         while radius**2 - np.sum((offset + step * move) ** 2) < MIN_SLACK_SHARE * slack:
             step *= 0.7
         return step
 
-    return differentiate, find_longest_step
+    return Barrier(differentiate, find_longest_step)
 
 
 def _limit_step(slack: Array, rate: Array) -> float:
@@ -243,6 +282,7 @@ def _limit_step(slack: Array, rate: Array) -> float:
 
 
 def _inverse(precision: Array) -> Array:
+    """Return the inverse, which has a Cholesky factor."""
     try:
         factor = linalg.cho_factor(precision)
     except linalg.LinAlgError:
@@ -251,7 +291,7 @@ def _inverse(precision: Array) -> Array:
     inverse = np.asarray(0.5 * (inverse + inverse.T))
     try:
         np.linalg.cholesky(inverse)
-    # Rounding may have taken the smallest eigenvalues.
+    # Rounding may have made the smallest eigenvalues negative.
     except linalg.LinAlgError:
         return clipped_inverse(precision)
     return inverse
@@ -263,34 +303,40 @@ def _widen_along_normal(
     """Give the normal of an active sphere the variance of a tangent direction.
 
     The normals at the draws differ. In a metric that is thin along one of them, the
-    reflection at another throws a trajectory far along the sphere. The fixed force of
-    the flow is made for the thin layer. Return the covariance and the normal, or None
-    if the covariance is unchanged.
+    reflection at another normal throws a trajectory far along the sphere. Trajectories
+    have a constant force of their own for the thin layer at the sphere. Return the
+    covariance and the normal, or None if the covariance is unchanged.
     """
     offset = point - body.center
     distance = float(np.linalg.norm(offset))
     if len(point) == 1 or distance == 0.0:
         return covariance, None
     normal = offset / distance
-    across = np.eye(len(point)) - np.outer(normal, normal)
-    tangent = across @ covariance @ across
-    mean = float(np.trace(tangent)) / (len(point) - 1)
-    thickness = float(normal @ covariance @ normal)
+    projection = np.eye(len(point)) - np.outer(normal, normal)
+    tangent = projection @ covariance @ projection
+    mean_variance = float(np.trace(tangent)) / (len(point) - 1)
+    normal_variance = float(normal @ covariance @ normal)
     # A sphere within three standard deviations confines the draws.
-    is_active = body.radius - distance < 3.0 * np.sqrt(thickness)
-    if not is_active or thickness >= mean:
+    is_active = body.radius - distance < 3.0 * np.sqrt(normal_variance)
+    if not is_active or normal_variance >= mean_variance:
         return covariance, None
-    return tangent + mean * np.outer(normal, normal), normal
+    return tangent + mean_variance * np.outer(normal, normal), normal
 
 
 def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
     """Fit on an l1 ball, with x = u - w and a barrier for u, w and the sum's slack.
 
-    With twice as many coordinates the fit also describes asymmetric exponential ones.
-    Its Newton steps are reduced to the dimension of x: with b the gradient of the
-    barrier, D its inverse Hessian, J = [1, -1] and P = J D J^T, the step of (u, w) is
-    -D (b + J^T z), where z = (1 + H P)^{-1} (g - H J D b) with gradient g and Hessian H
-    of the energy, and x has the covariance (H + P^{-1})^{-1}.
+    A coordinate of x that is exponential on both sides of 0, with different rates, is
+    the difference of two exponential coordinates y = (u, w). Newton steps of y are
+    reduced to the dimension of x. With
+
+    - b and D, the gradient and the inverse Hessian of the barrier (``barrier_slope``;
+      ``barrier_step`` is D b),
+    - J = [1, -1], which maps y to x (``drift`` is J D b), and P = J D J^T (``inner``),
+    - g and H, the gradient and the Hessian of the energy (``slope``, ``curvature``),
+
+    the step of y is -D (b + J^T z), where z = (1 + H P)^{-1} (g - H J D b), and x has
+    the covariance (H + P^{-1})^{-1}.
     """
     body, dim, eye = target.numbers.body, target.dim, np.eye(target.dim)
     mode = rough_mode(target) - body.center
@@ -306,7 +352,8 @@ def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
             target, eye, body.center + point, covariance
         )
         squares = lifted**2
-        # D = diag(y^2) - y^2 y^2^T / total, by Sherman and Morrison.
+        # With y = ``lifted``, D = diag(y^2) - y^2 (y^2)^T / total by the formula of
+        # Sherman and Morrison.
         total = slack**2 + squares.sum()
         barrier_slope = 1.0 / slack - 1.0 / lifted
         barrier_step = squares * barrier_slope
@@ -333,11 +380,12 @@ def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
 
 
 def _fit_low_rank(target: Gibbs) -> BarrierFit:
-    """Fit a diagonal, and the 40 directions whose precision differs most from it.
+    """Fit a diagonal, and the 40 directions of the largest precision relative to it.
 
     With D the diagonal's inverse root and D H D = sum lambda_i q_i q_i^T in its largest
-    eigenvalues, the factor is D (I + sum (lambda_i^{-1/2} - 1) q_i q_i^T). On the
-    simplex D 1 is removed, so that the columns of the factor sum to zero.
+    eigenvalues, the factor is D (I + sum (lambda_i^{-1/2} - 1) q_i q_i^T). `low_rank`
+    gets D, the q_i and the lambda_i^{-1/2}. On the simplex the direction of D 1 has a
+    0 there, so that the columns of the factor sum to zero.
     """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -351,14 +399,16 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
     barrier = _barrier(problem.domain, target.dim)
     floor: Any = 0.0
     if barrier is not None:
-        fixed = fixed + barrier[0](center)[1]
+        fixed = fixed + barrier.differentiate(center)[1]
     # The floor has the variances of a ball of the domain's widths.
     elif problem.domain.is_bounded:
         eye = np.eye(target.dim)
         half = 0.5 * (problem.domain.support(eye) + problem.domain.support(-eye))
         floor = (target.dim + 2.0) / np.asarray(half) ** 2
     weight, width = target.k / data.num_records, np.ones(data.num_records)
-    # Windows of the losses and the metric follow from each other.
+    # The windows over which losses are averaged depend on the metric, and the metric on
+    # the curvatures of these averages. The number of rounds is fixed. A uniform
+    # variable on +- w has the variance w^2 / 3.
     for _ in range(3):
         curvatures = weight * averaged_slopes(target, margins, width)[1]
         scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(fixed) + floor)
@@ -379,7 +429,7 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
     hessian = LinearOperator(shape, matvec=multiply_scaled_hessian, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(target.dim)
     eigenvalues, outer = eigsh(hessian, k=40, v0=start, tol=1e-3)
-    # The limit is for eigenvalues that are rounding errors.
+    # Eigenvalues below this limit are rounding errors, and may be negative.
     roots = np.maximum(eigenvalues, 1e-6) ** -0.5
     stretch = np.concatenate([np.zeros(removed.shape[1]), roots])
     return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))
