@@ -5,10 +5,10 @@ r"""Factorized Metropolis about a Laplace approximation: few records per proposa
 
 with the step b in (0, 1], the anchor c, which is the mode or a point near it, and a
 factor F of the covariance. N(shift, I) is the Gaussian of the energy's second-order
-expansion at c, in the coordinates v. The proposal x' = c + F v' is accepted with probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), where rho_i
-is the loss of record i minus its expansion, with its weight (see `taylor`, and Cornish
-et al., Scalable Metropolis-Hastings, 2019). The regularizer has a factor of this form,
-too.
+expansion at c, in the coordinates v. The proposal x' = c + F v' is accepted with
+probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), where rho_i is the loss of record i
+minus its expansion, with its weight (see `taylor`, and Cornish et al., Scalable
+Metropolis-Hastings, 2019). The regularizer has a factor of this form, too.
 
 The product is decided by a Poisson process. Its rate is the sum of bounds of
 rho_i(x') - rho_i(x) for all records. Each of its points chooses and reads one record,
@@ -81,7 +81,8 @@ def propose(plan, rng, v, noise, new_v, delta):
         new_v[i] = plan.shift[i] + shrink_factor * (v[i] - plan.shift[i])
         new_v[i] += plan.step * noise[i]
     for j in range(delta.shape[0]):
-        first = j if plan.is_triangular else 0  # of an upper triangle
+        # Below the diagonal an upper triangle has zeros.
+        first = j if plan.is_triangular else 0
         delta[j] = product(plan.factor[j][first:], new_v[first:])
 
 
