@@ -1,8 +1,8 @@
 """Neighbors: pairs of problems on which a mechanism is hardest to defend.
 
 Every function takes public facts and returns two problems that have them and differ in
-one record, the last one. The other records are neutral where that is possible: a row of
-zeros has the same loss at every theta and leaves the density alone.
+one record, the last one. The other records are neutral if there is no intercept: the
+loss of a row of zeros is the same at every theta, so it does not change the density.
 """
 
 from typing import Any, Literal
@@ -22,7 +22,7 @@ __dir__ = dir_of(__all__)
 Pair = tuple[Problem, Problem]
 Direction = Literal["axis", "corner", "difference"]
 
-# Largest number of entries that are stored densely, whatever they are.
+# Maximum number of entries that are stored densely, whatever they are.
 MAX_DENSE = 1_000_000
 
 
@@ -31,18 +31,21 @@ def worst_case(
 ) -> Pair:
     """Pair that is expected to be the worst, by loss, relation and norm.
 
-    Opposite records under "replace_one", a record and none under "zero_out", in the
-    direction in which a row of the declared norm is largest in the norm dual to l_p. On
-    a simplex only differences of its entries count, and the row has both signs.
-    For linear losses on a ball of high dimension the privacy curve of such a pair
-    comes as close to the Gaussian curve of Theorem 2 of arXiv:2207.08347 as one likes.
+    The last records are opposite under "replace_one". Under "zero_out", the last record
+    of the second problem has the loss 0. Among the rows of norm ``row_bound``, the row
+    is one with the largest norm dual to l_p. On a simplex the sum of theta is fixed, so
+    only differences of the row's entries matter, and the row is along e_1 - e_2.
+
+    For linear losses on a ball, the privacy curve of such a pair converges to the
+    Gaussian curve of Theorem 2 of arXiv:2207.08347 as the dimension grows.
 
     Parameters
     ----------
     facts : PublicFacts
         Facts of the mechanism, such as ``mechanism.facts``.
     relation : {"replace_one", "zero_out"}
-        Which data sets are neighbors.
+        Whether neighbors differ by the exchange of one record, or by setting the loss
+        of one record to zero.
     p : float
         Norm in [1, inf] of the mechanism's sensitivity.
 
@@ -66,11 +69,13 @@ def worst_case(
     >>> first.data.response[-1].item(), second.data.response[-1].item()
     (1.0, -1.0)
     """
-    require_facts(facts)
+    _require_facts(facts)
     check.one_of(RELATIONS, relation=relation)
     check.at_least(1.0, p=p)
+    # On the unit ball of l_s, ||x||_q is largest at a unit vector if s <= q, and for
+    # equal entries if s > q.
     direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
-    if facts.domain.is_simplex and width(facts) > 1:
+    if facts.domain.is_simplex and _row_width(facts) > 1:
         direction = "difference"
     if relation == "zero_out":
         return zeroed(facts, direction=direction)
@@ -78,7 +83,7 @@ def worst_case(
 
 
 def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
-    """Two opposite records, all others neutral.
+    """Pair whose last records are opposite, and all others neutral.
 
     Linear losses <g, theta> and -<g, theta> with the largest g; opposite labels of a
     classification loss, which differ by 2 <g, theta> between hinges and by <g, theta>
@@ -89,9 +94,10 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     facts : PublicFacts
         Facts of both problems.
     direction : {"axis", "corner", "difference"}
-        Row along e_1, with equal entries (the identity, for matrices), or along e_1 -
-        e_2: the largest in the dual norm where rows are bounded in a smaller or a
-        larger norm, or on a simplex.
+        "axis" is a row along e_1, the worst one if ``row_norm`` is at most the norm
+        dual to the mechanism's. "corner" is a row of equal entries (the identity, for
+        matrices), the worst one if ``row_norm`` is larger. "difference" is a row along
+        e_1 - e_2, for a simplex.
 
     Returns
     -------
@@ -107,12 +113,12 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response[-1].item(), second.data.response[-1].item()
     (1.0, -1.0)
     """
-    require_facts(facts)
-    return pair(facts, *neutral(facts), direction=direction)
+    _require_facts(facts)
+    return _make_pair(facts, *_make_neutral_records(facts), direction=direction)
 
 
 def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
-    """All records are copies of one, which is replaced once by its opposite.
+    """Pair of copies of one record, in which the last one is replaced by its opposite.
 
     The copies push theta to the boundary or to the kink of the loss, where
     truncation can make neighbors easier to tell apart.
@@ -136,17 +142,18 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> second.data.response.tolist()
     [1.0, 1.0, 1.0, -1.0]
     """
-    require_facts(facts)
-    rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
-    responses = np.full(facts.num_records, response_bound(facts))
-    return pair(facts, rows, responses, direction=direction)
+    _require_facts(facts)
+    rows = np.tile(_make_extreme_row(facts, direction), (facts.num_records, 1))
+    responses = np.full(facts.num_records, _largest_response(facts))
+    return _make_pair(facts, rows, responses, direction=direction)
 
 
 def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
-    """Balanced opposite records about theta = 0, and one that tips the balance.
+    """Pair with opposite records, balanced about theta = 0, except for the last one.
 
-    The risk of absolute losses, or of hinges of opposite labels, is then symmetric
-    about 0, with kinks next to it: the sharpest density that the facts allow.
+    Without the last record, the risk of absolute losses or of hinges with opposite
+    labels is symmetric about 0. Its non-smooth points are at margin 0 for absolute
+    losses and at margins 1 and -1 for hinges, so that the density is sharp.
 
     Parameters
     ----------
@@ -167,21 +174,25 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response.tolist()
     [1.0, -1.0, 1.0, 1.0]
     """
-    require_facts(facts)
-    rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
+    _require_facts(facts)
+    rows = np.tile(_make_extreme_row(facts, direction), (facts.num_records, 1))
     signs = np.where(np.arange(facts.num_records) % 2 == 0, 1.0, -1.0)
-    size = 1.0 if facts.loss.is_classification else 0.0
-    responses = size * signs
+    # A regression loss is least at the response, so its margin is 0 for response 0.
+    label_size = 1.0 if facts.loss.is_classification else 0.0
+    responses = label_size * signs
     if facts.loss.name == "linear":
-        rows, responses = rows * signs[:, None], np.full(len(signs), 1.0)
-    return pair(facts, rows, responses, direction=direction)
+        rows, responses = (
+            rows * signs[:, None],
+            np.full(len(signs), _largest_response(facts)),
+        )
+    return _make_pair(facts, rows, responses, direction=direction)
 
 
 def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     """Record of the largest slope, and the same with its loss set to zero.
 
-    Zero is expressed by a row of zeros, whose loss does not depend on theta; a linear
-    loss gets response 0 too.
+    Zero is expressed by a row of zeros, whose loss does not depend on theta. A linear
+    loss is a multiple of the response, so response 0 makes it 0 even with an intercept.
 
     Parameters
     ----------
@@ -207,14 +218,15 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.dense[-1].tolist(), second.data.dense[-1].tolist()
     ([1.0, 0.0], [0.0, 0.0])
     """
-    require_facts(facts)
+    _require_facts(facts)
     is_linear = facts.loss.name == "linear"
     if facts.intercept and not is_linear:
         remedy = "A row of zeros still counts through the intercept."
         check.fail("facts", "without an intercept", "intercept = True", remedy)
-    rows, responses = neutral(facts)
-    zero = np.zeros_like(rows[-1]), 0.0 if is_linear else response_bound(facts)
-    return pair(facts, rows, responses, direction=direction, last=zero)
+    rows, responses = _make_neutral_records(facts)
+    zero_response = 0.0 if is_linear else _largest_response(facts)
+    zero = (np.zeros_like(rows[-1]), zero_response)
+    return _make_pair(facts, rows, responses, direction=direction, last=zero)
 
 
 def shifts(
@@ -247,35 +259,35 @@ def shifts(
     check.integer(1, dim=dim)
     check.positive(sensitivity=sensitivity)
     check.at_least(1.0, p=p)
-    axis, diagonal = unit(dim), np.ones(dim)
+    axis, diagonal = _first_axis(dim), np.ones(dim)
     return tuple(
         (np.zeros(dim), sensitivity * v / norms.norm(v, p)) for v in (axis, diagonal)
     )
 
 
-def width(facts: PublicFacts) -> int:
+def _row_width(facts: PublicFacts) -> int:
     """Length of a row without the intercept's 1."""
     return facts.dim - int(facts.intercept)
 
 
-def unit(dim: int) -> Array:
+def _first_axis(dim: int) -> Array:
     """First vector of the standard basis."""
     vector = np.zeros(dim)
     vector[0] = 1.0
     return vector
 
 
-def require_facts(facts: PublicFacts) -> None:
+def _require_facts(facts: PublicFacts) -> None:
     """Raise unless the argument is public facts."""
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
 
 
-def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
+def _make_extreme_row(facts: PublicFacts, direction: Direction) -> Array:
     """Row of norm ``row_bound`` in a direction."""
     check.one_of(("axis", "corner", "difference"), direction=direction)
-    size_of_row = width(facts)
-    row = np.ones(size_of_row) if direction == "corner" else unit(size_of_row)
-    if direction == "axis":
+    size_of_row = _row_width(facts)
+    row = np.ones(size_of_row) if direction == "corner" else _first_axis(size_of_row)
+    if direction == "axis":  # e_1 has norm 1 in every l_p and Schatten norm
         return facts.row_bound * row
     if direction == "difference":
         if size_of_row < 2:
@@ -291,23 +303,27 @@ def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
     return np.asarray(facts.row_bound / float(size) * row)
 
 
-def response_bound(facts: PublicFacts) -> float:
+def _largest_response(facts: PublicFacts) -> float:
     """Largest response: a label, the declared bound, or 1 where there is none."""
     if facts.loss.is_classification or facts.response_bound is None:
         return 1.0
     return facts.response_bound
 
 
-def neutral(facts: PublicFacts) -> tuple[Array, Array]:
-    """Rows of zeros; with an intercept, labels that balance as well as they can."""
-    rows = np.zeros((facts.num_records, width(facts)))
+def _make_neutral_records(facts: PublicFacts) -> tuple[Array, Array]:
+    """Return rows of zeros, and responses that balance as well as they can.
+
+    The responses of a classification loss are labels of alternating sign. They matter
+    only with an intercept, through which a row of zeros still counts.
+    """
+    rows = np.zeros((facts.num_records, _row_width(facts)))
     responses = np.zeros(facts.num_records)
     if facts.loss.is_classification:
         responses[::2], responses[1::2] = 1.0, -1.0
     return rows, responses
 
 
-def pair(
+def _make_pair(
     facts: PublicFacts,
     rows: Array,
     responses: Array,
@@ -315,8 +331,13 @@ def pair(
     direction: Direction,
     last: tuple[Array, float] | None = None,
 ) -> Pair:
-    """Problems whose last record is extreme, and ``last``: by default its opposite."""
-    row, bound = extreme_row(facts, direction), response_bound(facts)
+    """Return two problems that have the given records, except for the last one.
+
+    The last record of the first problem has the extreme row and the largest response.
+    In the second problem it is ``last``, by default with the opposite response.
+    ``rows`` has shape (num_records, width) and ``responses`` shape (num_records,).
+    """
+    row, bound = _make_extreme_row(facts, direction), _largest_response(facts)
     records = (row, bound), ((row, -bound) if last is None else last)
     first, second = (
         _problem(

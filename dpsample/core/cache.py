@@ -2,7 +2,8 @@
 
 Numba discards a cached function only if the file that defines it has changed, so an
 edit of a callee would have no effect. Every kernel is therefore cached in a directory
-named after a hash of all sources of the package and of the Numba and NumPy versions.
+named after a hash of all sources that can hold kernels and of the versions of Numba,
+llvmlite and NumPy.
 
 The files are pickles and machine code. A user who can write them could run code in our
 process. Therefore the directory must belong to this user, no other user may enter it,
@@ -35,7 +36,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
 PACKAGE = Path(__file__).parents[1]
-# Plain Python above every kernel: to edit them leaves compiled code as it is.
+# Folders without kernels. Their sources are not part of the hash, so that edits of them
+# recompile nothing. A kernel in one of them would be stale after an edit. Tests search
+# them for kernels.
 WITHOUT_KERNELS = (
     "answers",
     "api",
@@ -49,11 +52,13 @@ WITHOUT_KERNELS = (
     "running",
     "verification",
 )
+# A cache of another version is deleted if no process has opened it for so long.
 STALE_AFTER_DAYS = 14.0
-# Modules of Numba that make a cache for a jitted function, and for a C function.
-USERS: tuple[Any, ...] = (dispatcher, ccallback)
+# Modules of Numba that make a `FunctionCache` of jitted functions and of C functions.
+CACHING_MODULES: tuple[Any, ...] = (dispatcher, ccallback)
 
-# Called where a kernel is not in the cache, before it is compiled.
+# Called if a kernel is not in the cache, before it is compiled. The progress line adds
+# a function that says so.
 on_miss: list[Callable[[], None]] = []
 _warned: set[str] = set()
 
@@ -134,9 +139,11 @@ def _reject_swappable(path: Path) -> None:
     anyway. In a sticky directory, such as /tmp, only owners can rename their files.
     """
     trusted = {0, os.geteuid(), os.stat("/").st_uid, PACKAGE.stat().st_uid}
+    # From the root down, so that every folder is reached through trusted ones.
     for folder in reversed((path, *path.parents)):
         state = folder.stat()
         others = state.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
+        # With umask 002, directories are writable for the user's own group.
         if others == stat.S_IWGRP and _is_private_group(state.st_gid):
             others = 0
         if state.st_uid not in trusted:
@@ -152,7 +159,8 @@ def private_directory(root: Path, name: str) -> Path:
     user could have changed it.
     """
     _make(root)
-    root = root.resolve()  # no link on the way is followed again
+    # The checks are about a path without links, which nobody can redirect afterwards.
+    root = root.resolve()
     if os.name == "posix":
         _reject_swappable(root)
     path = root / name
@@ -168,19 +176,23 @@ def private_directory(root: Path, name: str) -> Path:
             raise PermissionError(f"{path} belongs to another user")
         if stat.S_IMODE(state.st_mode) & 0o077:
             raise PermissionError(f"{path} is open to other users; delete it")
-    with tempfile.TemporaryFile(dir=path):
+    with tempfile.TemporaryFile(dir=path):  # raises if nothing can be written
         pass
-    os.utime(path)
+    os.utime(path)  # the time of the last use, for `_remove_stale`
     return path
 
 
 def _open_cache() -> str:
-    """Directory of the cache; empty if there is nowhere to write."""
+    """Return the directory of the cache, or "" if there is nowhere to write.
+
+    Numba then finds no place for files, and `_cache_of` returns a cache that keeps
+    nothing.
+    """
     try:
         path = private_directory(_cache_root(), f"dpsample-{fingerprint()}")
         _remove_stale(path.parent, path)
         return str(path)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
         folder = ""
         with suppress(OSError):
             folder = tempfile.mkdtemp(prefix="dpsample-")
@@ -198,9 +210,11 @@ CACHE_DIRECTORY = _open_cache()
 
 
 class _Sealed:
-    """Bytes that are compared with their hash as soon as they are unpickled.
+    """Bytes in a pickle with their hash.
 
-    A flipped bit in machine code could give wrong numbers, or end the process.
+    Unpickling compares both before it unpickles the bytes themselves, because a flipped
+    bit in machine code could give wrong numbers, or end the process. This detects
+    damage. Only the private directory protects from other users.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -241,13 +255,18 @@ def _one_writer(folder: str) -> Iterator[None]:
 
 
 class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
-    """Index and data files of one function, sealed, each entry with its key."""
+    """Index and data files of one function, sealed, each entry with its key.
+
+    Numba keeps one index of a function, from keys to names of data files, and one data
+    file for each key. Both are written as the bytes that `_dump` returns.
+    """
 
     def _dump(self, obj: object) -> bytes:
         return pickle.dumps(_Sealed(super()._dump(obj)))
 
     def save(self, key: object, data: object, *rest: object) -> None:
-        # Numba reads the index, adds to it, and writes it: two at once lose entries.
+        # Numba reads the index, adds to it, and writes it. If two processes did so at
+        # once, the entry of one of them would be lost.
         with _one_writer(os.path.dirname(self._index_path)):
             super().save(key, (key, data), *rest)
 
@@ -256,7 +275,8 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
         if entry is None:
             return None
         saved_key, data = entry
-        # Two writers without a lock may give one name to two signatures.
+        # Without a lock, two processes may choose one file name for two signatures.
+        # Then the file has the code of the other signature.
         return data if saved_key == key else None
 
     def discard(self) -> None:
@@ -270,14 +290,18 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
                     os.unlink(path)
 
 
-# Numba 0.61 has it under a private name.
-_Folder: Any = getattr(caching, "UserProvidedCacheLocator", None)
-if _Folder is None:
-    _Folder = caching._UserProvidedCacheLocator
+# Numba 0.61 has this class under a private name.
+_UserLocator: Any = getattr(caching, "UserProvidedCacheLocator", None)
+if _UserLocator is None:
+    _UserLocator = caching._UserProvidedCacheLocator
 
 
-class _CacheLocator(_Folder):  # type: ignore[misc]
-    """A folder below `CACHE_DIRECTORY`, which may be gone, or another's, by now."""
+class _CacheLocator(_UserLocator):  # type: ignore[misc]
+    """Folder of one function's files, below `CACHE_DIRECTORY`.
+
+    Since the import the directory may have been deleted, or replaced by another user's.
+    So it is checked again before files are written.
+    """
 
     def ensure_cache_path(self) -> None:
         folder = Path(CACHE_DIRECTORY)
@@ -286,19 +310,21 @@ class _CacheLocator(_Folder):  # type: ignore[misc]
             os.makedirs(self.get_cache_path(), exist_ok=True)
         except OSError as error:
             _warn_once(
+                "unusable",
                 f"The compilation cache cannot be used ({error}); what it lacks is "
-                "compiled anew by every process."
+                "compiled anew by every process.",
             )
-            raise
+            raise  # `save_overload` goes on without the cache
 
 
 class _CacheImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    # Other folders, such as __pycache__, are not named by all sources.
+    # Numba's other locators use folders such as __pycache__, whose names do not contain
+    # the hash of all sources.
     _locator_classes: ClassVar[list[Any]] = [_CacheLocator]
 
 
 class KernelCache(caching.FunctionCache):  # type: ignore[misc]
-    """Numba's cache of one function; what is damaged is deleted and compiled again."""
+    """Numba's cache of one function. Damaged files are deleted and compiled again."""
 
     _impl_class = _CacheImplementation
 
@@ -311,17 +337,19 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
         )
 
     def load_overload(self, sig: object, target_context: object) -> object:
-        """Load an entry, None if there is none that is whole."""
+        """Return an entry, or None if there is none that is undamaged."""
         try:
-            # Numba's own registers all that it can compile, in a quarter of a second.
+            # Numba's own method first registers all that it can compile, which takes a
+            # quarter of a second. To run compiled code only its runtime is needed.
             rtsys.initialize(target_context)
             with self._guard_against_spurious_io_errors():
                 loaded: object = self._load_overload(sig, target_context)
         except Exception as error:  # unpickling damaged bytes can raise anything
             self._cache_file.discard()
             _warn_once(
+                "damaged",
                 "A damaged file of the compilation cache was deleted and its kernel "
-                f"is compiled again ({type(error).__name__}: {error}). {self._where()}"
+                f"is compiled again ({type(error).__name__}: {error}). {self._where()}",
             )
             loaded = None
         if loaded is None:
@@ -330,24 +358,30 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
         return loaded
 
     def save_overload(self, sig: object, data: object) -> None:
-        """Keep an entry; go on without if it cannot be written, as on a full disk."""
+        """Write an entry. If that fails, as on a full disk, go on without it."""
         try:
             super().save_overload(sig, data)
         except Exception:
+            # Numba reads the index first, which may be damaged.
             self._cache_file.discard()
             try:
                 super().save_overload(sig, data)
             except OSError as error:
-                _warn_once(
-                    f"The compilation cache cannot be written ({error}); what is "
-                    f"missing in it is compiled again every time. {self._where()}"
-                )
+                # `ensure_cache_path` has already reported a directory that fails.
+                if "unusable" not in _warned:
+                    _warn_once(
+                        "unwritable",
+                        f"The compilation cache cannot be written ({error}); what is "
+                        f"missing in it is compiled again every time. {self._where()}",
+                    )
 
     def _index_key(self, sig: object, codegen: Codegen) -> tuple[object, ...]:
-        """Return the key of an entry: types, processor, bytecode, what it closes over.
+        """Return the key of an entry: types, processor, bytecode and closure.
 
-        Numba's pickles of kernels differ between processes: they hold a random number,
-        and code of Numba's, with other bytes if that was not loaded from bytecode.
+        Numba's key has pickles of the closure's values. Pickles of kernels differ
+        between processes, because they contain a random identifier, and functions of
+        Numba whose bytes depend on whether they were loaded from bytecode. So kernels,
+        which have a `cache_name`, are replaced by that name.
         """
         cells = [cell.cell_contents for cell in self._py_func.__closure__ or ()]
         names = tuple(getattr(cell, "cache_name", "") or cell for cell in cells)
@@ -359,15 +393,15 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
 
 
 def _cache_of(py_func: Callable[..., object]) -> object:
-    """Cache of one function, which keeps nothing where there is no place for it."""
+    """Return the cache of one function. It keeps nothing if there is no place."""
     try:
         return KernelCache(py_func)
-    except RuntimeError:  # its source is gone, or the folder
+    except RuntimeError:  # the function's source, or the cache's directory, is gone
         return caching.NullCache()
 
 
-def _warn_once(message: str) -> None:
-    kind = message[:30]
+def _warn_once(kind: str, message: str) -> None:
+    """Warn of the first problem of a kind in this process."""
     if kind not in _warned:
         _warned.add(kind)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -375,21 +409,22 @@ def _warn_once(message: str) -> None:
 
 @contextmanager
 def package_cache() -> Iterator[None]:
-    """Point Numba at our cache for a moment only: users keep their own.
+    """Make Numba use our cache inside the block. Functions of users keep their own.
 
-    Kernels open it at first use, in whichever thread that is, and maybe within the
-    compilation of another: a lock of its own could wait for the compiler's for ever.
+    A kernel opens its cache at its first use, in any thread, and possibly while another
+    kernel is compiled. The lock is therefore the compiler's own. Two threads that take
+    a second lock and the compiler's in different orders could wait for each other.
     """
     with global_compiler_lock:
         config, names = numba.config, ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")
         settings = {name: getattr(config, name, "") for name in names}
-        classes = [user.FunctionCache for user in USERS]
+        classes = [user.FunctionCache for user in CACHING_MODULES]
         config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = CACHE_DIRECTORY, ""
-        for user in USERS:
+        for user in CACHING_MODULES:
             user.FunctionCache = _cache_of
         try:
             yield
         finally:
             vars(config).update(settings)
-            for user, old in zip(USERS, classes, strict=True):
+            for user, old in zip(CACHING_MODULES, classes, strict=True):
                 user.FunctionCache = old

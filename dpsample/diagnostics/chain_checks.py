@@ -1,10 +1,15 @@
 """Checks of chains: whether they agree, and move far enough and often enough.
 
 Halves of chains are compared by Fisher's F test on means of batches, after a
-normal-score transform: for coefficients, which shows different places; for their
-distances from the median, which shows different spreads; and for the energy. R-hat,
-whose law depends on the target, is quoted as evidence but decides nothing. Rules about
-effective sizes, moves and step sizes are facts about draws, not tests.
+normal-score transform. Three kinds of functions are compared: the coefficients, which
+show different positions, their distances from the median, which show different
+spreads, and the energy. R-hat, whose distribution depends on the target, is quoted as
+evidence but decides nothing. Rules about effective sizes, moves and step sizes are
+facts about draws, not tests. A finding with ``is_problem=False`` is a note, and no
+reason to doubt the draws.
+
+If chains are many and short, *superchains* are compared instead: sets of chains with a
+common start.
 """
 
 import math
@@ -37,34 +42,43 @@ MIN_ESS = 100.0
 # Tuned walks accept 0.2 to 0.7 of their proposals. Below this rate most work is lost,
 # and a chain can stay anywhere for long.
 LOW_ACCEPTANCE = 0.05
-# Above this rate, with an autocorrelation time of so many draws, the steps are far
-# shorter than they could be.
+# Above this rate, with so many draws per effective one, the steps are far shorter than
+# they could be.
 HIGH_ACCEPTANCE = 0.95
-LONG_TIME = 50.0
+MANY_DRAWS_PER_EFFECTIVE = 50.0
 # A walk that accepts at least this share of its proposals is not called stuck.
-SLOWEST = 0.2
+MIN_ACCEPTANCE_OF_WALK = 0.2
 # Such a walk stays at one point for so many draws with probability 0.8^100 = 2e-10.
 MIN_STAY = 100
 # Share of the draws at one point from which a long chain is called stuck.
 STAY_SHARE = 0.1
+# Share of many short chains that may stay at their start, beyond the expected one.
+STUCK_SHARE = 0.1
 # Bias in total variation that is small compared with the Monte Carlo error of 10,000
 # draws.
 SMALL_BIAS = 0.01
 
 
 def normal_scores(values: Array) -> Array:
-    """Return normal quantiles of ranks, ties sharing one, over axes 0 and 1."""
+    """Return normal quantiles of ranks among all draws, for (chain, draw, m).
+
+    Ties share one rank.
+    """
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
     flat = values.reshape(-1, values.shape[2])
     ranks = rankdata(flat, axis=0)
+    # Blom's approximation of the mean of a normal order statistic
     scores = ndtri((ranks - 0.375) / (len(flat) + 0.25))
     return np.asarray(scores).reshape(values.shape)
 
 
-def functions(chains: ChainDraws) -> tuple[Array, list[str]]:
-    """Functions that are compared, (chain, draw, m), and their names."""
+def score_functions(chains: ChainDraws) -> tuple[Array, list[str]]:
+    """Return normal scores of the compared functions, (chain, draw, m), and names.
+
+    The first dim functions are the coefficients.
+    """
     theta = chains.theta
     folded = np.abs(theta - np.median(theta, axis=(0, 1)))
     columns = [theta, folded]
@@ -77,37 +91,42 @@ def functions(chains: ChainDraws) -> tuple[Array, list[str]]:
 
 
 def look_at_agreement(chains: ChainDraws, alpha: float) -> tuple[list[Finding], str]:
-    """Compare halves of chains; the second value says why if that was not possible."""
-    scores, names = functions(chains)
+    """Compare halves of chains, by tests of level ``alpha`` together.
+
+    The second value names the check if it was not possible, and is empty otherwise.
+    """
+    scores, names = score_functions(chains)
     if chains.groups is not None:
-        return _of_superchains(chains, scores, names, alpha), ""
+        return _compare_superchains(chains, scores, names, alpha), ""
     times = correlation_times(scores)
-    levels = np.ones(len(names))
+    p_values = np.ones(len(names))
     is_tested = False
     for column, time in enumerate(times):
         means = batch_means(scores[:, :, column], time)
-        if means is not None:
-            is_tested, levels[column] = True, differ(means)
+        if means is not None:  # chains are long enough for independent batches
+            is_tested, p_values[column] = True, differ(means)
     if not is_tested:
         return [], "agreement of chains (no batches of independent draws)"
-    worst = int(np.argmin(levels))
-    if levels[worst] * len(names) >= alpha:
+    worst = int(np.argmin(p_values))
+    if p_values[worst] * len(names) >= alpha:  # Bonferroni's correction
         return [], ""
     return [_finding(chains, scores[:, :, worst], worst, names[worst])], ""
 
 
-def _of_superchains(
+def _compare_superchains(
     chains: ChainDraws, scores: Array, names: list[str], alpha: float
 ) -> list[Finding]:
-    """Compare superchains: means of chains are independent, given the start."""
+    """Compare superchains, in which means of chains are independent given the start."""
     assert chains.groups is not None
     parts = [np.flatnonzero(chains.groups == g) for g in np.unique(chains.groups)]
     size = min(map(len, parts))
     middles = scores.mean(axis=1)
+    # Superchains are tested like chains with one half, and chains like their batches.
+    # All need the same number, so the last chains of larger superchains are left out.
     means = np.array([middles[part[:size]] for part in parts])[:, None]
-    levels = [differ(means[..., column]) for column in range(len(names))]
-    worst = int(np.argmin(levels))
-    if levels[worst] * len(names) >= alpha:
+    p_values = [differ(means[..., column]) for column in range(len(names))]
+    worst = int(np.argmin(p_values))
+    if p_values[worst] * len(names) >= alpha:  # Bonferroni's correction
         return []
     value = nested_r_hats(scores[:, :, worst, None], chains.groups)[0][0]
     return [
@@ -121,14 +140,15 @@ def _of_superchains(
 
 
 def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Finding:
-    """Say what the worst function shows: modes, a drift, or chains that differ."""
+    """Return what the worst function shows: modes, a drift, or chains that differ."""
     dim = len(chains.names)
-    if column < dim:
+    if column < dim:  # modes are looked for in coefficients only
         modes = _modes(chains.theta[:, :, column], name)
         if modes is not None:
             return modes
     half = scores.shape[1] // 2
     halves = np.stack([scores[:, :half].mean(1), scores[:, -half:].mean(1)], axis=1)
+    # It is a drift if halves differ by more than chains. One chain can only drift.
     drift = np.ptp(halves.mean(axis=0))
     is_drift = bool(len(scores) == 1 or drift > np.ptp(halves.mean(axis=1)))
     contrast = _contrast(halves, is_drift=is_drift)
@@ -190,12 +210,13 @@ def _modes(values: Array, name: str) -> Finding | None:
     )
 
 
-def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
-    """Look at effective size, moves, step size and what the sampler says of itself.
+def look_at_movement(chains: ChainDraws, is_free: Bools | None) -> list[Finding]:
+    """Look at effective size, moves, step size and what the sampler reports.
 
-    ``moves`` marks the coefficients that the domain leaves free. None means all.
+    ``is_free`` marks the coefficients that the domain leaves free. None means all.
     """
-    ess = effective_size(chains.theta if moves is None else chains.theta[..., moves])
+    is_all = is_free is None
+    ess = effective_size(chains.theta if is_all else chains.theta[..., is_free])
     findings = (
         stuck_walk(chains.theta),
         step_size(chains, ess),
@@ -209,9 +230,12 @@ def look_at_movement(chains: ChainDraws, moves: Bools | None) -> list[Finding]:
 
 
 def too_few(chains: ChainDraws, ess: float) -> Finding | None:
-    """Return a finding if the effective size is below `MIN_ESS` or the target."""
+    """Return a finding if the effective size is below `MIN_ESS` or the target.
+
+    The target does not count if the run reports that it was reached.
+    """
     required_ess = MIN_ESS
-    if not chains.attributes.get("is_target_ess_reached", False):  # or not known
+    if not chains.attributes.get("is_target_ess_reached", False):
         required_ess = max(
             required_ess, float(chains.attributes.get("target_ess", 0.0))
         )
@@ -241,13 +265,15 @@ def stuck_walk(theta: Array) -> Finding | None:
     """Return a finding if a chain stayed at one point for long."""
     num_draws = theta.shape[1]
     longest = stays(theta)
+    # A run that is shorter than the limit counts if the chain never moved.
     limit = max(MIN_STAY, STAY_SHARE * num_draws)
     is_stuck = longest >= min(limit, num_draws)
     allowed_share = 0.0
     if are_many_and_short(*theta.shape[:2]):
         # Some of many chains stay at their start by chance.
-        allowed_share = (1.0 - SLOWEST) ** (num_draws - 1) + STAY_SHARE
-    if not is_stuck.mean() > allowed_share:
+        stay_probability = (1.0 - MIN_ACCEPTANCE_OF_WALK) ** (num_draws - 1)
+        allowed_share = stay_probability + STUCK_SHARE
+    if is_stuck.mean() <= allowed_share:
         return None
     worst = int(np.argmax(longest))
     return Finding(
@@ -270,8 +296,9 @@ def step_size(chains: ChainDraws, ess: float) -> Finding | None:
     time = chains.theta.shape[0] * chains.theta.shape[1] / max(ess, 1.0)
     # A sampler that waits for an acceptance moves in every draw, whatever its rate.
     is_large = rate < LOW_ACCEPTANCE and move_rate < 1.0 - LOW_ACCEPTANCE
-    if not (is_large or (rate > HIGH_ACCEPTANCE and time > LONG_TIME)):
+    if not (is_large or (rate > HIGH_ACCEPTANCE and time > MANY_DRAWS_PER_EFFECTIVE)):
         return None
+    # The factor is coarse. A pilot run finds a better step.
     better = step / 4.0 if is_large else 4.0 * step
     return Finding(
         name=f"step size too {'large' if is_large else 'small'}",
@@ -297,7 +324,7 @@ def bias(chains: ChainDraws) -> Finding | None:
         f"distribution than the target: {size}.",
         remedy='A smaller error=..., or a sampler whose exactness is "invariant" or '
         '"iid".',
-        is_problem=not bound <= SMALL_BIAS,
+        is_problem=not bound <= SMALL_BIAS,  # NaN is a problem, too
     )
 
 
@@ -317,7 +344,10 @@ def interruption(chains: ChainDraws) -> Finding | None:
 
 
 def unreached_tails(chains: ChainDraws) -> Finding | None:
-    """Return a finding if the sampler saw tails that its proposals do not reach."""
+    """Return a finding if the sampler reports tails that its proposals do not reach.
+
+    Such tails are heavier than those of the Gaussian from which proposals are drawn.
+    """
     if chains.attributes.get("reaches_tails", 1):
         return None
     return Finding(
@@ -330,7 +360,10 @@ def unreached_tails(chains: ChainDraws) -> Finding | None:
 
 
 def unsettled_metric(chains: ChainDraws) -> Finding | None:
-    """Return a note if the warm-up ended with a metric that passed no test."""
+    """Return a note if the warm-up ended before its metric had settled.
+
+    The metric is a covariance in whose units the draws should look standard.
+    """
     if chains.attributes.get("has_settled", 1):
         return None
     return Finding(

@@ -232,7 +232,7 @@ def tv_bound(
     root = seed_sequence(seed)
     tuning, pilot, main, proof = root.spawn(4)
     prepared = prepare(sampler, target, tuning)
-    options: dict[str, Any] = {"init": init, "threads": threads}
+    options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
     default_steps = np.arange(NUM_STEPS_SHOWN) * max(

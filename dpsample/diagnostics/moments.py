@@ -173,7 +173,7 @@ def unbiased_moments(
     check_counts(replicates, threads)
     tuning, pilot, main = seed_sequence(seed).spawn(3)
     prepared = prepare(sampler, target, tuning)
-    options: dict[str, Any] = {"init": init, "threads": threads}
+    options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
     unbiased = couplings.unbiased_moments(

@@ -45,6 +45,13 @@ def test_replaced_pairs_have_the_facts_and_differ_in_the_last_record(
     assert first.response == -second.response != 0.0
 
 
+@pytest.mark.parametrize("make", REPLACED)
+@pytest.mark.parametrize("bound", [0.25, 3.0])
+def test_responses_keep_a_declared_bound(make, bound):
+    for problem in make(facts_of(response_bound=bound)):
+        assert np.abs(problem.data.response).max() == bound
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda v: v.name)
 def test_a_zeroed_record_has_a_constant_loss(loss):
     first, second = differing_records(*neighbors.zeroed(facts_of(loss)), "zero_out")

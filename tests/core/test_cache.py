@@ -1,5 +1,6 @@
 """Files of the compilation cache: whole again after any damage."""
 
+import os
 import pickle
 import runpy
 import time
@@ -233,3 +234,31 @@ def test_who_waits_is_told_of_what_is_not_cached(cache, monkeypatch):
         path.unlink()
     assert used() == (0, 0)
     assert len(misses) == 2  # a kernel and a pointer
+
+
+@compiled
+@pytest.mark.skipif(os.name != "posix", reason="modes mean nothing")
+@pytest.mark.parametrize("is_full_first", [True, False])
+def test_a_full_disk_does_not_hide_an_unsafe_directory(
+    cache, monkeypatch, is_full_first
+):
+    def fail(self, key, data):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(cache_module._Files, "save", fail)
+    for path in cached_files(cache, ".nbi"):
+        path.unlink()
+    warned = []
+    for mode in (0o700, 0o755) if is_full_first else (0o755, 0o700):
+        cache.chmod(mode)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            used()
+        warned.append([str(w.message) for w in caught])
+    first, second = warned
+    if is_full_first:
+        assert len(first) == 1 and "cannot be written (disk full)" in first[0]
+        assert len(second) == 1 and "cannot be used" in second[0]
+    else:  # one warning for one failure
+        assert len(first) == 1 and "cannot be used" in first[0]
+        assert second == []

@@ -28,6 +28,7 @@ from dpsample.diagnostics.couplings.coupled_steps import (
     ProximalPair,
     coupled_chain,
 )
+from dpsample.running.progress import with_line
 from dpsample.samplers.chain import NUM_STATS, Prepared, PreparedChain
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.samplers.sampler import Sampler
@@ -399,6 +400,7 @@ class MeetingTimes:
         )
 
 
+@with_line
 def meeting_times(
     sampler: SamplerLike,
     target: Gibbs,
@@ -409,6 +411,7 @@ def meeting_times(
     max_steps: int = 10_000,
     init: ArrayLike | None = None,
     threads: int | None = None,
+    progress: bool = True,
 ) -> MeetingTimes:
     """Run coupled chains with a lag until they meet.
 
@@ -431,6 +434,8 @@ def meeting_times(
         Start of both chains. By default each starts at a random point.
     threads : int, optional
         Number of threads. By default it is the number of processors.
+    progress : bool
+        Show the seconds so far in a terminal or notebook, until the end.
 
     Returns
     -------
@@ -455,6 +460,7 @@ def meeting_times(
     >>> bool((curve.upper > curve.estimate).all())
     True
     """
+    del progress  # `with_line` shows the line
     check_counts(replicates, threads)
     pilot, *pair_streams = streams(seed, replicates + 1)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)

@@ -25,6 +25,7 @@ from dpsample.diagnostics.couplings.meeting import (
     check_counts,
     run_all,
 )
+from dpsample.running.progress import with_line
 from dpsample.targets.gibbs import Gibbs
 
 Function = Callable[[Array], ArrayLike]
@@ -115,6 +116,7 @@ def _replicate(
     return time, has_met, total.values
 
 
+@with_line
 def unbiased_moments(
     sampler: SamplerLike,
     target: Gibbs,
@@ -128,12 +130,13 @@ def unbiased_moments(
     max_steps: int = 10_000,
     init: ArrayLike | None = None,
     threads: int | None = None,
+    progress: bool = True,
 ) -> UnbiasedMoments:
     """Estimate moments of the target without the bias of a finite burn-in.
 
     Parameters
     ----------
-    sampler, target, lag, replicates, seed, max_steps, init, threads
+    sampler, target, lag, replicates, seed, max_steps, init, threads, progress
         As in `meeting_times`.
     moments : sequence of {"theta", "theta_squared"} or callable
         Functions; a callable maps draws of shape (count, dim) to an array whose first
@@ -174,6 +177,7 @@ def unbiased_moments(
     >>> bool(abs(found.estimates[1][0] - 1.0) < 6.0 * found.standard_errors[1][0])
     True
     """
+    del progress  # `with_line` shows the line
     check.integer(0, burn_in=burn_in)
     check.integer(1, num_draws=num_draws)
     if isinstance(moments, str) or not isinstance(moments, Sequence) or not moments:

@@ -233,11 +233,10 @@ def new_plan(
     is_free = domain.is_whole_space
     is_harmonic = is_free or pivot is not None
     force = np.array(force, dtype=np.float64)
-    if is_harmonic:
-        force[:] = 0.0
     facet_directions = np.ascontiguousarray(mass.apply(body.matrix))
     pull, middle = -mass.apply(force), np.zeros(target.dim)
     if is_harmonic:
+        force[:] = 0.0
         pull = np.array(center if pivot is None else pivot, dtype=np.float64)
         middle = body.center
     axes, variances = np.empty((0, target.dim)), np.empty(0)
