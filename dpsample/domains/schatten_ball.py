@@ -40,9 +40,10 @@ from dpsample.numerics.vectors import copy_into
 def new_workspace(body: Body) -> Array:
     """Return memory for `norm_and_slope`."""
     dim = len(body.center)
-    # A point, the normal of the norm there, and 3 dim + 1 numbers of `schatten_normal`.
-    # Those begin with the rotations of the last matrix, which make the next singular
-    # value decomposition faster, because Newton's steps are short.
+    # A point (dim numbers), the normal of the norm there (dim), and the workspace of
+    # `schatten_normal` (3 dim + 1). That begins with the rotations of the last matrix,
+    # which make the next singular value decomposition faster, because Newton's steps
+    # are short.
     workspace = np.empty(5 * dim + 1)
     reset_rotations(min(body.num_rows, body.num_columns), workspace[2 * dim :])
     return workspace
@@ -59,6 +60,7 @@ def norm_and_slope(
     for j in range(dim):
         point[j] = theta[j] + t * direction[j]
     rows, columns = body.num_rows, body.num_columns
+    # This writes the normal and returns the norm.
     value = schatten_normal(point, rows, columns, body.p, scratch, normal)
     for j in range(dim):
         slope += normal[j] * direction[j]
@@ -68,25 +70,31 @@ def norm_and_slope(
 @kernel
 def schatten_along(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return the Schatten norm of ``theta + t direction``."""
-    # The Frobenius norm needs no singular values.
+    # The Frobenius norm needs no singular values. The center is the zero matrix.
     if body.p == 2.0:
         return float(distance(theta + t * direction, body.center, 2.0))
     point = theta + t * direction
     if not np.isfinite(point).all():
         return np.nan
+    # The workspace is new, so that the norm of a point does not depend on the rotations
+    # of earlier matrices.
     return norm_and_slope(body, theta, direction, t, new_workspace(body))[0]
 
 
 @kernel
 def schatten_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if the Schatten norm is at most the radius, otherwise 0."""
+    # At t = 0 the direction has no effect.
     inside = schatten_along(body, theta, body.center, 0.0) <= body.radius
     out[0] = 1.0 if inside else 0.0
 
 
 @kernel
 def schatten_project(body: Body, theta: Array, out: Array) -> None:
-    """Project the singular values, and move inside by a few rounding errors."""
+    """Project the singular values, and move inside by a few rounding errors.
+
+    ``out`` is left as it is if theta is not finite.
+    """
     if not np.isfinite(theta).all():
         return
     if schatten_along(body, theta, body.center, 0.0) <= body.radius:
@@ -97,7 +105,8 @@ def schatten_project(body: Body, theta: Array, out: Array) -> None:
     shrunk = np.empty(len(values))
     shrink_to_norm(values, body.radius, body.p, shrunk)
     write_product(left, shrunk, right, out)
-    # Rounding errors of the decomposition may leave the product outside.
+    # Rounding errors of the decomposition may leave the product outside. The loop ends,
+    # because the share that is taken off doubles up to 1, and 0 is inside.
     pull = EPSILON
     while schatten_along(body, out, body.center, 0.0) > body.radius:
         out *= 1.0 - pull
@@ -108,16 +117,20 @@ def schatten_project(body: Body, theta: Array, out: Array) -> None:
 def find_schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> float:
     """Return the end of the chord on one side, inside in double arithmetic.
 
-    The norm is convex in t, so Newton's method from a point outside does not pass the
-    end. Bisection corrects the last rounding errors.
+    ``sign`` is -1 or 1. The norm is convex in t, so Newton's method from a point
+    outside does not pass the end. Bisection corrects the last rounding errors. The end
+    is 0 if no point of this side is found inside.
     """
     # By the triangle inequality the first t is outside.
-    reach = schatten_along(body, theta, direction, 0.0)
-    outside = (body.radius + reach) / schatten_along(body, direction, direction, 0.0)
+    theta_norm = schatten_along(body, theta, direction, 0.0)
+    direction_norm = schatten_along(body, direction, direction, 0.0)
+    outside = (body.radius + theta_norm) / direction_norm
     workspace = new_workspace(body)
     for _ in range(MAX_STEPS):
         value, slope = norm_and_slope(body, theta, direction, sign * outside, workspace)
         excess = value - body.radius
+        # The point is inside by rounding, or a number is not finite. The search below
+        # decides.
         if not (excess > 0.0 and sign * slope > 0.0):
             break
         step = min(excess / (sign * slope), outside)
@@ -133,6 +146,7 @@ def find_schatten_end(body: Body, theta: Array, direction: Array, sign: float) -
             return 0.0
         inside = outside * (1.0 - pull)
         pull *= 2.0
+    # Bisection ends at a relative width of 1e-13. 60 halvings are more than it needs.
     for _ in range(60):
         if outside - inside <= 1e-13 * outside:
             break
@@ -146,7 +160,7 @@ def find_schatten_end(body: Body, theta: Array, direction: Array, sign: float) -
 
 @kernel
 def schatten_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
-    """Write the ends of the chord."""
+    """Write the ends of the chord. ``out`` is left as it is if input is not finite."""
     if body.p == 2.0:
         euclidean_chord(body, theta, direction, out)
     elif not (np.isfinite(theta).all() and np.isfinite(direction).all()):
@@ -229,7 +243,7 @@ class SchattenBall(Domain):
         return self.radius
 
     def slacks(self, points: Array) -> Array:
-        """Radius less the norm, in one column."""
+        """Return the radius minus the norm, of shape (num_points, 1)."""
         norms = schatten(points, self.p, self.shape)
         return np.asarray(self.radius - norms)[:, None]
 
@@ -248,6 +262,7 @@ class SchattenBall(Domain):
         """Return the parameters of the compiled functions, in new arrays."""
         return body_around(
             self.default_center(dim),
+            # No entry exceeds the operator norm, the smallest of the Schatten norms.
             lower=np.full(dim, -self.radius),
             upper=np.full(dim, self.radius),
             radius=self.radius,
@@ -261,7 +276,7 @@ class SchattenBall(Domain):
         rows = as_rows(directions, self.shape[0] * self.shape[1])
         if isinstance(rows, np.ndarray):
             return self.radius * schatten(rows, dual(self.p), self.shape)
-        block = 4096  # rows that are made dense at once
+        block = 4096  # rows that are made dense at once, to limit the memory
         parts = [
             schatten(rows[k : k + block].toarray(), dual(self.p), self.shape)
             for k in range(0, rows.shape[0], block)
@@ -269,17 +284,17 @@ class SchattenBall(Domain):
         return self.radius * np.concatenate(parts or [np.zeros(0)])
 
     def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
-        """Return the bound of the triangle inequality in the norm of the entries.
+        """Return a bound of the entries' l_p norm of a point minus ``center``.
 
-        Around 0 it is exact for p >= 2, where the norm of the entries is at most the
-        Schatten norm. For p < 2 the Frobenius norm is an intermediate bound.
+        By the triangle inequality it is the norm of the center, plus the radius times a
+        bound of the ratio of the two norms of a matrix. For p >= 2 that bound is exact,
+        because the norm of the entries is at most the Schatten norm of the same
+        exponent. For p < 2 the Frobenius norm is an intermediate bound.
         """
-        middle = self._check_center(p, center, dim)
-        through = max(2.0, float(p))
-        ratio = conversion(min(self.shape), self.p, through) * conversion(
-            dim, through, p
-        )
-        return float(norm(middle, p)) + self.radius * ratio
+        center_vector = self._check_center(p, center, dim)
+        via = max(2.0, float(p))
+        ratio = conversion(min(self.shape), self.p, via) * conversion(dim, via, p)
+        return float(norm(center_vector, p)) + self.radius * ratio
 
     def max_schatten(
         self,
@@ -290,18 +305,22 @@ class SchattenBall(Domain):
         shape: tuple[int, int] | None = None,
     ) -> float:
         """Return a bound in the Schatten norm, exact around 0."""
-        middle = self._check_center(p, center, dim)
+        center_vector = self._check_center(p, center, dim)
         if shape is not None and check.shape("shape", shape, length=2) != self.shape:
             return super().max_schatten(p, center, dim, shape=shape)
-        offset = float(schatten(middle, p, self.shape))
-        return offset + self.radius * conversion(min(self.shape), self.p, p)
+        center_norm = float(schatten(center_vector, p, self.shape))
+        return center_norm + self.radius * conversion(min(self.shape), self.p, p)
 
     def _gauge_rows(self, rows: Array) -> Array:
         """Return the exact gauge, a ratio of norms."""
         return np.asarray(schatten(rows, self.p, self.shape) / self.radius)
 
     def _exact_width(self, dim: int) -> float | None:
-        """Return the radius times E ||g||_2 for p = 2 and for vectors."""
+        """Return the Gaussian width E max <g, x>, with a standard normal vector g.
+
+        It is radius E ||g||_2 where the norm is Euclidean: for p = 2, and for matrices
+        of one row or column.
+        """
         if self.p == 2.0 or min(self.shape) == 1:
             return self.radius * mean_length(dim)
         return None

@@ -22,7 +22,7 @@ from dpsample.tables import Encoding, Schema
 from dpsample.tables.entries import is_missing, spellings
 from dpsample.tables.schema import level_key
 
-READ = (
+CLASSES_READ = (
     "The two classes were read from y, as this fit with a random_state is for study. "
     "Which labels there are is a public fact: declare them (classes=...)."
 )
@@ -30,23 +30,28 @@ READ = (
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
-    """A private linear regressor, which scales responses to [-1, 1] for the fit."""
+    """A private linear regressor, which scales responses to [-1, 1] for the fit.
+
+    A fit calls `_response` first, which sets ``response_range_``. Losses and
+    predictions depend on it.
+    """
 
     response_range: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that noise may hide the signal."""
+        """Declare to scikit-learn's tests that noise may make scores poor."""
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
         return tags
 
     def _response(self, y: Any) -> tuple[Array, float | None]:
+        """Return scaled responses (num_records,), and the bound of their size."""
         values = column_or_1d(y, warn=True)
         if values.dtype.kind in "mM":  # they would become numbers of nanoseconds
             check.fail("y", "numbers, not dates or times", str(values.dtype))
         response = np.asarray(values, dtype=np.float64)
         assert_all_finite(response, input_name="y")
-        lower, upper = self.response_range_ = self._ends(self.encoding_)
+        lower, upper = self.response_range_ = self._public_range(self.encoding_)
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
         # Clipped again, because the privacy proof rests on the bound 1, which rounding
         # could exceed.
@@ -54,7 +59,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
     @property
     def _units(self) -> tuple[float, float]:
-        """Raw units in one of the scaled response, and where that is 0."""
+        """Raw units of one scaled unit, and the response whose scaled value is 0."""
         lower, upper = self.response_range_
         return (upper - lower) / 2.0, (upper + lower) / 2.0
 
@@ -63,7 +68,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     ) -> tuple[Schema, str | None]:
         """Add the range of the response to the schema.
 
-        The answer then predicts in the units of the response.
+        So a saved answer predicts in the units of the response. ``used`` are names of
+        columns, and ``name`` is the name of y if it has one.
         """
         schema, target = super()._declare_response(schema, used, name)
         if target is not None and target not in schema.numeric:
@@ -72,17 +78,18 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         if self.response_range is None:
             return schema, target
         if target is None:
-            # The response needs a name that no column has.
+            # The response needs a name that neither a column nor the schema has.
             target = name if isinstance(name, str) and name else "response"
             while target in used or schema.kind(target) is not None:
                 target += "_"
-        ends = self._ends()
+        ends = self._public_range()
+        # The bounds may declare another range for the response.
         if schema.numeric.get(target, ends) != ends:
             condition = f"what bounds declares for {target!r}"
             check.fail("response_range", condition, self.response_range)
         return replace(schema, numeric={**schema.numeric, target: ends}), target
 
-    def _ends(self, encoding: Encoding | None = None) -> tuple[float, float]:
+    def _public_range(self, encoding: Encoding | None = None) -> tuple[float, float]:
         """Return the public range of the response."""
         ends = self.response_range
         if ends is None and encoding is not None and encoding.schema is not None:
@@ -109,17 +116,18 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             Responses in the units of ``y``.
         """
         margins = self._margins(X)
-        width, center = self._units
-        return center + width * margins
+        scale, center = self._units
+        return center + scale * margins
 
 
 class PrivateRidge(PrivateRegressor):
     """Differentially private least squares on bounded responses.
 
     The loss is squared, and "auto" is `dpsample.optimizers.AdaSSP`, whose noisy normal
-    equations also give "intervals". For other methods the loss is linear for residuals
-    above the width of the response's range, which no prediction within the range has.
-    Otherwise their noise would grow with the radius.
+    equations also give "intervals". Other methods use Huber's loss, which is squared up
+    to the width of the response's range and linear above it. No prediction within the
+    range has a larger residual. With an unbounded slope, as of the squared loss, the
+    noise of these methods would grow with the radius.
 
     The private answer is regularized by its noise, its ball and its method. There is no
     penalty to choose. Parameters are those of `PrivateLogisticRegression` without
@@ -155,7 +163,8 @@ class PrivateRidge(PrivateRegressor):
 
     def _loss(self) -> Loss:
         is_squared = self.method in ("auto", "intervals")
-        return Squared() if is_squared else Huber(2.0)  # |response| <= 1
+        # The width of the scaled range [-1, 1] is 2.
+        return Squared() if is_squared else Huber(2.0)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -187,7 +196,8 @@ class PrivateHuberRegressor(PrivateRegressor):
     width: float | None = None
 
     def _loss(self) -> Loss:
-        # Half of the range is one unit of the scaled response.
+        # Half of the range is one unit of the scaled response, so a tenth of the range
+        # is 0.2 of it.
         width = 0.2 * self._units[0] if self.width is None else self.width
         check.positive(width=width)
         return Huber(width / self._units[0])
@@ -224,21 +234,24 @@ class PrivateQuantileRegressor(PrivateRegressor):
         return Quantile(self.quantile)
 
 
-def _convert_levels(levels: Sequence[str], kind: np.dtype[Any]) -> Sequence[Any]:
-    """Return the levels of a table as labels of a type: "1" as 1, 1.0 or True."""
+def _convert_levels(levels: Sequence[str], dtype: np.dtype[Any]) -> Sequence[Any]:
+    """Convert declared levels, which are texts, to a dtype: "1" to 1, 1.0 or True.
+
+    The texts are returned if one of them has no such value.
+    """
     labels: list[Any] = []
     for level in levels:
-        values: list[Any] = [False, True] if kind.kind == "b" else []
-        if kind.kind in "iuf":
+        values: list[Any] = [False, True] if dtype.kind == "b" else []
+        if dtype.kind in "iuf":  # integers and floats
             with suppress(ValueError, OverflowError):
-                values = [kind.type(float(level))]
+                values = [dtype.type(float(level))]
         labels += [value for value in values if level_key(level) in spellings(value)]
     return labels if len(labels) == len(levels) else levels
 
 
-def _keys(labels: Any) -> Any:
-    """Return labels in the form in which they are compared, texts without blanks."""
-    if labels.dtype.kind not in "OUT":
+def _comparison_keys(labels: Any) -> Any:
+    """Return labels in the form in which they are compared, texts by `level_key`."""
+    if labels.dtype.kind not in "OUT":  # objects and texts
         return labels
     return np.array([level_key(label) for label in labels.tolist()], dtype=object)
 
@@ -250,24 +263,27 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     classes: Sequence[Any] | None = None
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that there are two classes, and that noise may hide the signal."""
+        """Declare that there are two classes, and that noise may make scores poor."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.poor_score = True
         return tags
 
     def _response(self, y: Any) -> tuple[Array, float | None]:
+        """Return -1 or 1 for each record, and None, because labels need no bound."""
         labels = column_or_1d(y, warn=True)
         # Missing labels in an array of objects are None or texts such as "NA". NaN is
         # found by scikit-learn below.
-        words = labels[:0] if labels.dtype != object else labels
-        if any(is_missing(word) for word in words if not isinstance(word, float)):
+        if labels.dtype == object and any(
+            is_missing(label) for label in labels if not isinstance(label, float)
+        ):
             check.fail("y", "complete", "a missing label", "Drop such records first.")
         assert_all_finite(labels, input_name="y")
         self.classes_ = self._public_classes(labels)
         if self.encoding_ is not None and self.encoding_.levels is not None:
             self.encoding_ = self._with_classes(self.encoding_)
-        keys, (first, second) = _keys(labels), _keys(self.classes_)
+        keys = _comparison_keys(labels)
+        first, second = _comparison_keys(self.classes_)
         is_second = keys == second
         foreign = labels[~is_second & (keys != first)]
         if len(foreign):
@@ -280,7 +296,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return np.where(is_second, 1.0, -1.0), None
 
     def _with_classes(self, encoding: Encoding) -> Encoding:
-        """Return an encoding in which 1 stands for the second class."""
+        """Return an encoding in which 1 stands for the second of `classes_`."""
         levels = [str(level) for level in encoding.levels or ()]
         matches = [
             [v for v in levels if v == str(label) or level_key(v) in spellings(label)]
@@ -289,6 +305,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if sorted(matches[0] + matches[1]) != sorted(levels):
             condition = f"those that bounds declares for {encoding.target!r}"
             check.fail("classes", condition, self.classes_.tolist())
+        # Both lists together are the levels, of which there are two, so each has one.
         return replace(encoding, positive_label=matches[1][0])
 
     def _public_classes(self, labels: Any) -> Any:
@@ -302,20 +319,24 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         public: Any = self.classes
         if public is None and levels is not None:
             public = _convert_levels(levels, labels.dtype)
-        if public is None:  # classes that are not whole numbers are rejected
+        if public is None:  # continuous values are no classes
             check_classification_targets(labels)
         if public is None and self.random_state is None:
             return np.array([0, 1], dtype=bool if labels.dtype.kind == "b" else int)
         try:
-            labels_present = np.unique(labels if public is None else np.asarray(public))
+            candidates = np.unique(labels if public is None else np.asarray(public))
         except TypeError:  # labels of several types, which have no order
             check.fail("classes", "two of one kind", check.describe(public))
         if public is None:
-            warnings.warn(READ, UserWarning, stacklevel=check.user_stack_level())
-        distinct = labels_present[
-            np.unique(_keys(labels_present), return_index=True)[1]
+            warnings.warn(
+                CLASSES_READ, UserWarning, stacklevel=check.user_stack_level()
+            )
+        # Candidates that are compared as equal are one class.
+        distinct = candidates[
+            np.unique(_comparison_keys(candidates), return_index=True)[1]
         ]
         if len(distinct) > 2:
+            # scikit-learn's check_estimator looks for this message.
             kind = type_of_target(distinct)
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
@@ -323,7 +344,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             )
         if len(distinct) < 2:
             remedy = "Pass the public ones (classes=...)."
-            got = f"one class: {labels_present.tolist()}"
+            got = f"one class: {candidates.tolist()}"
             check.fail("classes", "two different ones", got, remedy)
         return distinct
 
@@ -377,18 +398,19 @@ class PrivateLogisticRegression(PrivateClassifier):
         ``bounds``. With them it is the length of rows whose columns are scaled to
         [-1, 1]. By default it is the root of their number, which no row exceeds.
     radius : float or "auto"
-        Radius of the ball of allowed coefficients. Their columns are scaled to [-1, 1]
-        or, without ``bounds``, are those of X. "auto" takes
+        Radius of the ball of allowed coefficients. They refer to columns scaled to
+        [-1, 1] or, without ``bounds``, to those of X. "auto" takes
         `dpsample.api.advise.default_radius`.
     p : float
-        Exponent of the ball's norm. Other ones than 2 are for ``method="release"``.
+        Exponent of the ball's norm. Only ``method="release"`` allows others than 2.
     fit_intercept : bool
         Whether there is an intercept.
     method : {"auto", "objective", "tail", "release", "intervals"}
-        Objective perturbation, the average tail of noisy gradient descent, one draw of
-        the exponential mechanism, or `dpsample.intervals`, which spends a part of the
-        budget on `conf_int`. "auto" takes the method that `dpsample.advise` chooses by
-        public facts. The first two have the options of `dpsample.advise`, and support
+        "objective" is objective perturbation, "tail" the average of the last iterates
+        of noisy gradient descent, and "release" one draw of the exponential mechanism.
+        "intervals" is `dpsample.intervals`, which spends a part of the budget on
+        `conf_int`. "auto" takes the method that `dpsample.advise` chooses by public
+        facts. "objective" and "tail" have the options of `dpsample.advise`, and support
         the losses that it lists.
     ledger : Ledger or LedgerFile, optional
         Ledger in which every fit is entered, including the fits of clones. Fits in
@@ -410,7 +432,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         Slopes per unit of the raw columns. They are per level for indicators, and per
         unit of sign(x) log(1 + abs(x)) for log columns.
     intercept_ : array of shape (1,)
-        Margin if all of these are 0.
+        Margin where all of these columns and indicators are 0.
     classes_ : array of shape (2,)
         Labels.
     answer_ : Release, Fit or Intervals

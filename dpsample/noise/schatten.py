@@ -2,17 +2,19 @@
 
 ||Z|| is the Schatten norm, the l_r norm of the singular values t (the *spectrum*). With
 D entries, the norm of a draw is sigma times a chi variable with D degrees of freedom,
-and its direction independently follows the cone measure of the unit ball (`cone`).
+and its direction independently follows the cone measure of the unit ball, which is the
+distribution of Z / ||Z|| for a uniform point Z of the ball (see `cone`).
 `schatten_plan` chooses the proposal for spectra with the best acceptance rate, which is
 a ratio of volumes of balls.
 
 The singular values t of an m x k matrix, m <= k, have the volume element
 
-    C prod_i t_i^(k - m) prod_{i<j} |t_i^2 - t_j^2| dt.
+    C prod_i t_i^(k - m) prod_{i<j} |t_i^2 - t_j^2| dt
 
-Its integral against exp(-sum t_i^r) is Selberg's for r = 2. For every other r it is a
-Pfaffian of incomplete beta functions by de Bruijn's formula [1]_. On [0, 1]^m, the ball
-of r = inf, it is Selberg's again.
+on all t >= 0, in any order. C depends on m and k (see `log_schatten_volume`). The
+integrals below are without C. The one against exp(-sum t_i^r) is Selberg's for r = 2.
+For every other r it is a Pfaffian of incomplete beta functions by de Bruijn's formula
+[1]_. On [0, 1]^m, the ball of r = inf, it is Selberg's again.
 
 References
 ----------
@@ -23,7 +25,7 @@ References
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,9 +46,17 @@ from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import schatten
 
 _LOG_GAMMA_3_2 = math.lgamma(1.5)
+# Minimum acceptance rate of a proposal. Matrices for which no proposal has it raise.
 MIN_ACCEPTANCE = 1e-4
 
-Option = tuple[float, int, float, float]  # log acceptance, method, dof and log bound
+
+class Option(NamedTuple):
+    """Proposal of spectra. The largest option is the one that accepts most."""
+
+    log_acceptance: float
+    method: int  # WISHART, OPERATOR or ORDERED of `cone`
+    dof: float  # degrees of freedom of WISHART
+    log_bound: float  # log of the largest ratio of densities, target to proposal
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +97,7 @@ class SchattenGaussian(Noise):
     def __post_init__(self) -> None:
         """Check the numbers once."""
         super().__post_init__()
+        # The ball checks r and the shape, which becomes a pair of ints.
         sides = SchattenBall(1.0, p=self.r, shape=self.shape).shape
         object.__setattr__(self, "shape", sides)
 
@@ -105,11 +116,12 @@ class SchattenGaussian(Noise):
         return draws.reshape(shape)
 
     def _as_independent(self, dim: int) -> Noise | None:
-        """Gaussian entries for r = 2, and for a single row or column."""
-        del dim
+        """Return Gaussian noise for r = 2 and for a single row or column, else None."""
+        del dim  # follows from the shape
         return Gaussian(self.sigma) if self.r == 2.0 or min(self.shape) == 1 else None
 
-    @np.errstate(over="ignore")  # minus infinity
+    # The square of the norm may overflow. Then the log density is minus infinity.
+    @np.errstate(over="ignore")
     def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the flattened matrices.
 
@@ -153,7 +165,9 @@ def schatten_gaussian(
     -----
     **Guarantee**: for real arithmetic and ideal random numbers the draws are
     independent and have exactly this distribution. Singular values are drawn by
-    rejection, and singular vectors are taken from a Gaussian matrix.
+    rejection, and singular vectors are taken from a Gaussian matrix. For r < 2 the
+    bound of the rejection may be a maximum that was found numerically, with a margin
+    (see `wishart_bound`).
 
     Examples
     --------
@@ -214,72 +228,89 @@ def schatten_plan(shape: tuple[int, int], r: float) -> SchattenPlan:
 def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
     """Compute a plan, once for each shape and exponent."""
     m, k = sorted(shape)
-    if r == 2.0 or m == 1:
+    if r == 2.0 or m == 1:  # all norms of a single singular value agree
         return SchattenPlan(2.0 if m == 1 else r, *shape, WISHART, float(k), 0.0, 1.0)
     if math.isinf(r):
         return SchattenPlan(r, *shape, OPERATOR, float(k), 0.0, 1.0)
     options = _large_exponent(m, k, r) if r > 2.0 else _small_exponent(m, k, r)
-    log_best, method, dof, bound = max(options)
-    if not log_best >= math.log(MIN_ACCEPTANCE):
+    best = max(options)
+    if not best.log_acceptance >= math.log(MIN_ACCEPTANCE):  # NaN, too
         remedy = (
             "Use r = 2 or r = inf, which are exact at every size, or Gaussian noise."
         )
         condition = f"small enough for exact Schatten noise with r = {r:g}"
         check.fail("shape", condition, shape, remedy)
-    return SchattenPlan(r, *shape, method, dof, bound, math.exp(log_best))
+    acceptance = math.exp(best.log_acceptance)
+    return SchattenPlan(r, *shape, best.method, best.dof, best.log_bound, acceptance)
 
 
 def _large_exponent(m: int, k: int, r: float) -> list[Option]:
-    """Return log acceptance, method, dof and log bound for r > 2."""
+    """Return the proposals for r > 2."""
     dim = m * k
-    # The ratio of the norms, to the power dim, is largest for equal singular values.
+    # The ratio of densities of directions is (||t||_2 / ||t||_r)^dim. It is largest for
+    # equal singular values.
     log_bound = dim * (0.5 - 1.0 / r) * math.log(m)
-    target = _log_direction(log_power_spectrum(m, k, r), dim, r)
-    square = _log_direction(log_gaussian_spectrum(m, k), dim, 2.0)
-    cube = log_cube_spectrum(m, k) + math.log(dim)
+    log_target = _log_direction(log_power_spectrum(m, k, r), dim, r)
+    log_wishart = _log_direction(log_gaussian_spectrum(m, k), dim, 2.0)
+    # For r = inf, the integral over directions is dim times the one over the cube.
+    log_operator = log_cube_spectrum(m, k) + math.log(dim)
     # The acceptance is the mean of the ratio over its bound. If the volume is not known
-    # accurately, the smallest value of the ratio bounds it.
-    wishart = -log_bound if math.isnan(target) else target - square - log_bound
-    operator = -dim * math.log(m) / r if math.isnan(target) else target - cube
+    # accurately, the smallest value of the ratio gives a lower bound. It is 1 for
+    # WISHART. For OPERATOR the ratio is (||t||_inf / ||t||_r)^dim >= m^(-dim / r).
+    if math.isnan(log_target):
+        wishart, operator = -log_bound, -dim * math.log(m) / r
+    else:
+        wishart = log_target - log_wishart - log_bound
+        operator = log_target - log_operator
     return [
-        (wishart, WISHART, float(k), log_bound),
-        (operator, OPERATOR, float(k), 0.0),
+        Option(wishart, WISHART, float(k), log_bound),
+        Option(operator, OPERATOR, float(k), 0.0),
     ]
 
 
 def _small_exponent(m: int, k: int, r: float) -> list[Option]:
-    """Return log acceptance, method, dof and log bound for r < 2."""
+    """Return the proposals for r < 2."""
     dim = m * k
     power = log_power_spectrum(m, k, r)
     if math.isnan(power):
         worst = -dim * (1.0 / r - 0.5) * math.log(m)  # for equal singular values
-        return [(worst, WISHART, float(k), 0.0)]
-    shapes = (k + m + 1.0 - 2.0 * np.arange(1, m + 1)) / r
-    single = sum(math.lgamma(a) for a in shapes) - m * math.log(r)
+        return [Option(worst, WISHART, float(k), 0.0)]
+    # For t_1 >= ... >= t_m the volume element is at most the product of the powers
+    # t_i^(k + m - 2 i), because t_i^2 - t_j^2 <= t_i^2. So t_i^r are proposed as gamma
+    # variables of these shapes.
+    gamma_shapes = (k + m + 1.0 - 2.0 * np.arange(1, m + 1)) / r
+    single = sum(math.lgamma(a) for a in gamma_shapes) - m * math.log(r)
     ordered = power - math.lgamma(m + 1.0) - single
-    options = [(ordered, ORDERED, float(k), 0.0)]
+    options = [Option(ordered, ORDERED, float(k), 0.0)]
+    # Fewer degrees of freedom than k may fit better. The best of 24 is taken.
     for dof in np.linspace(m, k, 24 if k > m else 1).tolist():
         bound = wishart_bound(m, k, dof, r)
         proposal = _log_direction(log_gaussian_spectrum(m, dof), m * dof, 2.0)
         log_acceptance = _log_direction(power, dim, r) - proposal - bound
-        options.append((log_acceptance, WISHART, dof, bound))
+        options.append(Option(log_acceptance, WISHART, dof, bound))
     return options
 
 
 def _log_direction(log_integral: float, dim: float, r: float) -> float:
-    """Return the log integral over directions, from exp(-||t||_r^r) over spectra."""
+    """Return the log integral over directions, given that over all spectra.
+
+    The given one is of exp(-||t||_r^r). Its part along a direction is the integral of
+    exp(-s^r) s^(dim - 1) over s > 0, which is Gamma(dim / r) / r.
+    """
     return log_integral - math.lgamma(dim / r) + math.log(r)
 
 
 def wishart_bound(m: int, k: int, dof: float, r: float) -> float:
     """Bound (k - dof) sum log t + m dof log||t||_2 - m k log||t||_r from above, r < 2.
 
-    At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0. The
-    left side is convex in t^r, so the t_i have at most two values. One dimension is
-    left, in which q of them are 1 and the others are x <= 1.
+    This is the log ratio of densities of directions, target to WISHART. At a maximum
+    each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0. The left side is
+    convex in t^r, so the t_i have at most two values. One dimension is left, in which q
+    of them are 1 and the others are x <= 1.
     """
     best = -math.inf
     for q in range(1, m + 1):
+        # The first grid is uniform in log x.
         grid = np.exp(np.linspace(-40.0, 0.0, 2001))
         for _ in range(6):  # each grid is 20 times finer than the last
             values = _two_values(grid, q, m, k, dof, r)
@@ -334,7 +365,7 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
     if m > 40:  # no Pfaffian of this size has been accurate
         return math.nan
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
-    if float(a[0]) < check.MIN_NORMAL:
+    if float(a[0]) < check.MIN_NORMAL:  # r is so large that digits are lost
         return math.nan
     # de Bruijn's formula: a Pfaffian of P(x < y) - P(x > y) for Gamma variables.
     ratios = special.betainc(a[:, None], a[None, :], 0.5)
@@ -344,6 +375,7 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
         border = np.ones((m, 1))
         entries = np.block([[entries, border], [-border.T, np.zeros((1, 1))]])
     log_pfaffian = _log_abs_pfaffian(entries)
+    # A relative error of 1e-6 of the integral is accepted.
     if not math.isfinite(log_pfaffian) or _log_error(entries) > 1e-6:
         return math.nan
     single = float(special.gammaln(a).sum()) - m * math.log(r)

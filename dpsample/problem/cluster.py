@@ -1,9 +1,10 @@
 """Records of a Dask array or DataFrame, which stay on the cluster.
 
-A pass is one task for each partition of `GROUP` chunks, and a tree of tasks that
-combine the results. So no number depends on how many workers there are, on which of
-them runs a task, or on whether a worker is lost and replaced. Without a cluster Dask
-runs the tasks in this process.
+A pass reads all records once. A chunk is a number of rows that depends on the shape of
+the data only, and a partition is `GROUP` chunks. A pass is one task for each partition,
+and a tree of tasks that combine the results. So no number depends on how many workers
+there are, on which of them runs a task, or on whether a worker is lost and replaced.
+Without a cluster Dask runs the tasks in this process.
 """
 
 from __future__ import annotations
@@ -46,9 +47,13 @@ def is_dask(value: object) -> bool:
 def split_columns(
     features: Any, response: Any, offset: Any
 ) -> tuple[Any, list[str] | None, Any, Any]:
-    """Return features as a Dask array, their names if known, response and offset."""
+    """Return features as a Dask array, their names if known, response and offset.
+
+    Response and offset may be arrays, or names of columns of a DataFrame.
+    """
     names = None
     if hasattr(features, "columns"):
+        # Names may be numbers. All are replaced by strings.
         columns = [str(column) for column in features.columns]
         features = features.rename(
             columns=dict(zip(features.columns, columns, strict=True))
@@ -69,9 +74,10 @@ def _with_known_sizes(value: Any) -> Any:
     if hasattr(value, "to_dask_array"):
         types = list(value.dtypes) if value.ndim == 2 else [value.dtype]
         kinds = {getattr(dtype, "kind", "O") for dtype in types}
-        is_mixed = not all(isinstance(dtype, np.dtype) for dtype in types)
-        if kinds <= set("biuf") and (is_mixed or ("b" in kinds and len(kinds) > 1)):
-            # Mixed columns or nullable types would become an array of objects.
+        is_nullable = not all(isinstance(dtype, np.dtype) for dtype in types)
+        has_bools_and_numbers = "b" in kinds and len(kinds) > 1
+        if kinds <= set("biuf") and (is_nullable or has_bools_and_numbers):
+            # These columns would become an array of objects.
             value = value.astype("float64")
         # The number of rows of a DataFrame's partition is only known after it is read.
         return value.to_dask_array(lengths=True)
@@ -79,33 +85,44 @@ def _with_known_sizes(value: Any) -> Any:
 
 
 class ClusterStorage:
-    """Records in partitions on a cluster."""
+    """Records in partitions on a cluster.
 
-    is_parallel, is_in_memory, pass_seconds = True, False, 0.0
+    The methods are those of `dpsample.problem.storage.RecordStorage`.
+    """
+
+    is_parallel = True
+    is_in_memory = False
+    pass_seconds = 0.0  # duration of the last fold, 0 before the first one
 
     def __init__(
         self, features: Any, response: Any, offset: Any, rules: RecordRules
     ) -> None:
         self.num_records, self.dim = int(features.shape[0]), rules.facts.dim
         self.rules, self.chunk = rules, chunk_size(features.shape[0], self.dim)
-        # Records of a partition. Its boundaries are boundaries of chunks, too.
-        self.size = min(GROUP * self.chunk, self.num_records)
-        kinds = {"features": features, "response": response}
-        kinds |= {} if offset is None else {"offset": offset}
-        self.columns = [self._cut(name, value) for name, value in kinds.items()]
+        # The boundaries of partitions are boundaries of chunks, too.
+        self.rows_per_partition = min(GROUP * self.chunk, self.num_records)
+        # The order is that of the arguments of `_store_partition`.
+        named = {"features": features, "response": response}
+        named |= {} if offset is None else {"offset": offset}
+        self.columns = [self._cut(name, value) for name, value in named.items()]
 
     def _cut(self, name: str, value: Any) -> Any:
         """Return an array of Dask in partitions of `GROUP` chunks."""
-        if not is_dask(value):
+        if not is_dask(value):  # response or offset, because the features are Dask's
             array = check.array(name, value, shape=(self.num_records,))
-            value = _library("dask.array").from_array(array, self.size)
+            value = _library("dask.array").from_array(array, self.rows_per_partition)
         value = _with_known_sizes(value)
-        shape = (self.num_records, *value.shape[1:][: name == "features"])
+        width = value.shape[1:2] if name == "features" else ()
+        shape = (self.num_records, *width)
         if value.shape != shape:
             check.fail(name, f"of shape {shape}", f"shape {value.shape}")
         if value.dtype.kind not in "biuf":
             check.fail(name, "an array of numbers", f"dtype {value.dtype}", ENCODE)
-        return value.rechunk({0: self.size, 1: -1} if value.ndim > 1 else self.size)
+        return value.rechunk(
+            {0: self.rows_per_partition, 1: -1}
+            if value.ndim > 1
+            else self.rows_per_partition
+        )
 
     @property
     def pass_bytes(self) -> float:
@@ -119,14 +136,24 @@ class ClusterStorage:
         check.fail("records", condition, "records on a cluster", OR_FILE)
 
     def _tasks(self, *work: object) -> list[Any]:
-        """Return one task for each partition."""
+        """Return one task for each partition.
+
+        ``work`` is the kind of task, "map", "fold" or "check", the fold or None, the
+        function of a chunk, and its further arguments (see `_on_partition`).
+        """
         parts = zip(*(c.to_delayed().ravel() for c in self.columns), strict=True)
-        # One string, so that arguments that share an object share it on the worker.
+        # All are in one pickle, so that an object that occurs in several arguments is
+        # one object on the worker, too.
         shared = _library("cloudpickle").dumps((self.rules, *work))
         run = _library("dask").delayed(_on_partition, pure=False, traverse=False)
-        starts = range(0, self.num_records, self.size)
+        starts = range(0, self.num_records, self.rows_per_partition)
         return [
-            run(shared, start, min(self.size, self.num_records - start), *part)
+            run(
+                shared,
+                start,
+                min(self.rows_per_partition, self.num_records - start),
+                *part,
+            )
             for start, part in zip(starts, parts, strict=True)
         ]
 
@@ -157,7 +184,7 @@ class ClusterStorage:
         self, first: int, last: int, multiple: int
     ) -> Iterator[tuple[int, Data]]:
         """See `RecordStorage.windows`. Each part is fetched into this process."""
-        size = multiple * max(1, self.size // multiple)
+        size = multiple * max(1, self.rows_per_partition // multiple)
         for start in range(first, last, size):
             stop = min(start + size, last)
             columns = [column[start:stop] for column in self.columns]
@@ -170,7 +197,10 @@ class _Partition(TableStorage):
     """Records of one partition on its worker, computed again for every pass."""
 
     def _bound(self, rows: Array, response: Array, offset: Array, start: int) -> None:
-        """Check in every pass, as the source of the collection may have changed."""
+        """Scale the rows of a chunk to their bounds, and raise if some stay above them.
+
+        Every pass does so, because the source of the collection may have changed.
+        """
         above = self.rules.bound(rows, response, offset, self.first + start)
         self.rules.enforce([above])
 
@@ -183,7 +213,10 @@ def _store_partition(
     response: Any,
     offset: Any = None,
 ) -> _Partition:
-    """Return the storage of one partition. Raise if it has not the declared shape."""
+    """Return the storage of ``count`` records from number ``first`` on.
+
+    Raise unless they have the declared shape.
+    """
     named = {"features": rows, "response": response, "offset": offset}
     width = (rules.facts.dim - int(rules.facts.intercept),)
     tables = []
@@ -194,9 +227,9 @@ def _store_partition(
             if numbers.shape != shape:
                 check.fail(name, f"of shape {shape} in every pass", numbers.shape)
             tables.append(ArrayTable(numbers))
-    table, answers, *shift = tables
-    partition = _Partition(table, answers, shift[0] if shift else None, rules)
-    partition.first = first
+    table, responses, *offsets = tables
+    partition = _Partition(table, responses, offsets[0] if offsets else None, rules)
+    partition.first = first  # for messages
     return partition
 
 

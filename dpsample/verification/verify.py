@@ -69,7 +69,7 @@ def verify(
 ) -> VerificationReport:
     """Recompute every number of a certificate from what it lists.
 
-    A `Certificate` is calibrated again from its public inputs. Of an
+    A `Certificate` is calibrated again from its public inputs. For an
     `EventCertificate`, the noise mechanism or optimizer is built again from the inputs
     and the facts, its event must be the stated one, and epsilon is computed again from
     the event. Theorems and assumptions must be exactly those of the kind, in the words
@@ -78,7 +78,7 @@ def verify(
     Parameters
     ----------
     certificate : Certificate or EventCertificate
-        Of a release, of a mechanism, or read from JSON.
+        Certificate of a release or a mechanism, or one that was read from JSON.
     checker : {"standard", "ball"}
         "ball" proves the inequalities by ball arithmetic instead, which bounds all
         rounding errors. `dpsample.verification.ball_checker` shares no code with the

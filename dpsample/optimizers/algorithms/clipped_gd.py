@@ -2,7 +2,8 @@ r"""Clipped, regularized gradient descent over all records.
 
 :math:`w_{t+1} = P(w_t - \eta (\frac1n \sum \mathrm{clip}_C(\nabla f_i(w_t)) + \lambda
 (w_t - w_0)))`, the last iterate: Algorithm 2 of Xu et al. (arXiv 2026), which has no
-noise of its own.
+noise of its own. P is the projection onto the domain, clip_C shortens a vector to the
+length C, f_i is the loss of record i of n, and w_0 is the start.
 """
 
 import math
@@ -47,9 +48,10 @@ class ClippedGD(Optimizer):
     One record moves the last iterate by at most :math:`\frac{2 \eta C}n \sum_{t<T}
     \rho^t`, :math:`\rho = \max(|1 - \eta\lambda|, |1 - \eta(\lambda + \alpha)|)`,
     :math:`\alpha` the smoothness of one record's clipped loss: Gaussian noise on the
-    output is calibrated to it. This needs losses of a linear margin, for which clipped
-    gradients are gradients of a convex loss; for others clipping destroys the
-    contraction (gradient-E15). Noise in every step needs neither.
+    output is calibrated to it. (Without the factor 2 if records are zeroed out.) This
+    needs losses of a linear margin <x_i, theta>, for which clipped gradients are
+    gradients of a convex loss. For others clipping destroys the contraction
+    (gradient-E15). Noise in every step needs neither linear margins nor smoothness.
 
     Parameters
     ----------
@@ -109,7 +111,7 @@ class ClippedGD(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over all records and its noise."""
+        """Return one loop over all records and its noise (none without a budget)."""
         refuse_paper(calibration, "No noise is printed for clipped gradient descent.")
         clip = min(self.clip, facts.lipschitz_or_inf(2.0))
         size = self._step_size(facts, clip)
@@ -125,7 +127,7 @@ class ClippedGD(Optimizer):
             )
             noise, event = GaussianNoise(calibrated.stddev), calibrated.event
         elif budget is not None:
-            output, event = self._output(facts, budget, clip, size)
+            output, event = self._calibrate_output(facts, budget, clip, size)
         inputs: dict[str, float | int | str] = {"clip": clip, "step_size": size}
         if event is not None:
             inputs["noise_stddev"] = output or calibrated.stddev
@@ -152,10 +154,10 @@ class ClippedGD(Optimizer):
             check.fail("step_size", "given", "None", remedy)
         return 1.0 / curvature
 
-    def _output(
+    def _calibrate_output(
         self, facts: PublicFacts, budget: Budget, clip: float, size: float
     ) -> tuple[float, Event]:
-        """Noise of the last iterate and its event."""
+        """Return the standard deviation of the last iterate's noise, and its event."""
         check.positive(clip=clip, remedy="Clip, or bound the domain.")
         smoothness = clipped_smoothness(facts, clip)
         sensitivity = SHIFTS[budget.relation] * descent_sensitivity(

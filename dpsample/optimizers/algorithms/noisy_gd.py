@@ -40,17 +40,18 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 Output = Literal["average", "tail", "scaled", "last"]
 OUTPUTS = ("average", "tail", "scaled", "last")
-# Fields of one output.
+# Options that only one output uses. They are None for the others.
 OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "wall_loss": "scaled"}
 # Default number of steps of the outputs "tail" and "scaled". A plan takes more if its
 # steps would be too long to be stable.
 MIN_TAIL_STEPS = 100
 # Default share of the steps, at the end, whose iterates are averaged.
 TAIL_SHARE = 0.5
-AVERAGED = ("tail", "scaled")
+OUTPUTS_WITH_TAIL = ("tail", "scaled")
 MIN_SCALED_STEPS = 2  # the first stage and the last one have one at least
-# Total length of the steps to the last iterate, over the inverse of its ridge.
-FORGOTTEN = 3.0
+# num_steps * step_size * ridge of the last iterate. The weight of the start is then at
+# most e^-3.
+FORGETTING_TIMES = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class ProjectedDescent(NoisyDescent):
         if is_clipped:
             lipschitz = clip
         elif budget is not None or self.step_size is None:
-            lipschitz = facts.lipschitz(2.0)  # or say why there is none
+            lipschitz = facts.lipschitz(2.0)  # raises if there is no constant
         scales = scales_of(
             facts,
             lipschitz=lipschitz,
@@ -174,8 +175,8 @@ class NoisyGD(ProjectedDescent):
     take their slopes from ``wall_loss``, if there is one: no steeper, so that the noise
     is enough for both.
 
-    With ``output="last"`` nothing but the last iterate is told, of steps on a smooth
-    loss with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
+    With ``output="last"`` only the last iterate is released, of steps on a smooth loss
+    with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
     shifted interpolation (Bok, Su and Altschuler, arXiv:2403.00278, proved in
     `dpsample.privacy.curves.last_iterate`) the noise of
 
@@ -226,8 +227,8 @@ class NoisyGD(ProjectedDescent):
     Guarantee
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
-    the declared bounds hold for every possible record. "paper" states the epsilon that
-    is true of the published noise.
+    the declared bounds hold for every possible record. With "paper" the noise is the
+    published one, and the guarantee states the epsilon that is proved for it.
 
     Examples
     --------
@@ -274,7 +275,8 @@ class NoisyGD(ProjectedDescent):
     def __repr__(self) -> str:
         """Return the call, without the options of other outputs.
 
-        Certificates hold it: those that are older than an output stay as they are.
+        Certificates contain it. Options of other outputs are left out, so that a new
+        output does not change older certificates.
         """
         names = [
             field.name
@@ -292,7 +294,7 @@ class NoisyGD(ProjectedDescent):
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
-        if self.output in AVERAGED and self.num_steps is None:
+        if self.output in OUTPUTS_WITH_TAIL and self.num_steps is None:
             count, beta = MIN_TAIL_STEPS, scales.smoothness
             if self.step_size is None and budget is not None and beta < math.inf:
                 longest = 2.0 if self.output == "scaled" else 1.0  # times the rule's
@@ -378,7 +380,7 @@ class NoisyGD(ProjectedDescent):
         if count is None:
             if ridge == 0.0:
                 check.fail("num_steps", "given without a ridge", "None")
-            count = math.ceil(FORGOTTEN / (size * ridge))
+            count = math.ceil(FORGETTING_TIMES / (size * ridge))
         return last_iterate_recipe(
             facts,
             scales,

@@ -3,9 +3,10 @@ r"""Hit-and-run: a random direction, then an exact draw on the whole chord.
 
     e = L xi,    xi ~ N(0, I),    t with density proportional to exp(-V(theta + t e))
 
-on the chord of the domain through theta; L L^T is a covariance fitted to the target.
-The margins are cached, so that every evaluation on the chord is one pass over n-vectors
-and a step costs one product of the features with e.
+on the chord of the domain through theta. V is the energy, and L L^T is a covariance
+fitted to the target. The margins <a_i, theta> of the n records are kept, so that every
+evaluation on the chord is one pass over vectors of length n, and a step costs one
+product of the features with e.
 """
 
 from dataclasses import dataclass, replace
@@ -35,22 +36,23 @@ from dpsample.samplers.univariate.line import HULL_SHAPE
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of the scratch memory, of which `line` reads the second and third.
-NOISE, DIRECTION, _, WHITE, OFFSET, NUM_ROWS = range(6)
+# Rows of the scratch memory, of which `line` uses the second and third: the direction
+# and a point on the line.
+NOISE, DIRECTION, LINE_POINT, WHITE, OFFSET, NUM_ROWS = range(6)
 # Positions in a chain's memory: steps since the margins were computed, and the margins.
 AGE, MARGINS = range(2)
 
 
 @by_address
 class HitAndRunPlan(NamedTuple):
-    """Gaussian fit, and properties of the target."""
+    """Gaussian fit, and properties of the target. m is the rank of the covariance."""
 
     center: Array  # (dim,)
-    factor: Array  # (dim, m)
+    factor: Array  # (dim, m): L
     whiten: Array  # (m, dim)
     is_zero_sum: int  # directions must stay on the simplex
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
-    chord: Pointer
+    chord: Pointer  # the domain's function for the ends of a chord
 
 
 @by_address
@@ -58,7 +60,7 @@ class LineWork(NamedTuple):
     """Memory of a chain in addition to its state."""
 
     rates: Array  # (num_records,): derivatives of the margins along the direction
-    hull: Array  # for draws on a line
+    hull: Array  # `HULL_SHAPE`: tangents of V, for draws on a line
     ends: Array  # (2,): chord of the domain
 
 
@@ -87,7 +89,11 @@ def synchronize(target, state):
 
 
 def step(target, pieces, plan, state, rng):
-    """Draw a direction and the point on its chord. A pause comes on the chord."""
+    """Draw a direction and the point on its chord.
+
+    The draw on the chord may pause. ``control.stage`` is 0 for a new step. Otherwise
+    the step resumes with the same direction.
+    """
     control = state.work.control[0]
     is_new = control.stage == 0
     if is_new:
@@ -96,20 +102,19 @@ def step(target, pieces, plan, state, rng):
         line.rates_of(target.data, state.scratch[DIRECTION], state.workspace.rates)
     theta, direction = state.position, state.scratch[DIRECTION]
     margins = state.memory[MARGINS:]
+    # Constant, slope and curvature of a quadratic regularizer along the line.
     penalty = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
         penalty = line.quadratic_along(target.regularizer, theta, direction)
-    rates, y, is_quadratic = (
-        state.workspace.rates,
-        target.data.response,
-        plan.is_quadratic,
+    rates, response = state.workspace.rates, target.data.response
+    path = line.line_of(
+        target, state, margins, rates, response, plan.is_quadratic, penalty
     )
-    path = line.line_of(target, state, margins, rates, y, is_quadratic, penalty)
     gibbs.chord(target, plan.chord, theta, direction, state.workspace.ends)
     low, high = state.workspace.ends
-    if not low <= high:
+    if not low <= high:  # NaN if the domain's function failed
         return FUNCTION_FAILED
-    if is_new:
+    if is_new:  # every step is accepted
         state.counts[chain.PROPOSALS] += 1
         state.counts[chain.ACCEPTED] += 1
     # In a corner the chord may be a point, and the chain stays.
@@ -125,10 +130,12 @@ def step(target, pieces, plan, state, rng):
     code, t, value, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, low, high, guess, width, control
     )
+    # An evaluation gives value and slope, and reads all records.
     state.counts[chain.GRADIENTS] += evaluations
     state.counts[chain.RECORDS] += evaluations * target.data.num_records
     if code != OK:
         return code
+    # The move is a little shorter than t if rounding errors would leave the domain.
     applied = line.move_inside(target, pieces, state, t)
     for i in range(margins.shape[0]):
         margins[i] += applied * rates[i]
@@ -201,6 +208,7 @@ class HitAndRun(Sampler):
             run=run,
             init_fn=init,
             plan_fn=lambda gaussian, _: make_plan(target, gaussian),  # without a step
+            # Every step is accepted, and there is no step size to tune.
             rate=1.0,
             first_step=1.0,
             num_steps=self.num_steps,

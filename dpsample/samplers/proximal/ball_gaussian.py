@@ -33,19 +33,23 @@ and G increases in y. (log M is concave in q, so that H and 1 / q decrease in q.
 
 **Acceptance probability.** The envelope is a plateau on [m - l, m + r], where m is
 near the mode, and exponential tails along the tangents of h at its ends. The plateau
-has the height h(m) + g with g = max(h'(m) r, -h'(m) l, 0). Its ends are found by
-bisection with drops h(m) - h = delta in [0.4, 2]. By concavity the side of a plateau of
-width r has mass >= r (1 - e^-delta) / delta, and the slope of the tangent at its end is
->= delta / r, so that the acceptance probability is
+has the height h(m) + g with g = max(h'(m) r, -h'(m) l, 0). Its ends are searched until
+their drops h(m) - h = delta are in [0.4, 2] (see `_side`). By concavity the side of a
+plateau of width r has mass >= r (1 - e^-delta) / delta, and the slope of the tangent at
+its end is >= delta / r, so that the acceptance probability is
 
 .. math:: \ge \min_{0.4 \le \delta \le 2} \frac{(1 - e^{-\delta}) / \delta}
           {e^g + e^{-\delta} / \delta}.
 
-For n = 0 the mode is m = 0 and g = 0. Otherwise m satisfies |h'(m)| m <= e sqrt(n), e =
-0.1. To its left -h'' >= n / y^2 >= n / m^2. To its right -h'' >= G(y) >= G(m) = n / m^2
-- h'(m) / m >= 0.9 n / m^2. With U = sqrt(n) times a side's width over m, therefore,
-2 >= delta >= 0.45 U^2 - e U, U < 2.23 and g <= e U < 0.23. The acceptance is above 0.28
-for all dim >= 2, R and A.
+For n = 0 the mode is m = 0 and g = 0. Otherwise m satisfies |h'(m)| m <= c sqrt(n) with
+c = 0.1. To its left -h'' >= n / y^2 >= n / m^2. To its right -h'' >= G(y) >= G(m) =
+n / m^2 - h'(m) / m >= 0.9 n / m^2. With U = sqrt(n) times a side's width over m, the
+drop is at least c U below half of 0.9 U^2, so that 2 >= delta >= 0.45 U^2 - c U. This
+gives U < 2.23 and g <= c U < 0.23. The acceptance is above 0.28 for all dim >= 2, R and
+A. The draw is exact even if m is not that near to the mode, because g makes the
+envelope valid for every m.
+
+In the code n is ``order``, y ``across``, w ``along`` and q ``half``.
 """
 
 import math
@@ -63,8 +67,8 @@ from dpsample.samplers.univariate.log_concave import (
     truncated_normal,
 )
 
-# Iterations of a search, and proposals of a draw. The probability that a draw fails is
-# below 1e-1400.
+# Maximum numbers of iterations of a search and of proposals of a draw. The probability
+# that a draw fails is below 1e-1400.
 MAX_STEPS = 60
 MAX_PROPOSALS = 10_000
 # A share of e^-40 is below the rounding errors.
@@ -96,7 +100,8 @@ class Chord(NamedTuple):
 def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
     """Draw independent normals with the given means, each restricted to its interval.
 
-    Return 1.0, or NaN if an interval is empty or an argument is NaN.
+    All arrays are (dim,), and ``out`` is overwritten. Return 1.0, or NaN if an interval
+    is empty or an argument is NaN.
     """
     outcome = 1.0
     for j in range(mean.shape[0]):
@@ -129,8 +134,11 @@ def _length(mean, center):
 
 @kernel(counts_references=False)
 def _pull_inside(center, radius, out):
-    """Pull a point inside the ball that rounding errors put outside."""
-    pull = 1e-15
+    """Pull a point inside the ball that rounding errors put outside.
+
+    Return 1.0, or NaN if the point is NaN.
+    """
+    pull = 1e-15  # a few rounding errors
     norm = _length(out, center)
     while norm > radius:
         shrink = radius / norm * (1.0 - pull)
@@ -173,7 +181,8 @@ def _depth(mean, stddev, center, radius, length):
 
     Near the sphere the difference would be little more than the norm's rounding error.
     There the square of the norm is summed in pairs of floats. Its difference from the
-    square of the rounded norm gives the rounding error.
+    square of the rounded norm gives the rounding error. Lengths whose squares overflow
+    or underflow keep the plain difference.
     """
     depth = radius - length
     is_near = abs(depth) < 1e-3 * radius and radius > 1e3 * stddev
@@ -199,21 +208,23 @@ def _depth(mean, stddev, center, radius, length):
 def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     """Draw N(mean, stddev^2 I) restricted to the ball ||x - center||_2 <= radius.
 
-    The draw is exact for any mean, and takes O(dim) operations. Return 1.0, or NaN
-    (also in out) if an argument is NaN or infinite.
+    The draw is exact for any mean, and takes O(dim) operations. ``mean``, ``center``
+    and ``out`` are (dim,), and ``out`` is overwritten. Return 1.0, or NaN (also in out)
+    if an argument is NaN or infinite.
     """
     dim, square = mean.shape[0], 0.0
     for j in range(dim):
         square += (mean[j] - center[j]) ** 2
-    # Without this test the call would cost a tenth of a draw by plain rejection.
+    # Usual lengths are computed here, because a call of `_length` would take a tenth of
+    # the time of a draw by plain rejection.
     is_usual = 1e-280 < square < 1e280
     length = math.sqrt(square) if is_usual else _length(mean, center)
     scaled, distance = radius / stddev, length / stddev
     if not (0.0 < scaled < np.inf and distance < np.inf):
         out[:] = np.nan
         return np.nan
-    # If the mean plus one standard deviation of the squared distance from the center is
-    # inside, at least half of the proposals are.
+    # Consider a Gaussian point's squared distance from the center. If its mean plus its
+    # standard deviation is at most R^2, at least half of the proposals are inside.
     spread = math.sqrt(2.0 * dim + 4.0 * distance * distance)
     if dim + spread <= (scaled - distance) * (scaled + distance):
         return _draw_by_plain_rejection(rng, mean, stddev, center, radius, out)
@@ -225,6 +236,8 @@ def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     ball = UnitBall(scaled, distance, depth)
     across = draw_across(rng, dim - 2.0, ball)
     half, above = half_chord(ball, across)
+    # The depth below the chord's end, or the normal itself, is truncated to the chord.
+    # NaN passes through until `_pull_inside` returns it.
     if above > 0.0:
         along = half - tail_excess(rng, above, 2.0 * half)
     else:
@@ -261,17 +274,22 @@ def _draw_about_axis(rng, along, across, mean, center, length, out):
 
 @kernel(counts_references=False)
 def tilted_in_ball(rng, strength, lowest, center, radius, out):
-    """Draw a density that falls by e^-strength per radius from the lowest point on.
+    """Draw from exp(strength <x - center, a> / radius) in the ball.
 
-    A uniform point of a sphere, without two of its coordinates, is uniform in a ball.
-    So the coordinate along the axis has the distribution of the same coordinate of a
-    von Mises-Fisher distribution in two more dimensions. It is drawn by the rejection
-    of Wood (1994). The variables are depths, the differences 1 - W and 1 - x_0 of his
-    formulas, which keep their digits. Return 1.0, or NaN.
+    The unit vector a points from the center to ``lowest``, a point of lower energy that
+    is not the center, and ``strength`` is positive. A uniform point of a sphere,
+    without two of its coordinates, is uniform in a ball. So the coordinate along the
+    axis has the distribution of the same coordinate of a von Mises-Fisher distribution
+    in two more dimensions. It is drawn by the rejection of Wood (1994). The variables
+    are depths, the differences 1 - W and 1 - x_0 of his formulas, which keep their
+    digits. ``share`` is his b. Return 1.0, or NaN.
+
+    A. T. A. Wood, Simulation of the von Mises Fisher distribution, Communications in
+    Statistics - Simulation and Computation 23, 1994.
     """
     dim, depth, is_drawn = out.shape[0], 0.0, False
     share = (dim + 1.0) / (2.0 * strength + math.hypot(2.0 * strength, dim + 1.0))
-    usual = 2.0 * share / (1.0 + share)
+    usual = 2.0 * share / (1.0 + share)  # 1 - x_0
     # The beta variable of the proposal is a ratio of gamma variables.
     for _ in range(MAX_PROPOSALS):
         low = share * rng.standard_gamma(0.5 * (dim + 1.0))
@@ -319,11 +337,16 @@ def _new_chord(ball, across):
     """Return the chord at this distance from the axis."""
     distance, depth = ball.distance, ball.depth
     half, above = half_chord(ball, across)
+    # Between the ends of the chord the log density of w differs by 2 A q.
     drop, square = 2.0 * distance * half, 0.5 * above * above
     # erfc keeps its digits if the mean is at most this far beyond the end of a chord.
     if above > 0.0 and (drop < 0.5 or above > 6.0):
+        # The mass is relative to the density at the near end, w = q. It is integrated
+        # numerically if the chord is short, and a difference of two normal tails, or
+        # one of them, if it is longer.
         if drop < 0.5:
             log_mass = math.log(_short_chord_mass(distance, half))
+            # The integrand is relative to the middle of the chord, w = 0.
             log_mass -= half * (distance - 0.5 * half)
         elif drop < _NEGLIGIBLE:
             log_mass = log_rising_mass(above, 1.0, 2.0 * half)
@@ -346,9 +369,10 @@ def _new_chord(ball, across):
 
 @kernel(counts_references=False)
 def _slopes(order, ball, across, chord):
-    """Return h' and h'' at a distance from the axis. The second may be inaccurate.
+    """Return h' and h'' at a distance from the axis, with n = ``order``.
 
-    ``order`` is n.
+    h'' may be inaccurate. It affects searches only, and never whether a point is
+    accepted.
     """
     half, hazard = chord.half, chord.near_hazard + chord.far_hazard
     # H' = M'' / M - H^2, which is not positive.
@@ -408,12 +432,13 @@ def _mode(order, ball):
         if (first * across) ** 2 <= 0.1**2 * order:
             break
         low, high = (across, high) if first > 0.0 else (low, across)
-        # Newton's step for log(order / across^2) = log G, in log across or, where q is
-        # shorter, in log q: there the equation is nearly linear.
+        # Newton's step for log(order / across^2) = log G, in log across or, if q is
+        # shorter, in log q, in which the equation is nearly linear. By y^2 + q^2 = R^2,
+        # d log q = -(y / q)^2 d log y.
         slope = order / across
-        g = (slope - first) / across  # G
-        g_rise = max(-second - slope / across - g, 0.0)  # y G'
-        step = math.log(slope / (g * across)) / (2.0 + g_rise / g)
+        rate = (slope - first) / across  # G
+        rate_rise = max(-second - slope / across - rate, 0.0)  # y G'
+        step = math.log(slope / (rate * across)) / (2.0 + rate_rise / rate)
         if chord.half < across:
             half = chord.half * math.exp(-step * (across / chord.half) ** 2)
             proposal = math.sqrt(max(radius - half, 0.0)) * math.sqrt(radius + half)
@@ -429,7 +454,9 @@ def _mode(order, ball):
 def _side(order, ball, mode, top, second, sign):
     """Return width, drop and slope of one side of the plateau.
 
-    A slope of 0 says that the plateau ends where the density does.
+    The width is multiplied by a factor that makes the drop about 1, or bisected if that
+    leads out of the bracket. A slope of 0 means that the plateau ends where the density
+    does.
     """
     max_width = mode if sign < 0.0 else ball.radius - mode
     low, high = 0.0, max_width
@@ -442,6 +469,7 @@ def _side(order, ball, mode, top, second, sign):
         chord = _new_chord(ball, across)
         slope = -sign * _slopes(order, ball, across, chord)[0]
         drop = _drop(order, ball, mode, top, across, chord)
+        # the range of delta in the bound of the acceptance
         if 0.4 <= drop <= 2.0 and slope > 0.0:
             return width, drop, slope
         low, high = (low, width) if drop > 1.0 else (width, high)
@@ -470,18 +498,18 @@ def draw_across(rng, order, ball):
         u = total * rng.random()
         if u < plateau:
             across = mode - left + (left + right) * rng.random()
-            bound = -gap
+            envelope_drop = -gap
         elif u < plateau + left_mass:
             step = rng.standard_exponential()
             across = mode - (left + step / left_slope)
-            bound = left_drop + step
+            envelope_drop = left_drop + step
         else:
             step = rng.standard_exponential()
             across = mode + (right + step / right_slope)
-            bound = right_drop + step
+            envelope_drop = right_drop + step
         if 0.0 < across < ball.radius:
             chord = _new_chord(ball, across)
             drop = _drop(order, ball, mode, top, across, chord)
-            if rng.standard_exponential() >= drop - bound:
+            if rng.standard_exponential() >= drop - envelope_drop:
                 return across
     return np.nan

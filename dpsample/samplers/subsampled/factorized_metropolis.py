@@ -3,12 +3,17 @@ r"""Factorized Metropolis about a Laplace approximation: few records per proposa
 
     v' = shift + sqrt(1 - b^2) (v - shift) + b z,    x = c + F v,    z ~ N(0, I),
 
-accepted with probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), where rho_i are the
-Taylor remainders of `taylor` (Cornish et al., 2019). Another factor has the remainder
-of the regularizer. N(shift, I) is the Gaussian of the expansion at the anchor c, in the
-coordinates v. The product is the probability that no record fires at the points of a
-Poisson process. These come at the rate of the bounds of `factorized_events`, so that
-few records are read.
+with the step b in (0, 1], the anchor c, which is the mode or a point near it, and a
+factor F of the covariance. N(shift, I) is the Gaussian of the energy's second-order
+expansion at c, in the coordinates v. The proposal x' = c + F v' is accepted with
+probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), where rho_i is the loss of record i
+minus its expansion, with its weight (see `taylor`, and Cornish et al., Scalable
+Metropolis-Hastings, 2019). The regularizer has a factor of this form, too.
+
+The product is decided by a Poisson process. Its rate is the sum of bounds of
+rho_i(x') - rho_i(x) for all records. Each of its points chooses and reads one record,
+which *fires* with the ratio of the difference to its bound as probability. The proposal
+is rejected if a record fires (see `factorized_events`). So few records are read.
 """
 
 import math
@@ -42,7 +47,8 @@ from dpsample.targets.gibbs import Gibbs
 # number, samplers that read all records are better.
 MAX_SHARE_READ = 0.2
 MAX_NUM_READ = 1000.0
-# Rows of the scratch memory, with the moves of `factorized_events` at the end.
+# Rows of the scratch memory. The last ones are the moves of `factorized_events`: the
+# displacements from the anchor before and after the move, and bounds of all channels.
 NEW_V, NOISE, PROPOSAL, FIRST_MOVE = range(4)
 NUM_ROWS = FIRST_MOVE + events.NUM_MOVES
 
@@ -65,21 +71,28 @@ def product(row, vector):
 
 @kernel(counts_references=False)
 def propose(plan, rng, v, noise, new_v, delta):
-    """Fill in v' given v, and its displacement delta = F v'."""
+    """Fill in v' given v, and its displacement delta = F v'.
+
+    v, noise and new_v are (rank,), and delta is (dim,). The last three are overwritten.
+    """
     fill_with_normals(rng, noise)
     shrink_factor = math.sqrt(1.0 - plan.step * plan.step)
     for i in range(noise.shape[0]):
         new_v[i] = plan.shift[i] + shrink_factor * (v[i] - plan.shift[i])
         new_v[i] += plan.step * noise[i]
     for j in range(delta.shape[0]):
+        # Below the diagonal an upper triangle has zeros.
         first = j if plan.is_triangular else 0
         delta[j] = product(plan.factor[j][first:], new_v[first:])
 
 
 @kernel(counts_references=False)
 def regularizer_remainder(target, pieces, plan, theta, delta, work):
-    """Return k mu times r minus its second-order expansion, up to a constant."""
-    if plan.slope.shape[0] == 0:
+    """Return k mu (r - its second-order expansion), up to a constant.
+
+    r is the regularizer, mu its weight, and k the inverse temperature.
+    """
+    if plan.slope.shape[0] == 0:  # there is no remainder
         return 0.0
     remainder = gibbs.regularizer(target, pieces, theta, work)
     for j in range(delta.shape[0]):
@@ -100,25 +113,28 @@ def step(target, pieces, plan, state, rng):
     new_v, noise = state.scratch[NEW_V][:rank], state.scratch[NOISE][:rank]
     proposal = state.scratch[PROPOSAL][:dim]
     moves = state.scratch[FIRST_MOVE:NUM_ROWS]
+    # `propose` fills this row of the moves, which the events read.
     delta = moves[events.AFTER][:dim]
     state.counts[chain.PROPOSALS] += 1
     propose(plan, rng, v, noise, new_v, delta)
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
         moves[events.BEFORE, j] = state.position[j] - plan.anchor[j]
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    status = gibbs.inside(target, pieces, proposal, state.work)  # NaN if it fails
     if status == 0.0:
-        return OK
+        return OK  # rejected: the chain stays
     new_remainder = regularizer_remainder(
         target, pieces, plan, proposal, delta, state.work
     )
     if np.isnan(status) or np.isnan(new_remainder):
         return FUNCTION_FAILED
+    # The regularizer's factor comes first, because it reads no records.
     if plan.slope.shape[0] > 0:
         log_ratio = remainder[0] - new_remainder
         if -rng.standard_exponential() > log_ratio:
             return OK
-    # If more points are expected than there are records, a pass over all is shorter.
+    # The total rate is the expected number of points. If it is larger than the number
+    # of records, a pass over all of them is shorter.
     if events.fill_rates(plan, v, new_v, moves) < target.data.num_records:
         code = events.decide_by_events(target, pieces, plan, state, moves, rng)
     else:
@@ -145,6 +161,7 @@ def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
     )
     return state._replace(
         memory=np.append(plan.whiten @ delta, remainder),
+        # A row of the moves has one number per channel: coordinates and two norms.
         scratch=np.empty((NUM_ROWS, delta.size + 2)),
         workspace=FactorizedWork(np.zeros(1, events.Point)),
     )
@@ -191,7 +208,10 @@ class FactorizedMetropolis(sampler.TunedSampler):
         return replace(prepared, settings=settings)
 
     def tune_proposal(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Expand at the mode and find the share of noise."""
+        """Expand at the mode and find the share of noise.
+
+        The automatic choice of a sampler calls this without the check of the tails.
+        """
         plan = _plan(target)
         if isinstance(plan, str):
             check.fail("sampler", "one that supports the target", repr(self), plan)
@@ -232,11 +252,14 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
         return "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
     num_records = target.data.num_records
     weight = target.k / num_records
-    channels = events.build_channels(target, expansion, weight * bound / 6.0)
+    # Taylor's theorem: |rho_i| <= cubic |<a_i, delta>|^3.
+    cubic = weight * bound / 6.0
+    channels = events.build_channels(target, expansion, cubic)
     num_expected = channels.expected
     if num_expected > max(MAX_SHARE_READ * num_records, MAX_NUM_READ):
         work = f"{num_expected:.0f} records per draw are expected of {num_records}."
         return f"{work} {remedy}"
+    # Channels 0 .. dim - 1 belong to coordinates. They are left out if all are empty.
     first = 0 if channels.starts[target.dim] > 0 else target.dim
     return FactorizedPlan(
         step=1.0,
@@ -249,7 +272,7 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
         hessian=expansion.hessian,
         records=expansion.records,
         weight=weight,
-        cubic=weight * bound / 6.0,
+        cubic=cubic,
         first=first,
         spread=channels.spread,
         coefficients=channels.coefficients,
