@@ -156,7 +156,6 @@ BY_NAME = {
     "gap": optional(NON_NEGATIVE),
     "gdp": NON_NEGATIVE,
     "geometry": choice("auto", "entropy", "barrier", "simplex", "box", "ball"),
-    "content": DICT,
     "gradient": CALLABLE,
     "gradient_norm": NON_NEGATIVE,
     "grid": GRID,

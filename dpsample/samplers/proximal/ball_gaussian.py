@@ -448,7 +448,7 @@ def _mode(order, ball):
             proposal = math.sqrt(low) * math.sqrt(high) if low > 0.0 else 0.5 * high
         across = proposal
     else:
-        # The values belong to the point that is returned. Otherwise the draw is not exact.
+        # The values must belong to the returned point. Otherwise it is not exact.
         chord = _new_chord(ball, across)
         first, second = _slopes(order, ball, across, chord)
     return across, chord, first, second
