@@ -104,7 +104,9 @@ def test_a_resume_that_forgets_the_stream_would_be_seen(tmp_path, monkeypatch):
     """Negative control: restarted streams give other draws after the checkpoint."""
     path = tmp_path / "run.npz"
     run(30, checkpoint=path)
-    monkeypatch.setattr(checkpoint, "restore", lambda state: np.random.default_rng(0))
+    monkeypatch.setattr(
+        checkpoint, "restore_state", lambda state: np.random.default_rng(0)
+    )
     resumed = run(100, checkpoint=path)
     np.testing.assert_array_equal(resumed.draws[:, :30], run(30).draws)
     assert not np.any(resumed.draws[:, 30:] == run(100).draws[:, 30:])

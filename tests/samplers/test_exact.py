@@ -202,7 +202,7 @@ def test_draws_are_independent():
 def test_a_tangent_above_the_energy_is_an_error():
     prepared = prepare(CASES["hinge on the plane"].target)
     raised = prepared.plan._replace(base=prepared.plan.base + 1.0)
-    with pytest.raises(SamplingError, match="ratio above 1"):
+    with pytest.raises(SamplingError, match="ratio was above 1"):
         run(prepared, 1, 1000, raised)
 
 

@@ -81,6 +81,7 @@ LEVEL, MOVED = (
     "    rise = rng.standard_exponential()\n",
     (
         "    shift(state.memory[MARGINS:], plan.columns[i], t)\n"
+        "    # Sum and energy follow the move, without another pass.\n"
         "    state.memory[TOTAL] = total\n"
     ),
 )
