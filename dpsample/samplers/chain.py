@@ -53,7 +53,7 @@ class ChainState(NamedTuple):
     energy: Array  # (1,): k (F + mu r) at the position, NaN if it is not known
     counts: Ints  # (NUM_COUNTS,) or more
     memory: Array  # numbers of the last step that the next one needs, as a gradient
-    scratch: Array  # (rows, dim), whose rows have names in each sampler
+    vectors: Array  # (rows, dim), whose rows have names in each sampler
     work: Any  # scratch memory of passes over the records, and the control of pauses
     workspace: Any = ()  # arrays of this sampler alone
 
@@ -89,7 +89,7 @@ def new_state(
         energy=np.array([energy]),
         counts=np.zeros(NUM_COUNTS, dtype=np.int64),
         memory=np.array(memory, dtype=np.float64),
-        scratch=np.empty((rows, point.size)),
+        vectors=np.empty((rows, point.size)),
         work=work,
         workspace=workspace,
     )
@@ -421,7 +421,7 @@ def fill_with_normals(rng, noise):
 @kernel(counts_references=False)
 def walk(target, pieces, plan, state, rng, noise):
     """Make a Metropolis step to position + step factor noise, for symmetric noise."""
-    proposal = state.scratch[PROPOSAL]
+    proposal = state.vectors[PROPOSAL]
     displace(plan, state.position, noise, plan.step, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)

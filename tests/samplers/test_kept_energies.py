@@ -30,7 +30,7 @@ CASES = {
 
 def half_a_move(numbers, pieces, state, t):
     """Move half as far, as if rounding errors were large."""
-    state.position[:] += 0.5 * t * state.scratch[1]
+    state.position[:] += 0.5 * t * state.vectors[1]
     return 0.5 * t
 
 

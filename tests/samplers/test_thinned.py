@@ -36,7 +36,7 @@ class Test:
         self.bounds = bounds or thinned.bounds(target)
         self.x, self.w = x, w
         self.state = thinned.init(target, w)
-        self.state.scratch[TANGENT_POINT], self.state.scratch[PROPOSAL] = w, x
+        self.state.vectors[TANGENT_POINT], self.state.vectors[PROPOSAL] = w, x
         self.gradient = np.empty(2)
         fixed = (self.numbers, self.pieces, w, self.state, self.gradient)
         assert thinned.fill_tangents(*fixed) == OK

@@ -78,8 +78,8 @@ def tree(theta, *, energies=None, **attributes) -> Any:
 
 def unadjusted(target, pieces, plan, state, rng):
     """Mirror Langevin that accepts every proposal."""
-    gradient, proposal, new_gradient = state.memory, state.scratch[0], state.scratch[1]
-    here, there = state.scratch[2], state.scratch[3]
+    gradient, proposal, new_gradient = state.memory, state.vectors[0], state.vectors[1]
+    here, there = state.vectors[2], state.vectors[3]
     state.counts[PROPOSALS] += 1
     is_inside = mirror_langevin.propose(
         plan, state.position, gradient, rng, here, there, proposal

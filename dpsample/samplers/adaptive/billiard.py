@@ -310,10 +310,10 @@ def project_on_hull(plan, theta):
 def start_trajectory(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     workspace, trajectory = state.workspace, state.workspace.trajectory[0]
-    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+    theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
     copy_into(state.position, theta)
     project_on_hull(plan, theta)
-    copy_into(state.memory, state.scratch[GRADIENT])
+    copy_into(state.memory, state.vectors[GRADIENT])
     trajectory.initial_kinetic = draw_velocity(
         plan.mass, rng, workspace.scratch, velocity
     )
@@ -341,7 +341,7 @@ def start_trajectory(target, pieces, plan, state, rng):
         size *= rng.random()
         length = 4.0 * size
         evaluate_gradient(
-            target, pieces.target, state, state.position, state.scratch[GRADIENT]
+            target, pieces.target, state, state.position, state.vectors[GRADIENT]
         )
     trajectory.step = size
     # The quotient is rounded to the nearest integer. Rounded up, a long step would
@@ -361,9 +361,9 @@ def start_trajectory(target, pieces, plan, state, rng):
 @kernel(counts_references=False)
 def kick(plan, state, duration):
     """Change the velocity by the gradient of the energy that the flight leaves out."""
-    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
-    gradient = state.scratch[GRADIENT]
-    residual, change = state.scratch[RESIDUAL], state.scratch[CHANGE]
+    theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
+    gradient = state.vectors[GRADIENT]
+    residual, change = state.vectors[RESIDUAL], state.vectors[CHANGE]
     for j in range(theta.shape[0]):
         residual[j] = gradient[j] - plan.force[j]
     times(plan.mass, residual, state.workspace.scratch, change)
@@ -395,8 +395,8 @@ def multiply_by_axes(rows, axes, is_transposed, out):
 def change_axes(target, plan, state):
     """Rotate point and velocity about the ball's center, into the axes or back."""
     trajectory, center = state.workspace.trajectory[0], target.body.center
-    flight = state.scratch[POINT : VELOCITY + 1]
-    centered = state.scratch[RESIDUAL : CHANGE + 1]
+    flight = state.vectors[POINT : VELOCITY + 1]
+    centered = state.vectors[RESIDUAL : CHANGE + 1]
     for j in range(center.shape[0]):
         centered[0, j], centered[1, j] = flight[0, j] - center[j], flight[1, j]
     multiply_by_axes(centered, plan.axes, trajectory.is_in_axes, flight)
@@ -421,8 +421,8 @@ def find_next_exit(target, plan, state, duration):
     workspace.exit[:] = np.nan
     plan.find_exit(
         target.body,
-        state.scratch[POINT],
-        state.scratch[VELOCITY],
+        state.vectors[POINT],
+        state.vectors[VELOCITY],
         workspace.pull,
         duration,
         workspace.exit_scratch,
@@ -435,7 +435,7 @@ def find_next_exit(target, plan, state, duration):
 @kernel(counts_references=False)
 def move_on_parabola(plan, state, duration):
     """Move with the acceleration of the flight."""
-    theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+    theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
     pull = state.workspace.pull
     for j in range(theta.shape[0]):
         theta[j] += duration * (velocity[j] + 0.5 * duration * pull[j])
@@ -448,7 +448,7 @@ def move_in_body(plan, state, duration):
     if plan.is_harmonic:
         square = duration * duration
         cosine, sine = (1.0 - square) / (1.0 + square), 2.0 * duration / (1.0 + square)
-        theta, velocity = state.scratch[POINT], state.scratch[VELOCITY]
+        theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
         rotate(state.workspace.pull, theta, velocity, cosine, sine)
     else:
         move_on_parabola(plan, state, duration)
@@ -484,7 +484,7 @@ def multiply_normal(plan, state, out):
 @kernel(counts_references=False)
 def change_velocity(state, factor):
     """Subtract Sigma times the normal, which is in the scratch memory, and a factor."""
-    velocity, change = state.scratch[VELOCITY], state.scratch[CHANGE]
+    velocity, change = state.vectors[VELOCITY], state.vectors[CHANGE]
     for j in range(velocity.shape[0]):
         velocity[j] -= factor * change[j]
 
@@ -498,8 +498,8 @@ def reflect_in_body(target, plan, state, facet):
     matrix.
     """
     velocity, change, workspace = (
-        state.scratch[VELOCITY],
-        state.scratch[CHANGE],
+        state.vectors[VELOCITY],
+        state.vectors[CHANGE],
         state.workspace,
     )
     along, square = 0.0, 0.0  # <nu, v> and <nu, Sigma nu>
@@ -530,8 +530,8 @@ def begin_in_polytope(target, plan, state):
     """Set the pull, and the slacks of the inequalities with their rates."""
     body, workspace = target.body, state.workspace
     copy_into(plan.pull, workspace.pull)
-    multiply(body.matrix, state.scratch[POINT], workspace.slacks)
-    multiply(body.matrix, state.scratch[VELOCITY], workspace.rates)
+    multiply(body.matrix, state.vectors[POINT], workspace.slacks)
+    multiply(body.matrix, state.vectors[VELOCITY], workspace.rates)
     for i in range(workspace.slacks.shape[0]):
         workspace.slacks[i] = body.bounds[i] - workspace.slacks[i]
         workspace.rates[i] = -workspace.rates[i]
@@ -561,7 +561,7 @@ def move_in_polytope(plan, state, duration):
 def reflect_in_polytope(target, plan, state, facet):
     """Reflect the velocity, and update the rates of the slacks."""
     rates = state.workspace.rates
-    copy_into(plan.facet_directions[facet], state.scratch[CHANGE])
+    copy_into(plan.facet_directions[facet], state.vectors[CHANGE])
     factor = 2.0 * -rates[facet] / plan.facet_gram[facet, facet]
     change_velocity(state, factor)
     for i in range(rates.shape[0]):
@@ -644,7 +644,7 @@ def step_functions(target: Gibbs, plan: BilliardPlan) -> StepFunctions:
 @kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """Make a kick and a flight. Return OK, PAUSED, REJECTED or FUNCTION_FAILED."""
-    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.vectors[POINT]
     step = trajectory.step
     # After a pause some time is left, and the kick was made.
     if trajectory.flight_left == 0.0:
@@ -655,7 +655,7 @@ def leap(target, pieces, plan, state):
         if plan.is_harmonic:
             trajectory.flight_left = math.tan(0.5 * step)
     if plan.is_free:
-        velocity = state.scratch[VELOCITY]
+        velocity = state.vectors[VELOCITY]
         rotate(plan.pull, theta, velocity, math.cos(step), math.sin(step))
         trajectory.flight_left = 0.0
     else:
@@ -663,7 +663,7 @@ def leap(target, pieces, plan, state):
         if code != OK:
             return code
     if trajectory.has_kicks:
-        gradient = state.scratch[GRADIENT]
+        gradient = state.vectors[GRADIENT]
         energy = evaluate_gradient(target, pieces.target, state, theta, gradient)
     else:
         state.counts[VALUES] += 1
@@ -687,7 +687,7 @@ def leap(target, pieces, plan, state):
 @kernel(counts_references=False)
 def end_trajectory(target, pieces, plan, state, rng):
     """Make the last half kick and the accept test. Return code and probability."""
-    trajectory, theta = state.workspace.trajectory[0], state.scratch[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.vectors[POINT]
     energy = trajectory.energy
     # The rise is measured from the higher end, so that the reverse trajectory is
     # rejected as well. Otherwise the transition would not be reversible.
@@ -698,12 +698,12 @@ def end_trajectory(target, pieces, plan, state, rng):
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
     if trajectory.has_kicks:
         kick(plan, state, 0.5 * trajectory.step)
-    final = kinetic(plan.mass, state.scratch[VELOCITY], state.workspace.scratch)
+    final = kinetic(plan.mass, state.vectors[VELOCITY], state.workspace.scratch)
     log_ratio = (state.energy[0] - energy) + (trajectory.initial_kinetic - final)
     if not log_ratio > -np.inf:
         return OK, 0.0
     threshold = -rng.standard_exponential()
-    gradient = state.scratch[GRADIENT]
+    gradient = state.vectors[GRADIENT]
     code = decide_with_gradient(state, theta, energy, gradient, log_ratio, threshold)
     return code, math.exp(min(log_ratio, 0.0))
 
@@ -837,7 +837,7 @@ def fly_freely(
     find_exit = pointer(exit_function, exits.EXIT)
     free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)
-    state.scratch[POINT], state.scratch[VELOCITY] = position, velocity
+    state.vectors[POINT], state.vectors[VELOCITY] = position, velocity
     state.workspace.trajectory["flight_left"] = duration
     functions = step_functions(target, free_plan)
 
@@ -847,6 +847,6 @@ def fly_freely(
         return code, num_rows
 
     pauses.fill(state.work.control, fill_rows)
-    end = state.scratch[POINT].copy()
+    end = state.vectors[POINT].copy()
     is_inside = np.isfinite(end).all() and target._is_inside(end)
     return end if is_inside else np.array(position)

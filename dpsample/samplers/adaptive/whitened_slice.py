@@ -183,8 +183,8 @@ def evaluate_regularizer(target, pieces, plan, state, along, t):
     """
     if plan.is_quadratic == 1:
         return along[0] + t * (along[1] + 0.5 * along[2] * t)
-    theta, direction = state.position, state.scratch[DIRECTION]
-    point = state.scratch[POINT]
+    theta, direction = state.position, state.vectors[DIRECTION]
+    point = state.vectors[POINT]
     for j in range(theta.shape[0]):
         point[j] = theta[j] + t * direction[j]
     return gibbs.regularizer(target, pieces, point, state.work)
@@ -247,7 +247,7 @@ def guess_interval(plan, theta, i, rise):
 def slide(target, pieces, plan, state, i, rng):
     """Make the slice draw along direction i. It may pause after an evaluation."""
     control, ends, theta = state.work.control[0], state.workspace.ends, state.position
-    paused, direction = state.workspace.draw[0], state.scratch[DIRECTION]
+    paused, direction = state.workspace.draw[0], state.vectors[DIRECTION]
     for j in range(theta.shape[0]):
         direction[j] = plan.directions[i, j]
     along = (0.0, 0.0, 0.0)

@@ -63,7 +63,7 @@ def synchronize(target, plan, state):
     """Compute slacks, margins and gradient again from the position."""
     state.memory[AGE] = 0.0
     slack, margins, slopes = split_memory(plan, state)
-    theta, offset = state.position, state.scratch[OFFSET]
+    theta, offset = state.position, state.vectors[OFFSET]
     slacks.refresh(plan.body, theta, slack)
     if plan.num_margins > 0:
         line.margins_at(target.data, theta, margins)

@@ -261,7 +261,7 @@ def guess_along(plan, theta, i, j):
 @kernel(counts_references=False)
 def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     """Draw along the move from the margins. Return a code, t and the rates."""
-    theta, direction = state.position, state.scratch[DIRECTION]
+    theta, direction = state.position, state.vectors[DIRECTION]
     y, changed = target.data.response, state.workspace.changed
     margins_here, rates, responses = select(plan.columns, y, margins, i, j, changed)
     slope = curvature = 0.0
@@ -304,7 +304,7 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
 @kernel(counts_references=False)
 def find_domain_chord(target, plan, state, i):
     """Return the chord of any domain along coordinate i, and write the direction."""
-    direction = state.scratch[DIRECTION]
+    direction = state.vectors[DIRECTION]
     direction[:] = 0.0
     direction[i] = 1.0
     gibbs.chord(target, plan.chord, state.position, direction, state.workspace.ends)

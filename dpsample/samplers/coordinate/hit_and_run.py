@@ -67,8 +67,8 @@ class LineWork(NamedTuple):
 @kernel(counts_references=False)
 def choose_direction(plan, state, rng):
     """Write the direction L xi."""
-    noise = state.scratch[NOISE][: plan.factor.shape[1]]
-    direction = state.scratch[DIRECTION]
+    noise = state.vectors[NOISE][: plan.factor.shape[1]]
+    direction = state.vectors[DIRECTION]
     fill_with_normals(rng, noise)
     multiply(plan.factor, noise, direction)
     # Rounding errors of the sum would add up, and lead out of the simplex.
@@ -99,8 +99,8 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        line.rates_of(target.data, state.scratch[DIRECTION], state.workspace.rates)
-    theta, direction = state.position, state.scratch[DIRECTION]
+        line.rates_of(target.data, state.vectors[DIRECTION], state.workspace.rates)
+    theta, direction = state.position, state.vectors[DIRECTION]
     margins = state.memory[MARGINS:]
     # Constant, slope and curvature of a quadratic regularizer along the line.
     penalty = (0.0, 0.0, 0.0)
@@ -120,8 +120,8 @@ def step(target, pieces, plan, state, rng):
     # In a corner the chord may be a point, and the chain stays.
     if low == high:
         return OK
-    white = state.scratch[WHITE][: plan.whiten.shape[0]]
-    offset, center = state.scratch[OFFSET], plan.center
+    white = state.vectors[WHITE][: plan.whiten.shape[0]]
+    offset, center = state.vectors[OFFSET], plan.center
     guess, width = line.guess_along(
         plan.whiten, center, theta, direction, white, offset
     )

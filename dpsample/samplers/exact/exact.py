@@ -21,7 +21,7 @@ from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import Regularizer
-from dpsample.samplers.chain import (
+from dpsample.samplers.chain import (NOISE, PROPOSAL, 
     ACCEPTED,
     PROPOSALS,
     PreparedChain,
@@ -49,8 +49,6 @@ MAX_DIM = 3
 WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL, TILTED_BALL = range(7)
 # Draws that rounding errors may put outside, one after the other.
 MAX_PROPOSALS = 1000
-# Rows of the scratch memory.
-NOISE, PROPOSAL = range(2)
 UNSUPPORTED = (
     f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the whole "
     "space, a box or a Euclidean ball: use dps.samplers.Proximal."
@@ -170,7 +168,7 @@ def energy(plan, noise, theta):
 
 def step(target, pieces, plan, state, rng):
     """Draw independently, again if rounding errors put the draw outside the domain."""
-    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise, proposal = state.vectors[NOISE], state.vectors[PROPOSAL]
     for _ in range(MAX_PROPOSALS):
         draw(plan, rng, noise, proposal)
         state.counts[PROPOSALS] += 1

@@ -151,7 +151,7 @@ def propose(plan, rng, z):
 
 def step(target, pieces, plan, state, rng):
     """Draw independently. A pause comes between two proposals."""
-    z, proposal = state.scratch[Z][: plan.factor.shape[1]], state.scratch[PROPOSAL]
+    z, proposal = state.vectors[Z][: plan.factor.shape[1]], state.vectors[PROPOSAL]
     control, progress = state.work.control[0], state.workspace.draw[0]
     if control.stage == 0:
         progress.num_proposals = 0

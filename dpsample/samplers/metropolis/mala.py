@@ -77,9 +77,9 @@ def subtract_gradient(plan, gradient, scale, noise):
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test. The state's memory is the gradient."""
     rank = plan.factor.shape[1]
-    noise, proposal = state.scratch[NOISE][:rank], state.scratch[PROPOSAL]
-    new_gradient, drift = state.scratch[NEW_GRADIENT], state.scratch[DRIFT]
-    white = state.scratch[WHITE][:rank]
+    noise, proposal = state.vectors[NOISE][:rank], state.vectors[PROPOSAL]
+    new_gradient, drift = state.vectors[NEW_GRADIENT], state.vectors[DRIFT]
+    white = state.vectors[WHITE][:rank]
     fill_with_normals(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
     # x - tau C grad V + sqrt(2 tau) L z = x + scale L (z - tau / scale L^T grad V)

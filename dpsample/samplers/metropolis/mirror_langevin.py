@@ -291,9 +291,9 @@ def propose(plan, origin, origin_gradient, rng, noise, dual, out):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test. The state's memory is the gradient."""
-    gradient, proposal = state.memory, state.scratch[PROPOSAL]
-    new_gradient, position = state.scratch[NEW_GRADIENT], state.position
-    dual, new_dual = state.scratch[DUAL], state.scratch[NEW_DUAL]
+    gradient, proposal = state.memory, state.vectors[PROPOSAL]
+    new_gradient, position = state.vectors[NEW_GRADIENT], state.position
+    dual, new_dual = state.vectors[DUAL], state.vectors[NEW_DUAL]
     state.counts[PROPOSALS] += 1
     is_inside = propose(plan, position, gradient, rng, dual, new_dual, proposal)
     threshold = -rng.standard_exponential()

@@ -46,8 +46,8 @@ def half_square(plan, theta, difference, white):
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
     rank = plan.factor.shape[1]
-    noise, proposal = state.scratch[NOISE][:rank], state.scratch[PROPOSAL]
-    origin, white = state.scratch[ORIGIN], state.scratch[WHITE][:rank]
+    noise, proposal = state.vectors[NOISE][:rank], state.vectors[PROPOSAL]
+    origin, white = state.vectors[ORIGIN], state.vectors[WHITE][:rank]
     fill_with_normals(rng, noise)
     shrink_factor = math.sqrt(1.0 - plan.step * plan.step)
     # The first call leaves x - c in the origin, which becomes the proposal's mean.

@@ -49,9 +49,9 @@ def surrogate(plan, theta, w, s, difference, white):
 @kernel(counts_references=False)
 def set_proposal_mean(target, pieces, plan, state):
     """Fill the scratch rows of w, s and the proposal's mean from the row of y."""
-    y, w = state.scratch[Y], state.scratch[TANGENT_POINT]
-    s, mean = state.scratch[GRADIENT], state.scratch[MEAN]
-    white = state.scratch[WHITE][: plan.factor.shape[1]]
+    y, w = state.vectors[Y], state.vectors[TANGENT_POINT]
+    s, mean = state.vectors[GRADIENT], state.vectors[MEAN]
+    white = state.vectors[WHITE][: plan.factor.shape[1]]
     # w is a function of y, so that given y the proposal is independent of x. Then its
     # density at x and x' is the same function, and the ratio needs no reverse move.
     gibbs.project(target, pieces, y, w)
@@ -79,24 +79,24 @@ def log_acceptance(plan, state, energy):
     The quadratics of pi(x | y) and of the proposal's density cancel, and leave the
     differences of V and the surrogate.
     """
-    w, s = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
-    difference, white = state.scratch[MEAN], state.scratch[WHITE]
+    w, s = state.vectors[TANGENT_POINT], state.vectors[GRADIENT]
+    difference, white = state.vectors[MEAN], state.vectors[WHITE]
     white = white[: plan.factor.shape[1]]
-    position, proposal = state.position, state.scratch[PROPOSAL]
+    position, proposal = state.position, state.vectors[PROPOSAL]
     log_ratio = state.energy[0] - surrogate(plan, position, w, s, difference, white)
     return log_ratio - (energy - surrogate(plan, proposal, w, s, difference, white))
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y, propose x' given y, and accept or reject it."""
-    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise, proposal = state.vectors[NOISE], state.vectors[PROPOSAL]
     noise = noise[: plan.factor.shape[1]]
     fill_with_normals(rng, noise)
-    displace(plan, state.position, noise, math.sqrt(plan.step), state.scratch[Y])
+    displace(plan, state.position, noise, math.sqrt(plan.step), state.vectors[Y])
     set_proposal_mean(target, pieces, plan, state)
     fill_with_normals(rng, noise)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
-    displace(plan, state.scratch[MEAN], noise, scale, proposal)
+    displace(plan, state.vectors[MEAN], noise, scale, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(
         state, proposal, energy, log_acceptance(plan, state, energy), rng

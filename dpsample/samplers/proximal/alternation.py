@@ -261,7 +261,7 @@ def set_halfspace(target, pieces, plan, state, mean):
     if np.isnan(is_inside):
         return FUNCTION_FAILED
     if is_inside == 0.0:
-        a, b = state.scratch[NOISE], state.scratch[DIRECTION]
+        a, b = state.vectors[NOISE], state.vectors[DIRECTION]
         if plan.halfspace == BALL_HALFSPACE:
             set_ball_halfspace(plan, target.body, mean, support, a, b)
         else:
@@ -316,7 +316,7 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     """
     out[:] = np.nan
     body, penalty, support = target.body, target.regularizer, state.workspace.support
-    draw(body, penalty, plan, mean, support, state.scratch, rng, out)
+    draw(body, penalty, plan, mean, support, state.vectors, rng, out)
     if np.isnan(out[0]):
         return NO_DRAW if np.isfinite(np.sum(mean)) else np.nan
     if out[0] == np.inf:
@@ -341,15 +341,15 @@ def compile_draw_given_y(
 
     def draw_given_y(target, pieces, plan, state, rng):
         control, progress = state.work.control[0], state.workspace.draw[0]
-        mean, proposal = state.scratch[MEAN], state.scratch[PROPOSAL]
+        mean, proposal = state.vectors[MEAN], state.vectors[PROPOSAL]
         is_over, stage = False, control.stage
         if stage == 0:
-            w, gradient = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
-            gibbs.project(target, pieces, state.scratch[Y], w)
+            w, gradient = state.vectors[TANGENT_POINT], state.vectors[GRADIENT]
+            gibbs.project(target, pieces, state.vectors[Y], w)
             value = tangent_at(target, pieces, plan, state, w, gradient)
             if not np.isfinite(value):
                 return FUNCTION_FAILED
-            set_envelope_mean(plan.metric, state.scratch[Y], w, gradient, mean)
+            set_envelope_mean(plan.metric, state.vectors[Y], w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
                 return code
@@ -401,8 +401,8 @@ def evaluate_tangent(target, pieces, plan, state, w, gradient):
 @kernel(counts_references=False)
 def set_difference(state):
     """Set the scratch row of x - w, for the proposal x."""
-    w, proposal = state.scratch[TANGENT_POINT], state.scratch[PROPOSAL]
-    difference = state.scratch[DIFFERENCE]
+    w, proposal = state.vectors[TANGENT_POINT], state.vectors[PROPOSAL]
+    difference = state.vectors[DIFFERENCE]
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
 
@@ -413,8 +413,8 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
 
     Return 1, 0, or minus a failure code.
     """
-    gradient, u_w = state.scratch[GRADIENT], state.workspace.draw[0].tangent_value
-    difference, product = state.scratch[DIFFERENCE], state.scratch[PRODUCT]
+    gradient, u_w = state.vectors[GRADIENT], state.workspace.draw[0].tangent_value
+    difference, product = state.vectors[DIFFERENCE], state.vectors[PRODUCT]
     set_difference(state)
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, product)
     if not np.isfinite(gap):
@@ -431,7 +431,7 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
             return 0
     state.energy[0] = u_x
     if metric.kept_weight > 0.0:
-        proposal = state.scratch[PROPOSAL]
+        proposal = state.vectors[PROPOSAL]
         penalty = gibbs.regularizer(target, pieces, proposal, state.work)
         state.energy[0] += metric.kept_weight * penalty
     return 1
@@ -439,11 +439,11 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
 
 def check_proposal(target, pieces, plan, state, rng, is_resumed):
     """Return 1 to accept the proposal, 0 to reject it, or minus a failure code."""
-    metric, proposal = plan.metric, state.scratch[PROPOSAL]
+    metric, proposal = plan.metric, state.vectors[PROPOSAL]
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
     if metric.squeeze == 1:
-        difference, product = state.scratch[DIFFERENCE], state.scratch[PRODUCT]
+        difference, product = state.vectors[DIFFERENCE], state.vectors[PRODUCT]
         set_difference(state)
         # The gap is at most this quadratic. If the threshold is above it, no pass over
         # the records is needed.
@@ -462,9 +462,9 @@ draw_given_y = compile_draw_given_y(evaluate_tangent, check_proposal)
 @kernel(counts_references=False)
 def draw_y(metric, state, rng):
     """Draw y given x into its scratch row."""
-    noise, deviation = state.scratch[Y_NOISE], np.sqrt(metric.step)
+    noise, deviation = state.vectors[Y_NOISE], np.sqrt(metric.step)
     fill_with_normals(rng, noise)
-    displace(metric, state.position, noise, deviation, state.scratch[Y])
+    displace(metric, state.position, noise, deviation, state.vectors[Y])
 
 
 def step(target, pieces, plan, state, rng):

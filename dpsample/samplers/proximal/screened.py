@@ -352,7 +352,7 @@ def check_proposal(target, pieces, plan, state, rng, is_resumed):
     """Do as the tangent oracle, without its squeeze, which needs a curvature."""
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
-    u_x = energy(target, pieces, plan.bounds, state, state.scratch[PROPOSAL])
+    u_x = energy(target, pieces, plan.bounds, state, state.vectors[PROPOSAL])
     return alternation.compare_gap(target, pieces, plan.metric, state, threshold, u_x)
 
 

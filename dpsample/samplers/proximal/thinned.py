@@ -117,7 +117,7 @@ def fill_tangents(target, pieces, w, state, gradient):
         if np.isnan(state.work.out[0]):
             return FUNCTION_FAILED
         records.add_transposed(data, slopes, start, stop, state.work.vector, gradient)
-    regularizer_gradient = state.scratch[REGULARIZER_GRADIENT]
+    regularizer_gradient = state.vectors[REGULARIZER_GRADIENT]
     regularizer_gradient[:] = np.nan
     pieces.regularizer_gradient(target.regularizer, w, regularizer_gradient)
     for j in range(w.shape[0]):
@@ -150,7 +150,7 @@ def regularizer_gap(target, pieces, plan, state, x, w, difference):
     weight = target.k * target.mu
     at_x = weight * gibbs.regularizer(target, pieces, x, state.work)
     at_w = weight * gibbs.regularizer(target, pieces, w, state.work)
-    gradient, product = state.scratch[REGULARIZER_GRADIENT], state.scratch[PRODUCT]
+    gradient, product = state.vectors[REGULARIZER_GRADIENT], state.vectors[PRODUCT]
     return alternation.gap_and_slack(plan, at_x, at_w, gradient, difference, product)
 
 
@@ -167,8 +167,8 @@ def begin_tests(target, pieces, plan, bounds, state, rng):
 
     Return 1 to accept, 0 to reject, `PAUSED` or minus a failure code.
     """
-    w, proposal = state.scratch[TANGENT_POINT], state.scratch[PROPOSAL]
-    difference, square = state.scratch[DIFFERENCE], 0.0
+    w, proposal = state.vectors[TANGENT_POINT], state.vectors[PROPOSAL]
+    difference, square = state.vectors[DIFFERENCE], 0.0
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
         square += difference[j] * difference[j]
@@ -191,7 +191,7 @@ def run_tests(target, pieces, state, rng):
 
     Return a result as `begin_tests` does.
     """
-    tests, proposal = state.workspace.tests[0], state.scratch[PROPOSAL]
+    tests, proposal = state.workspace.tests[0], state.vectors[PROPOSAL]
     end = tests.end
     while tests.next_time < end:
         i = records.any_record(rng, 0, target.data.num_records)

@@ -110,9 +110,9 @@ def step(target, pieces, plan, state, rng):
     """
     dim, rank = plan.factor.shape
     v, remainder = state.memory[:rank], state.memory[rank:]
-    new_v, noise = state.scratch[NEW_V][:rank], state.scratch[NOISE][:rank]
-    proposal = state.scratch[PROPOSAL][:dim]
-    moves = state.scratch[FIRST_MOVE:NUM_ROWS]
+    new_v, noise = state.vectors[NEW_V][:rank], state.vectors[NOISE][:rank]
+    proposal = state.vectors[PROPOSAL][:dim]
+    moves = state.vectors[FIRST_MOVE:NUM_ROWS]
     # `propose` fills this row of the moves, which the events read.
     delta = moves[events.AFTER][:dim]
     state.counts[chain.PROPOSALS] += 1
@@ -162,7 +162,7 @@ def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
     return state._replace(
         memory=np.append(plan.whiten @ delta, remainder),
         # A row of the moves has one number per channel: coordinates and two norms.
-        scratch=np.empty((NUM_ROWS, delta.size + 2)),
+        vectors=np.empty((NUM_ROWS, delta.size + 2)),
         workspace=FactorizedWork(np.zeros(1, events.Point)),
     )
 

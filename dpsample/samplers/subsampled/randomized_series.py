@@ -169,7 +169,7 @@ class SeriesWork(NamedTuple):
 
 def step(target, pieces, plan, state, rng):
     """Draw y, then x given y. After a pause, go on with the next inner draw."""
-    y, x, z = state.scratch[Y], state.scratch[X], state.scratch[Z]
+    y, x, z = state.vectors[Y], state.vectors[X], state.vectors[Z]
     control, code = state.work.control[0], OK
     progress, meter = state.workspace.progress[0], state.workspace.meter[0]
     if control.stage == 0:
@@ -459,7 +459,7 @@ def inner_plan(target: Gibbs, step: float, tilt: Array) -> InnerPlan:
 @kernel(counts_references=False)
 def prepare_inner_draws(target, pieces, inner, state, y):
     """Set the Gaussian's mean and the halfspace of draws given y. Return a code."""
-    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
+    w, tilt = state.vectors[TANGENT_POINT], state.vectors[TILT]
     copy_into(inner.tilt, tilt)
     copy_into(target.regularizer.center, w)
     if inner.is_tangent == 1:
@@ -471,14 +471,14 @@ def prepare_inner_draws(target, pieces, inner, state, y):
             tilt[j] += inner.weight * gradient[j]
             if not np.isfinite(tilt[j]):
                 return FUNCTION_FAILED
-    alternation.set_envelope_mean(inner.metric, y, w, tilt, state.scratch[MEAN])
-    return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
+    alternation.set_envelope_mean(inner.metric, y, w, tilt, state.vectors[MEAN])
+    return set_halfspace(target, pieces, inner.metric, state, state.vectors[MEAN])
 
 
 @kernel(counts_references=False)
 def regularizer_gap(target, pieces, inner, state, x):
     """Return psi at x minus its tangent and quadratic, and the rounding error."""
-    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
+    w, tilt = state.vectors[TANGENT_POINT], state.vectors[TILT]
     linear, square = 0.0, 0.0
     for j in range(w.shape[0]):
         linear += (tilt[j] - inner.tilt[j]) * (x[j] - w[j])
@@ -496,7 +496,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
 
     After a pause it goes on when it is called again.
     """
-    mean, control = state.scratch[MEAN], state.work.control[0]
+    mean, control = state.vectors[MEAN], state.work.control[0]
     progress, is_over = state.workspace.progress[0], False
     while progress.num_inner < MAX_PROPOSALS:
         if is_over:

@@ -33,7 +33,7 @@ from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
 from dpsample.samplers import chain, record_terms
-from dpsample.samplers.chain import (
+from dpsample.samplers.chain import (NOISE, PROPOSAL, 
     PROPOSALS,
     RECORDS,
     ChainState,
@@ -48,8 +48,6 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of the scratch memory.
-NOISE, PROPOSAL = range(2)
 # Test of a step under way, which a pause may interrupt.
 RecordTest = record_dtype(
     num_left=int,  # drawn records that are not tested yet
@@ -150,7 +148,7 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise, proposal = state.vectors[NOISE], state.vectors[PROPOSAL]
     noise = noise[: plan.factor.shape[1]]
     if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)

@@ -284,8 +284,8 @@ def line_of(target, state, margins, rates, response, is_quadratic, along):
     """
     theta, direction, point = (
         state.position,
-        state.scratch[DIRECTION],
-        state.scratch[MOVED],
+        state.vectors[DIRECTION],
+        state.vectors[MOVED],
     )
     return Line(
         state.work,
@@ -380,8 +380,8 @@ def move_inside(target, pieces, state, t):
 
     It is a little shorter if rounding errors put the end outside.
     """
-    theta, direction = state.position, state.scratch[DIRECTION]
-    end, pull = state.scratch[MOVED], 2.0**-52
+    theta, direction = state.position, state.vectors[DIRECTION]
+    end, pull = state.vectors[MOVED], 2.0**-52
     while True:
         for j in range(theta.shape[0]):
             end[j] = theta[j] + t * direction[j]
