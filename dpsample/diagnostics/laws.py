@@ -27,7 +27,7 @@ from dpsample.samplers import quadrature
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.exact import exact
-from dpsample.samplers.exact.exact import CORRELATED, IN_BOX, WHOLE, Exact
+from dpsample.samplers.exact.exact import KIND, Exact
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
@@ -192,11 +192,11 @@ class ClosedForm:
 def closed_form(target: Gibbs) -> ClosedForm | None:
     """Return the closed form of a target, or None."""
     plan = exact.quadratic(target)
-    if plan is None or plan.kind not in (WHOLE, CORRELATED, IN_BOX):
+    if plan is None or plan.kind not in (KIND.whole, KIND.correlated, KIND.in_box):
         return None
     from scipy import stats
 
-    if plan.kind == IN_BOX:
+    if plan.kind == KIND.in_box:
         low = (plan.lower - plan.mean) / plan.deviations
         high = (plan.upper - plan.mean) / plan.deviations
         if (np.maximum(low, -high) > FAR).any():
@@ -206,7 +206,7 @@ def closed_form(target: Gibbs) -> ClosedForm | None:
         excess, lowest = None, np.nan
     else:
         spread = plan.deviations
-        if plan.kind == CORRELATED:
+        if plan.kind == KIND.correlated:
             spread = np.sqrt((plan.factor**2).sum(axis=1))
         laws = [stats.norm(m, s) for m, s in zip(plan.mean, spread, strict=True)]
         excess, lowest = stats.gamma(0.5 * target.dim), target.energy(plan.mean)

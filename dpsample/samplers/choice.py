@@ -35,17 +35,10 @@ from dpsample.samplers.adaptive.whitened_slice import (
     MAX_RECORDS_READ_SHORT,
     WhitenedSlice,
 )
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    NUM_RECORDS,
-    NUM_STATS,
-    PROPOSALS,
-    Prepared,
-    PreparedChain,
-)
+from dpsample.samplers.chain import COUNT, NUM_STATS, STAT, Prepared, PreparedChain
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
-from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_kind
-from dpsample.samplers.coordinate.slacks import CHORD
+from dpsample.samplers.coordinate.coordinate_moves import DENSITY, conditional_kind
+from dpsample.samplers.coordinate.slacks import KIND
 from dpsample.samplers.errors import EXHAUSTED, ROUGH, TEXTS, SamplingError
 from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit, reaches_tails, rough_mode
@@ -89,7 +82,7 @@ def choose(target: Gibbs) -> SamplerChoice:
             density = f"{rank} free coefficients"
         return SamplerChoice(Exact(), f"{density}: independent exact draws", exact)
     has_facets = target.problem.domain.name in ("box", "polytope", "simplex")
-    if has_facets and conditional_kind(target) == QUADRATIC:
+    if has_facets and conditional_kind(target) == DENSITY.quadratic:
         reason = "a quadratic energy on a flat-sided domain"
         prepared = CoordinateHitAndRun().prepare(target, rng)
         chain = accept_if_mixing(prepared, rng) if has_short_sweeps(prepared) else None
@@ -166,7 +159,7 @@ def has_short_sweeps(prepared: PreparedChain) -> bool:
     """Return whether a sweep updates slacks, or takes at most 10^6 multiply-adds."""
     body = prepared.target.numbers.body
     work = body.matrix.size * len(body.center)
-    return prepared.plan.body.kind != CHORD or work <= 1_000_000
+    return prepared.plan.body.kind != KIND.chord or work <= 1_000_000
 
 
 def try_independent_proposals(
@@ -192,7 +185,9 @@ def accept_if_mixing(
     if not has_mixed or _longest_stay(draws) > 20:
         return None
     target = prepared.target
-    work = TRANSITION_WORK + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
+    work = TRANSITION_WORK + 2.0 * target.dim * float(
+        np.mean(stats[:, :, STAT.num_records])
+    )
     thinning = wanted_thinning(shares, work)
     num_warmup = math.ceil(FORGOTTEN / float(shares.min()) / thinning)
     return replace(
@@ -227,7 +222,7 @@ def try_exact(target: Gibbs) -> PreparedChain | None:
         if is_steep or target.problem.domain.affine_dim(target.dim) > MAX_DIM:
             return None
         raise
-    is_practical = state.counts[ACCEPTED] > 0.05 * state.counts[PROPOSALS]
+    is_practical = state.counts[COUNT.accepted] > 0.05 * state.counts[COUNT.proposals]
     return prepared if is_practical else None
 
 
@@ -290,11 +285,11 @@ def try_slices_in_metric(
     prepared = whitened_slice.prepare_chain(target, warm)
     # Two sweeps show how many evaluations a move needs.
     _, stats = _run_trial(prepared, rng, num_discarded=0, num_draws=2)
-    num_read = np.mean(stats[:, :, NUM_RECORDS])
+    num_read = np.mean(stats[:, :, STAT.num_records])
     if sweep_work + record_work * num_read >= max_sweep_work:
         return None
     draws, stats = _run_trial(prepared, rng, num_discarded=25, num_draws=100)
-    sweep_work += record_work * float(np.mean(stats[:, :, NUM_RECORDS]))
+    sweep_work += record_work * float(np.mean(stats[:, :, STAT.num_records]))
     shares = rank_shares(draws)
     has_mixed = split_r_hat(draws) < whitened_slice.MAX_R_HAT
     if sweep_work >= shares.min() * billiard_work or not has_mixed:

@@ -139,8 +139,8 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
     hull, count = hull_with(numbers, [0.4, -1.5, 2.9, 0.4, 1.1, -0.2])
     assert count == 5  # one point came twice
     total = line.fill_masses(hull, count, low, high)
-    assert (np.diff(hull[line.POINT, :count]) > 0.0).all()
-    borders = np.append(hull[line.BORDER, :count], high)
+    assert (np.diff(hull[line.HULL.point, :count]) > 0.0).all()
+    borders = np.append(hull[line.HULL.border, :count], high)
     assert borders[0] == low and (np.diff(borders) > 0.0).all()
 
     def piece(t):
@@ -148,7 +148,9 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
 
     def lower(t):
         i = piece(t)
-        return hull[line.VALUE, i] + hull[line.SLOPE, i] * (t - hull[line.POINT, i])
+        return hull[line.HULL.value, i] + hull[line.HULL.slope, i] * (
+            t - hull[line.HULL.point, i]
+        )
 
     points = np.linspace(low, high, 1001)
     gaps = [evaluate(numbers, t)[0] - lower(t) for t in points]
@@ -158,8 +160,10 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
         quad(lambda t: np.exp(bottom - lower(t)), a + 1e-12, b - 1e-12)[0]
         for a, b in itertools.pairwise(borders)
     ]
-    np.testing.assert_allclose(hull[line.MASS, :count], np.cumsum(masses), rtol=1e-6)
-    assert total == hull[line.MASS, count - 1]
+    np.testing.assert_allclose(
+        hull[line.HULL.mass, :count], np.cumsum(masses), rtol=1e-6
+    )
+    assert total == hull[line.HULL.mass, count - 1]
 
 
 def test_tangents_above_the_energy_are_refused():

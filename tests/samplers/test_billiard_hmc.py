@@ -11,7 +11,7 @@ import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import PAUSED
 from dpsample.samplers.adaptive import billiard, exits, mass_matrix
-from dpsample.samplers.chain import ACCEPTED, PreparedChain
+from dpsample.samplers.chain import COUNT, PreparedChain
 from dpsample.samplers.errors import OK
 from tests.support import sampler_mutants as mutants
 from tests.support.gibbs_cases import example
@@ -193,7 +193,7 @@ def test_times_of_rotations_add_up():
     fly(target, plan, whole, np.tan(1.2))
     for angle in (1.0, 1.4):
         fly(target, plan, parts, np.tan(0.5 * angle))
-    np.testing.assert_allclose(whole.scratch[:2], parts.scratch[:2], atol=1e-11)
+    np.testing.assert_allclose(whole.vectors[:2], parts.vectors[:2], atol=1e-11)
 
 
 @kernel
@@ -353,7 +353,7 @@ def determinant(target, plan, seed, damping=1.0):
     domain = target.problem.domain
     basis = np.eye(DIM) if domain.affine_dim(DIM) == DIM else zero_sum(DIM)
     origin = launched(target, plan, seed)
-    start = np.concatenate((origin.scratch[0], origin.scratch[1]))
+    start = np.concatenate((origin.vectors[0], origin.vectors[1]))
     state, columns = billiard.init(target, plan, origin.position), []
     head = target.numbers, billiard.step_functions(target, plan), plan, state, 0.25, 5
     directions = np.kron(np.eye(2), basis).T
@@ -559,7 +559,7 @@ def test_errors_off_the_hull_do_not_add_up(name):
         pieces = billiard.step_functions(target, option)
         given = target.numbers, pieces, option, state, rng, 1, *rows
         assert billiard.run(*given) == (OK, 5)
-        assert state.counts[ACCEPTED] > 0
+        assert state.counts[COUNT.accepted] > 0
         errors.append(abs(normal @ (state.position - start)))
     assert errors[0] < 1e-14
     assert errors[1] > 1e-10  # a plan that knows no normals keeps the error

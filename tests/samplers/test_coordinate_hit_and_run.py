@@ -101,7 +101,10 @@ def test_chords_from_slacks_are_those_of_the_polytope(name):
     polytope = POLYTOPES[name]
     problem = target(L.Linear(), polytope, 4)
     room = slacks.make_body(problem, np.zeros(4), np.ones(4))
-    assert room.kind == {"dense": slacks.FACETS, "sparse": slacks.SPARSE_FACETS}[name]
+    assert (
+        room.kind
+        == {"dense": slacks.KIND.facets, "sparse": slacks.KIND.sparse_facets}[name]
+    )
     rng = np.random.default_rng(6)
     theta, room_left = polytope.interior_point(4), np.empty(len(room.limits))
     slacks.refresh(room, theta, room_left)

@@ -67,7 +67,7 @@ def test_the_energy_is_that_of_the_point_that_is_kept(name, case, monkeypatch):
     if name == "coordinates":
         interpret(coordinate_hit_and_run, monkeypatch)
         interpret(coordinate_moves, monkeypatch)
-        plan = plan._replace(body=plan.body._replace(kind=slacks.CHORD))
+        plan = plan._replace(body=plan.body._replace(kind=slacks.KIND.chord))
     rng = np.random.default_rng(1)
     for _ in range(3):
         code = step(given.numbers, given.pieces, plan, state, rng)

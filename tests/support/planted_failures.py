@@ -13,7 +13,7 @@ from dpsample.core.streams import streams
 from dpsample.running import chains
 from dpsample.running import draws as packing
 from dpsample.samplers import chain
-from dpsample.samplers.chain import PROPOSALS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import mirror_langevin
 from dpsample.targets import gibbs as targets_module
@@ -80,7 +80,7 @@ def unadjusted(target, pieces, plan, state, rng):
     """Mirror Langevin that accepts every proposal."""
     gradient, proposal, new_gradient = state.memory, state.vectors[0], state.vectors[1]
     here, there = state.vectors[2], state.vectors[3]
-    state.counts[PROPOSALS] += 1
+    state.counts[COUNT.proposals] += 1
     is_inside = mirror_langevin.propose(
         plan, state.position, gradient, rng, here, there, proposal
     )

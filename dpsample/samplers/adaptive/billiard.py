@@ -69,9 +69,7 @@ from dpsample.samplers.adaptive.mass_matrix import (
     times,
 )
 from dpsample.samplers.chain import (
-    PROPOSALS,
-    RECORDS,
-    VALUES,
+    COUNT,
     ChainState,
     compile_run,
     decide_with_gradient,
@@ -92,8 +90,19 @@ EXIT_SHARE = 1.0 - 1e-13
 # Code of a rejected trajectory, in addition to the codes of `errors`.
 REJECTED = -1
 
-# Rows of the scratch memory. The last two hold intermediate results.
-POINT, VELOCITY, GRADIENT, RESIDUAL, CHANGE, NUM_ROWS = range(6)
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    point: int = 0
+    velocity: int = 1
+    gradient: int = 2
+    residual: int = 3  # intermediate result of products with the metric
+    change: int = 4  # intermediate result, mostly a change of the velocity
+
+
+ROW = VectorRow()
+
 
 # A trajectory while it is under way.
 Trajectory = record_dtype(
@@ -310,10 +319,10 @@ def project_on_hull(plan, theta):
 def start_trajectory(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     workspace, trajectory = state.workspace, state.workspace.trajectory[0]
-    theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
     copy_into(state.position, theta)
     project_on_hull(plan, theta)
-    copy_into(state.memory, state.vectors[GRADIENT])
+    copy_into(state.memory, state.vectors[ROW.gradient])
     trajectory.initial_kinetic = draw_velocity(
         plan.mass, rng, workspace.scratch, velocity
     )
@@ -341,7 +350,7 @@ def start_trajectory(target, pieces, plan, state, rng):
         size *= rng.random()
         length = 4.0 * size
         evaluate_gradient(
-            target, pieces.target, state, state.position, state.vectors[GRADIENT]
+            target, pieces.target, state, state.position, state.vectors[ROW.gradient]
         )
     trajectory.step = size
     # The quotient is rounded to the nearest integer. Rounded up, a long step would
@@ -355,15 +364,15 @@ def start_trajectory(target, pieces, plan, state, rng):
     trajectory.energy = trajectory.max_energy = state.energy[0]
     workspace.last_normal[:] = np.nan
     state.work.control[0].stage = 1
-    state.counts[PROPOSALS] += 1
+    state.counts[COUNT.proposals] += 1
 
 
 @kernel(counts_references=False)
 def kick(plan, state, duration):
     """Change the velocity by the gradient of the energy that the flight leaves out."""
-    theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
-    gradient = state.vectors[GRADIENT]
-    residual, change = state.vectors[RESIDUAL], state.vectors[CHANGE]
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
+    gradient = state.vectors[ROW.gradient]
+    residual, change = state.vectors[ROW.residual], state.vectors[ROW.change]
     for j in range(theta.shape[0]):
         residual[j] = gradient[j] - plan.force[j]
     times(plan.mass, residual, state.workspace.scratch, change)
@@ -395,8 +404,8 @@ def multiply_by_axes(rows, axes, is_transposed, out):
 def change_axes(target, plan, state):
     """Rotate point and velocity about the ball's center, into the axes or back."""
     trajectory, center = state.workspace.trajectory[0], target.body.center
-    flight = state.vectors[POINT : VELOCITY + 1]
-    centered = state.vectors[RESIDUAL : CHANGE + 1]
+    flight = state.vectors[ROW.point : ROW.velocity + 1]
+    centered = state.vectors[ROW.residual : ROW.change + 1]
     for j in range(center.shape[0]):
         centered[0, j], centered[1, j] = flight[0, j] - center[j], flight[1, j]
     multiply_by_axes(centered, plan.axes, trajectory.is_in_axes, flight)
@@ -421,8 +430,8 @@ def find_next_exit(target, plan, state, duration):
     workspace.exit[:] = np.nan
     plan.find_exit(
         target.body,
-        state.vectors[POINT],
-        state.vectors[VELOCITY],
+        state.vectors[ROW.point],
+        state.vectors[ROW.velocity],
         workspace.pull,
         duration,
         workspace.exit_scratch,
@@ -435,7 +444,7 @@ def find_next_exit(target, plan, state, duration):
 @kernel(counts_references=False)
 def move_on_parabola(plan, state, duration):
     """Move with the acceleration of the flight."""
-    theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
+    theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
     pull = state.workspace.pull
     for j in range(theta.shape[0]):
         theta[j] += duration * (velocity[j] + 0.5 * duration * pull[j])
@@ -448,7 +457,7 @@ def move_in_body(plan, state, duration):
     if plan.is_harmonic:
         square = duration * duration
         cosine, sine = (1.0 - square) / (1.0 + square), 2.0 * duration / (1.0 + square)
-        theta, velocity = state.vectors[POINT], state.vectors[VELOCITY]
+        theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
         rotate(state.workspace.pull, theta, velocity, cosine, sine)
     else:
         move_on_parabola(plan, state, duration)
@@ -484,7 +493,7 @@ def multiply_normal(plan, state, out):
 @kernel(counts_references=False)
 def change_velocity(state, factor):
     """Subtract Sigma times the normal, which is in the scratch memory, and a factor."""
-    velocity, change = state.vectors[VELOCITY], state.vectors[CHANGE]
+    velocity, change = state.vectors[ROW.velocity], state.vectors[ROW.change]
     for j in range(velocity.shape[0]):
         velocity[j] -= factor * change[j]
 
@@ -498,8 +507,8 @@ def reflect_in_body(target, plan, state, facet):
     matrix.
     """
     velocity, change, workspace = (
-        state.vectors[VELOCITY],
-        state.vectors[CHANGE],
+        state.vectors[ROW.velocity],
+        state.vectors[ROW.change],
         state.workspace,
     )
     along, square = 0.0, 0.0  # <nu, v> and <nu, Sigma nu>
@@ -530,8 +539,8 @@ def begin_in_polytope(target, plan, state):
     """Set the pull, and the slacks of the inequalities with their rates."""
     body, workspace = target.body, state.workspace
     copy_into(plan.pull, workspace.pull)
-    multiply(body.matrix, state.vectors[POINT], workspace.slacks)
-    multiply(body.matrix, state.vectors[VELOCITY], workspace.rates)
+    multiply(body.matrix, state.vectors[ROW.point], workspace.slacks)
+    multiply(body.matrix, state.vectors[ROW.velocity], workspace.rates)
     for i in range(workspace.slacks.shape[0]):
         workspace.slacks[i] = body.bounds[i] - workspace.slacks[i]
         workspace.rates[i] = -workspace.rates[i]
@@ -561,7 +570,7 @@ def move_in_polytope(plan, state, duration):
 def reflect_in_polytope(target, plan, state, facet):
     """Reflect the velocity, and update the rates of the slacks."""
     rates = state.workspace.rates
-    copy_into(plan.facet_directions[facet], state.vectors[CHANGE])
+    copy_into(plan.facet_directions[facet], state.vectors[ROW.change])
     factor = 2.0 * -rates[facet] / plan.facet_gram[facet, facet]
     change_velocity(state, factor)
     for i in range(rates.shape[0]):
@@ -644,7 +653,7 @@ def step_functions(target: Gibbs, plan: BilliardPlan) -> StepFunctions:
 @kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """Make a kick and a flight. Return OK, PAUSED, REJECTED or FUNCTION_FAILED."""
-    trajectory, theta = state.workspace.trajectory[0], state.vectors[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.vectors[ROW.point]
     step = trajectory.step
     # After a pause some time is left, and the kick was made.
     if trajectory.flight_left == 0.0:
@@ -655,7 +664,7 @@ def leap(target, pieces, plan, state):
         if plan.is_harmonic:
             trajectory.flight_left = math.tan(0.5 * step)
     if plan.is_free:
-        velocity = state.vectors[VELOCITY]
+        velocity = state.vectors[ROW.velocity]
         rotate(plan.pull, theta, velocity, math.cos(step), math.sin(step))
         trajectory.flight_left = 0.0
     else:
@@ -663,11 +672,11 @@ def leap(target, pieces, plan, state):
         if code != OK:
             return code
     if trajectory.has_kicks:
-        gradient = state.vectors[GRADIENT]
+        gradient = state.vectors[ROW.gradient]
         energy = evaluate_gradient(target, pieces.target, state, theta, gradient)
     else:
-        state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
+        state.counts[COUNT.values] += 1
+        state.counts[COUNT.records] += target.data.num_records
         energy = gibbs.energy(target, pieces.target, theta, state.work)
     trajectory.energy = energy
     trajectory.max_energy = max(trajectory.max_energy, energy)
@@ -687,7 +696,7 @@ def leap(target, pieces, plan, state):
 @kernel(counts_references=False)
 def end_trajectory(target, pieces, plan, state, rng):
     """Make the last half kick and the accept test. Return code and probability."""
-    trajectory, theta = state.workspace.trajectory[0], state.vectors[POINT]
+    trajectory, theta = state.workspace.trajectory[0], state.vectors[ROW.point]
     energy = trajectory.energy
     # The rise is measured from the higher end, so that the reverse trajectory is
     # rejected as well. Otherwise the transition would not be reversible.
@@ -698,12 +707,12 @@ def end_trajectory(target, pieces, plan, state, rng):
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
     if trajectory.has_kicks:
         kick(plan, state, 0.5 * trajectory.step)
-    final = kinetic(plan.mass, state.vectors[VELOCITY], state.workspace.scratch)
+    final = kinetic(plan.mass, state.vectors[ROW.velocity], state.workspace.scratch)
     log_ratio = (state.energy[0] - energy) + (trajectory.initial_kinetic - final)
     if not log_ratio > -np.inf:
         return OK, 0.0
     threshold = -rng.standard_exponential()
-    gradient = state.vectors[GRADIENT]
+    gradient = state.vectors[ROW.gradient]
     code = decide_with_gradient(state, theta, energy, gradient, log_ratio, threshold)
     return code, math.exp(min(log_ratio, 0.0))
 
@@ -787,7 +796,7 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
         trajectory=np.zeros(1, Trajectory),
     )
     state = new_state(
-        target, position, memory=np.empty(dim), rows=NUM_ROWS, workspace=workspace
+        target, position, memory=np.empty(dim), rows=len(ROW), workspace=workspace
     )
     arguments = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*arguments)
@@ -837,7 +846,7 @@ def fly_freely(
     find_exit = pointer(exit_function, exits.EXIT)
     free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)
-    state.vectors[POINT], state.vectors[VELOCITY] = position, velocity
+    state.vectors[ROW.point], state.vectors[ROW.velocity] = position, velocity
     state.workspace.trajectory["flight_left"] = duration
     functions = step_functions(target, free_plan)
 
@@ -847,6 +856,6 @@ def fly_freely(
         return code, num_rows
 
     pauses.fill(state.work.control, fill_rows)
-    end = state.vectors[POINT].copy()
+    end = state.vectors[ROW.point].copy()
     is_inside = np.isfinite(end).all() and target._is_inside(end)
     return end if is_inside else np.array(position)

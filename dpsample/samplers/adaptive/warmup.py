@@ -35,8 +35,8 @@ from dpsample.samplers.adaptive.barrier_fit import BarrierFit, barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix
 from dpsample.samplers.chain import (
-    ENERGY,
     NUM_STATS,
+    STAT,
     ChainState,
     Settings,
     compile_filler,
@@ -162,7 +162,7 @@ class _Pilots:
                     state.workspace.totals[:] = state.workspace.gradient_sum[:] = 0.0
                 rows = path[part], stats[: part.stop - begin]
                 raise_unless_ok(fill(state, self.rng, *rows))
-                heights[part] = rows[1][:, ENERGY]
+                heights[part] = rows[1][:, STAT.energy]
         num_kept = NUM_PILOTS * (width - num_skipped)
         totals = np.concatenate([state.workspace.totals for state in self.states])
         slopes = np.sum([state.workspace.gradient_sum for state in self.states], axis=0)

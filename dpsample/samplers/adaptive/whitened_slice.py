@@ -54,11 +54,8 @@ from dpsample.samplers.adaptive.warmup import (
     warm_up,
 )
 from dpsample.samplers.chain import (
-    ACCEPTED,
+    COUNT,
     NUM_STATS,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
     ChainState,
     PreparedChain,
     compile_run,
@@ -80,15 +77,49 @@ MAX_RECORDS_READ_SHORT = 2e9
 LOSS_COST = 10.0
 MAX_R_HAT = 1.1  # split R-hat of chains that agree
 
-# Stages of a paused sweep.
-SYNCHRONIZING, ON_LINE = range(1, 3)
-# Phases of a slice draw: the next point is the left or right end, or inside.
-LEFT_END, RIGHT_END, INSIDE = range(3)
-# Rows of the scratch memory, as in `line`, which reads the last two.
-_, DIRECTION, POINT, NUM_ROWS = range(4)
-# Positions in a chain's memory: sweeps since the margins were computed, sum over the
-# records, and one margin for each record (less its kink).
-AGE, TOTAL, MARGINS = range(3)
+
+class SweepStage(NamedTuple):
+    """Stages of a paused sweep, in the control."""
+
+    synchronizing: int = 1  # margins are computed anew
+    on_line: int = 2  # a slice is drawn
+
+
+STAGE = SweepStage()
+
+
+class SlicePhase(NamedTuple):
+    """Phases of a slice draw: where its next point is."""
+
+    left_end: int = 0
+    right_end: int = 1
+    inside: int = 2
+
+
+PHASE = SlicePhase()
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors, as in `line`, which reads the last two."""
+
+    unused: int = 0
+    direction: int = 1
+    point: int = 2
+
+
+ROW = VectorRow()
+
+
+class MemoryPosition(NamedTuple):
+    """Positions in a chain's memory."""
+
+    age: int = 0  # sweeps since the margins were computed
+    total: int = 1  # sum over the records
+    margins: int = 2  # first of the margins, one for each record (less its kink)
+
+
+MEMORY = MemoryPosition()
+
 
 # A sweep that is paused while it computes the margins.
 Synchronization = record_dtype(next_record=int, loss_sum=float)
@@ -168,7 +199,7 @@ def sum_losses(data, loss_value, margins, column, t, work):
 @kernel(counts_references=False)
 def evaluate_total(target, pieces, plan, state, i, t):
     """Return the sum of distances to kinks, or of losses, at theta + t L_i."""
-    margins, column = state.memory[MARGINS:], plan.columns[i]
+    margins, column = state.memory[MEMORY.margins :], plan.columns[i]
     if plan.kinks.shape[0] > 0:
         return sum_distances(margins, column, t)
     loss_value, work = pieces.loss_value, state.work
@@ -183,8 +214,8 @@ def evaluate_regularizer(target, pieces, plan, state, along, t):
     """
     if plan.is_quadratic == 1:
         return along[0] + t * (along[1] + 0.5 * along[2] * t)
-    theta, direction = state.position, state.vectors[DIRECTION]
-    point = state.vectors[POINT]
+    theta, direction = state.position, state.vectors[ROW.direction]
+    point = state.vectors[ROW.point]
     for j in range(theta.shape[0]):
         point[j] = theta[j] + t * direction[j]
     return gibbs.regularizer(target, pieces, point, state.work)
@@ -194,10 +225,10 @@ def evaluate_regularizer(target, pieces, plan, state, along, t):
 def synchronize(target, pieces, plan, state):
     """Compute margins, sum over the records and energy again. It may pause."""
     data, control, work = target.data, state.work.control[0], state.work
-    margins = state.memory[MARGINS:]
+    margins = state.memory[MEMORY.margins :]
     paused = state.workspace.synchronization[0]
     start, losses = 0, 0.0
-    if control.stage == SYNCHRONIZING:
+    if control.stage == STAGE.synchronizing:
         start, losses = paused.next_record, paused.loss_sum
         control.stage = 0
     while start < data.num_records:
@@ -213,20 +244,20 @@ def synchronize(target, pieces, plan, state):
         losses += work.out[0]
         start = stop
         if start < data.num_records and is_due(control):
-            control.stage = SYNCHRONIZING
+            control.stage = STAGE.synchronizing
             paused.next_record, paused.loss_sum = start, losses
             return PAUSED
     penalty = target.mu * gibbs.regularizer(target, pieces, state.position, work)
     state.energy[0] = target.k * (losses / data.num_records + penalty)
-    state.memory[TOTAL] = evaluate_total(target, pieces, plan, state, 0, 0.0)
-    state.memory[AGE] = 0.0
+    state.memory[MEMORY.total] = evaluate_total(target, pieces, plan, state, 0, 0.0)
+    state.memory[MEMORY.age] = 0.0
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
 
 @kernel(counts_references=False)
 def sum_change(plan, state, i, t, total):
     """Return the change of the energy's sum over the records, with linear parts."""
-    return plan.weight * (total - state.memory[TOTAL]) + plan.tilt[i] * t
+    return plan.weight * (total - state.memory[MEMORY.total]) + plan.tilt[i] * t
 
 
 @kernel(counts_references=False)
@@ -247,7 +278,7 @@ def guess_interval(plan, theta, i, rise):
 def slide(target, pieces, plan, state, i, rng):
     """Make the slice draw along direction i. It may pause after an evaluation."""
     control, ends, theta = state.work.control[0], state.workspace.ends, state.position
-    paused, direction = state.workspace.draw[0], state.vectors[DIRECTION]
+    paused, direction = state.workspace.draw[0], state.vectors[ROW.direction]
     for j in range(theta.shape[0]):
         direction[j] = plan.directions[i, j]
     along = (0.0, 0.0, 0.0)
@@ -255,7 +286,7 @@ def slide(target, pieces, plan, state, i, rng):
         along = line.quadratic_along(target.regularizer, theta, direction)
     strength = target.k * target.mu
     penalty = evaluate_regularizer(target, pieces, plan, state, along, 0.0)
-    if control.stage == ON_LINE:
+    if control.stage == STAGE.on_line:
         rise, left, right = paused.rise, paused.left, paused.right
         low, high = paused.low, paused.high
         phase, num_points = paused.phase, paused.num_points
@@ -271,16 +302,16 @@ def slide(target, pieces, plan, state, i, rng):
         rise = rng.standard_exponential()
         left, right = guess_interval(plan, theta, i, rise)
         left, right = max(left, low), min(right, high)
-        phase, num_points = LEFT_END, 0
+        phase, num_points = PHASE.left_end, 0
     while True:
-        if phase == LEFT_END and left == low:
-            phase = RIGHT_END
-        if phase == RIGHT_END and right == high:
-            phase = INSIDE
-        if phase == INSIDE:
+        if phase == PHASE.left_end and left == low:
+            phase = PHASE.right_end
+        if phase == PHASE.right_end and right == high:
+            phase = PHASE.inside
+        if phase == PHASE.inside:
             t = left + (right - left) * rng.random()
         else:
-            t = left if phase == LEFT_END else right
+            t = left if phase == PHASE.left_end else right
         total = evaluate_total(target, pieces, plan, state, i, t)
         after = evaluate_regularizer(target, pieces, plan, state, along, t)
         change = sum_change(plan, state, i, t, total) + strength * (after - penalty)
@@ -288,7 +319,7 @@ def slide(target, pieces, plan, state, i, rng):
         # Only NaN differs from itself.
         if change != change:
             return FUNCTION_FAILED
-        if phase == INSIDE:
+        if phase == PHASE.inside:
             if change <= rise:
                 break
             # The slice holds 0, so a point above the level cuts off its own side.
@@ -299,20 +330,20 @@ def slide(target, pieces, plan, state, i, rng):
         # An end above the level is fixed. An end in the slice moves outwards.
         elif change > rise:
             phase += 1
-        elif phase == LEFT_END:
+        elif phase == PHASE.left_end:
             left = max(left - 0.5 * (right - left), low)
         else:
             right = min(right + 0.5 * (right - left), high)
         if num_points == 1000:
             return EXHAUSTED
         if is_due(control):
-            control.stage, paused.direction = ON_LINE, i
+            control.stage, paused.direction = STAGE.on_line, i
             paused.rise, paused.left, paused.right = rise, left, right
             paused.low, paused.high = low, high
             paused.phase, paused.num_points = phase, num_points
             return PAUSED
-    state.counts[VALUES] += num_points
-    state.counts[RECORDS] += num_points * target.data.num_records
+    state.counts[COUNT.values] += num_points
+    state.counts[COUNT.records] += num_points * target.data.num_records
     if plan.is_free == 1:
         for j in range(theta.shape[0]):
             theta[j] += t * direction[j]
@@ -326,9 +357,9 @@ def slide(target, pieces, plan, state, i, rng):
             after = evaluate_regularizer(target, pieces, plan, state, along, offset)
             change = sum_change(plan, state, i, t, total)
             change += strength * (after - penalty)
-    shift(state.memory[MARGINS:], plan.columns[i], t)
+    shift(state.memory[MEMORY.margins :], plan.columns[i], t)
     # Sum and energy follow the move, without another pass.
-    state.memory[TOTAL] = total
+    state.memory[MEMORY.total] = total
     state.energy[0] += change
     return OK
 
@@ -340,17 +371,17 @@ def step(target, pieces, plan, state, rng):
     """
     control = state.work.control[0]
     begin = 0
-    if control.stage == ON_LINE:
+    if control.stage == STAGE.on_line:
         begin = state.workspace.draw[0].direction
     else:
         # Rounding errors of the margins add up. A new state has a negative age.
-        if not 0.0 <= state.memory[AGE] < 100.0:
+        if not 0.0 <= state.memory[MEMORY.age] < 100.0:
             code = synchronize(target, pieces, plan, state)
             if code != OK:
                 return code
-        state.memory[AGE] += 1.0
-        state.counts[PROPOSALS] += plan.directions.shape[0]
-        state.counts[ACCEPTED] += plan.directions.shape[0]
+        state.memory[MEMORY.age] += 1.0
+        state.counts[COUNT.proposals] += plan.directions.shape[0]
+        state.counts[COUNT.accepted] += plan.directions.shape[0]
     for i in range(begin, plan.directions.shape[0]):
         code = slide(target, pieces, plan, state, i, rng)
         if code != OK:
@@ -364,14 +395,14 @@ run = compile_run(step)
 def init(target: Gibbs, plan: WhitenedSlicePlan, position: Array) -> ChainState:
     """Return a new state at a position. The first sweep fills the memory."""
     del plan
-    memory = np.full(MARGINS + target.problem.num_records, -1.0)
+    memory = np.full(MEMORY.margins + target.problem.num_records, -1.0)
     workspace = SliceWork(
         ends=np.empty(2),
         synchronization=np.zeros(1, Synchronization),
         draw=np.zeros(1, SliceDraw),
     )
     return new_state(
-        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
+        target, position, memory=memory, rows=len(ROW), workspace=workspace
     )
 
 
@@ -489,7 +520,7 @@ def learn_axes(
             state = chain.init(ends[i])
             fill(state, rng, path, stats)
             ends[i] = path[-1]
-            num_read += state.counts[RECORDS] + width * sweep
+            num_read += state.counts[COUNT.records] + width * sweep
         # Widths double, so their sum so far is 2 width - the first one.
         read_per_sweep = num_read / (NUM_PILOTS * (2 * width - WINDOWS[0]))
         draws = paths[:, width // 4 :]

@@ -23,9 +23,8 @@ from dpsample.samplers import chain
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate import coordinate_moves, slacks
 from dpsample.samplers.coordinate.coordinate_moves import (
+    DENSITY,
     MAX_KINKED_RECORDS,
-    NUM_ROWS,
-    QUADRATIC,
     CoordinatePlan,
     CoordinateWork,
     PausedSweep,
@@ -149,7 +148,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
     columns, up, down = body.columns, body.up, body.down
     starts, rows, values = body.starts, body.rows, body.values
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
-    num_moves = num_steps * (dim - 1 if kind == slacks.PAIRS else dim)
+    num_moves = num_steps * (dim - 1 if kind == slacks.KIND.pairs else dim)
     control = state.work.control[0]
     for row in range(draws.shape[0]):
         is_over = False
@@ -161,7 +160,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
             if not 0.0 <= memory[AGE] < RESYNCHRONIZE:
                 synchronize(target, plan, state)
             memory[AGE] += 1.0
-            if kind == slacks.PAIRS:
+            if kind == slacks.KIND.pairs:
                 if not move_pairs(theta, slopes, center, slope, ridge, hessian, rng):
                     abandon_step(control)
                     return DRAW_FAILED, row
@@ -171,7 +170,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
             last, t = 0, 0.0
             for j in range(dim):
                 offset = theta[j] - middle[j]
-                if kind == slacks.FACETS:
+                if kind == slacks.KIND.facets:
                     low, high = slacks.move_and_find_chord(
                         slack, columns[last], t, up[j], down[j]
                     )
@@ -180,11 +179,11 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                         slacks.with_infinity(high),
                         j,
                     )
-                elif kind == slacks.SPARSE_FACETS:
+                elif kind == slacks.KIND.sparse_facets:
                     low, high = slacks.find_facet_chord(
                         slack, rows, values, starts[j], starts[j + 1]
                     )
-                elif kind == slacks.BALL:
+                elif kind == slacks.KIND.ball:
                     reach = slacks.ball_reach(slack[0], offset, radius, p)
                     low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
                 else:
@@ -199,16 +198,16 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:
                     add_row(slopes, hessian, j, t)
-                if kind == slacks.SPARSE_FACETS:
+                if kind == slacks.KIND.sparse_facets:
                     for m in range(starts[j], starts[j + 1]):
                         slack[rows[m]] = max(
                             slack[rows[m]] - t * values[m], slacks.TINY
                         )
-                elif kind == slacks.BALL:
+                elif kind == slacks.KIND.ball:
                     after = theta[j] - middle[j]
                     slack[0] += slacks.ball_change(offset, after, radius, p)
             # The last move of the sweep is still missing in the slacks.
-            if kind == slacks.FACETS:
+            if kind == slacks.KIND.facets:
                 slacks.move_and_find_chord(
                     slack, columns[last], t, up[last], down[last]
                 )
@@ -218,10 +217,13 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
         state.energy[0] = evaluate_energy(
             theta, plan.base, center, slope, ridge, slopes
         )
-        state.counts[chain.PROPOSALS] += num_moves
-        state.counts[chain.ACCEPTED] += num_moves
+        state.counts[chain.COUNT.proposals] += num_moves
+        state.counts[chain.COUNT.accepted] += num_moves
         stats[row] = 0.0
-        stats[row, chain.ENERGY], stats[row, chain.ACCEPTANCE] = state.energy[0], 1.0
+        stats[row, chain.STAT.energy], stats[row, chain.STAT.acceptance_rate] = (
+            state.energy[0],
+            1.0,
+        )
         if is_over and row + 1 < draws.shape[0]:
             return PAUSED, row + 1
     return OK, draws.shape[0]
@@ -236,12 +238,12 @@ def step(target, pieces, plan, state, rng):
     body, theta = plan.body, state.position
     slack, margins, slopes = split_memory(plan, state)
     dim, rates = theta.shape[0], margins
-    num_moves = dim - 1 if body.kind == slacks.PAIRS else dim
+    num_moves = dim - 1 if body.kind == slacks.KIND.pairs else dim
     i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
     if stage == 0:
         state.memory[AGE] += 1.0
-        state.counts[chain.PROPOSALS] += num_moves
-        state.counts[chain.ACCEPTED] += num_moves
+        state.counts[chain.COUNT.proposals] += num_moves
+        state.counts[chain.COUNT.accepted] += num_moves
     else:
         begin, last, t = paused.turn, paused.last, paused.move
     for turn in range(begin, num_moves):
@@ -254,16 +256,16 @@ def step(target, pieces, plan, state, rng):
         i = turn
         if is_on_line:
             i, j, low, high = paused.i, paused.j, paused.low, paused.high
-        elif body.kind == slacks.PAIRS:
+        elif body.kind == slacks.KIND.pairs:
             i, j = two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
-        elif body.kind == slacks.FACETS:
+        elif body.kind == slacks.KIND.facets:
             low, high = slacks.move_and_find_chord(
                 slack, body.columns[last], t, body.up[i], body.down[i]
             )
             low, high = slacks.with_infinity(low), slacks.with_infinity(high)
             last = i
-        elif body.kind == slacks.CHORD:
+        elif body.kind == slacks.KIND.chord:
             low, high = coordinate_moves.find_domain_chord(target, plan, state, i)
         else:
             low, high = slacks.find_chord(body, theta, slack, i)
@@ -273,7 +275,7 @@ def step(target, pieces, plan, state, rng):
             if low == high:
                 continue
             return FUNCTION_FAILED
-        if plan.conditional == QUADRATIC:
+        if plan.conditional == DENSITY.quadratic:
             t = coordinate_moves.quadratic_move(
                 plan, theta, slopes, i, j, low, high, rng
             )
@@ -291,28 +293,28 @@ def step(target, pieces, plan, state, rng):
                 return code
         # Rounding may make the move shorter, and all updates use that move.
         applied = t
-        if body.kind == slacks.PAIRS:
+        if body.kind == slacks.KIND.pairs:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
-        elif body.kind == slacks.CHORD:
+        elif body.kind == slacks.KIND.chord:
             applied = line.move_inside(target, pieces, state, t)
         else:
             applied = slacks.apply_move(body, theta, slack, i, t)
-        if plan.conditional != QUADRATIC:
+        if plan.conditional != DENSITY.quadratic:
             coordinate_moves.shift(
                 plan.columns, margins, rates, applied, state.workspace.changed
             )
         elif applied != t:
             add_row(slopes, plan.hessian, i, applied - t)
     control.stage = 0
-    if body.kind == slacks.FACETS:
+    if body.kind == slacks.KIND.facets:
         slacks.subtract_column(body, slack, last, t)
-    if plan.conditional == QUADRATIC:
+    if plan.conditional == DENSITY.quadratic:
         state.energy[0] = evaluate_energy(
             theta, plan.base, plan.center, plan.slope, plan.ridge, slopes
         )
     else:
-        state.counts[chain.VALUES] += 1
-        state.counts[chain.RECORDS] += target.data.num_records
+        state.counts[chain.COUNT.values] += 1
+        state.counts[chain.COUNT.records] += target.data.num_records
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else FUNCTION_FAILED
 
@@ -338,9 +340,7 @@ def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
     )
     size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
     memory = np.full(size, -1.0)  # a negative age marks it as empty
-    return new_state(
-        target, position, memory=memory, rows=NUM_ROWS, workspace=workspace
-    )
+    return new_state(target, position, memory=memory, rows=3, workspace=workspace)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,7 +374,10 @@ class CoordinateHitAndRun(Sampler):
         gaussian = fit(target)
         plan = make_plan(target, gaussian)
         kinds = ("quadratic", "piecewise quadratic", "convex")
-        is_flat = plan.conditional == QUADRATIC and plan.body.kind != slacks.CHORD
+        is_flat = (
+            plan.conditional == DENSITY.quadratic
+            and plan.body.kind != slacks.KIND.chord
+        )
         return PreparedChain(
             target=target,
             plan=plan,

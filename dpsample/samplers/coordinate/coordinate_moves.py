@@ -17,8 +17,8 @@ from dpsample.core.jit import Pointer, kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
-from dpsample.samplers.chain import GRADIENTS, RECORDS
-from dpsample.samplers.coordinate.slacks import BALL, CoordinateBody, make_body
+from dpsample.samplers.chain import COUNT
+from dpsample.samplers.coordinate.slacks import KIND, CoordinateBody, make_body
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.log_concave import (
@@ -29,14 +29,22 @@ from dpsample.samplers.univariate.log_concave import (
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Kinds of conditional densities: truncated Gaussians, piecewise ones, and others.
-QUADRATIC, KINKED, SMOOTH = range(3)
+
+class DensityKind(NamedTuple):
+    """Kinds of conditional densities on a line."""
+
+    quadratic: int = 0  # truncated Gaussian
+    non_smooth: int = 1  # Gaussian or exponential between the kinks of the losses
+    smooth: int = 2  # any other log-concave density
+
+
+DENSITY = DensityKind()
+
+
 # Maximum numbers of records on the line, and of kinks inside the chord, with which
 # sorting the kinks is faster than adaptive rejection.
 MAX_KINKED_RECORDS = 128
 MAX_KINKS = 20
-# Rows of the scratch memory, as in `line`.
-_, DIRECTION, _, NUM_ROWS = range(4)
 
 
 class Columns(NamedTuple):
@@ -261,7 +269,7 @@ def guess_along(plan, theta, i, j):
 @kernel(counts_references=False)
 def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     """Draw along the move from the margins. Return a code, t and the rates."""
-    theta, direction = state.position, state.vectors[DIRECTION]
+    theta, direction = state.position, state.vectors[line.ROW.direction]
     y, changed = target.data.response, state.workspace.changed
     margins_here, rates, responses = select(plan.columns, y, margins, i, j, changed)
     slope = curvature = 0.0
@@ -272,7 +280,10 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
         direction[i] = 1.0
         if j >= 0:
             direction[j] = -1.0
-    if plan.conditional == KINKED and margins_here.shape[0] <= MAX_KINKED_RECORDS:
+    if (
+        plan.conditional == DENSITY.non_smooth
+        and margins_here.shape[0] <= MAX_KINKED_RECORDS
+    ):
         out = state.workspace.kinks
         weight = target.k / target.data.num_records
         count, first = collect_kinks(
@@ -296,15 +307,15 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     code, t, _, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, low, high, guess, 1.3 * width, control
     )
-    state.counts[GRADIENTS] += evaluations
-    state.counts[RECORDS] += evaluations * margins_here.shape[0]
+    state.counts[COUNT.gradients] += evaluations
+    state.counts[COUNT.records] += evaluations * margins_here.shape[0]
     return code, t, rates
 
 
 @kernel(counts_references=False)
 def find_domain_chord(target, plan, state, i):
     """Return the chord of any domain along coordinate i, and write the direction."""
-    direction = state.vectors[DIRECTION]
+    direction = state.vectors[line.ROW.direction]
     direction[:] = 0.0
     direction[i] = 1.0
     gibbs.chord(target, plan.chord, state.position, direction, state.workspace.ends)
@@ -321,10 +332,14 @@ def conditional_kind(target: Gibbs) -> int:
     """Return the kind of the conditional densities."""
     loss = target.problem.loss
     if not (has_quadratic_regularizer(target) or target.mu == 0.0):
-        return SMOOTH
+        return DENSITY.smooth
     if isinstance(loss, Linear | Squared):
-        return QUADRATIC
-    return KINKED if isinstance(loss, Hinge | Absolute | Quantile) else SMOOTH
+        return DENSITY.quadratic
+    return (
+        DENSITY.non_smooth
+        if isinstance(loss, Hinge | Absolute | Quantile)
+        else DENSITY.smooth
+    )
 
 
 def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
@@ -332,7 +347,7 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
     data, loss = target.data, target.problem.loss
     dim, center = target.dim, gaussian.center
     conditional = conditional_kind(target)
-    is_quadratic = conditional == QUADRATIC
+    is_quadratic = conditional == DENSITY.quadratic
     stddevs = np.sqrt((gaussian.factor**2).sum(axis=1))
     body = make_body(target, center, stddevs)
     ridge, hessian = 0.0, np.empty((0, 0))
@@ -343,7 +358,7 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
         hessian = np.ascontiguousarray(hessian + ridge * np.eye(dim))
     left = np.zeros(2)
     jump = 0.0
-    if conditional == KINKED:
+    if conditional == DENSITY.non_smooth:
         # The derivative is constant on each side of the kink at u = y, and the same for
         # labels of one sign.
         labels = np.array([1.0, -1.0])
@@ -354,7 +369,7 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
         columns=make_columns(data, is_needed=not is_quadratic),
         conditional=conditional,
         is_quadratic=int(has_quadratic_regularizer(target) or target.mu == 0.0),
-        num_slacks=1 if body.kind == BALL else len(body.limits),
+        num_slacks=1 if body.kind == KIND.ball else len(body.limits),
         num_margins=0 if is_quadratic else data.num_records,
         num_slopes=len(hessian),
         center=center,

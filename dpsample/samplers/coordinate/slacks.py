@@ -19,9 +19,22 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.gaussian_fit import rough_mode
 from dpsample.targets.gibbs import Gibbs
 
-# Kinds of domains. PAIRS is the simplex, where moves change two coordinates, and CHORD
-# a domain whose chords are computed from the position.
-FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
+
+class DomainKind(NamedTuple):
+    """Kinds of domains."""
+
+    free: int = 0  # the whole space
+    box: int = 1
+    ball: int = 2
+    facets: int = 3  # a polytope
+    sparse_facets: int = 4  # a polytope whose normals are sparse
+    pairs: int = 5  # a simplex, where a move changes two coordinates
+    chord: int = 6  # chords are computed from the position
+
+
+KIND = DomainKind()
+
+
 # Relative width by which polytopes and balls are shrunk.
 MARGIN = 1e-12
 # Slacks are at least TINY, so that the product with HUGE, which stands for the inverse
@@ -59,11 +72,11 @@ def norm_term(offset, p):
 @kernel(counts_references=False)
 def refresh(body, theta, slacks):
     """Compute the slacks, or the p-th power of the norm, from the position."""
-    if body.kind == BALL:
+    if body.kind == KIND.ball:
         slacks[0] = 0.0
         for j in range(theta.shape[0]):
             slacks[0] += norm_term((theta[j] - body.center[j]) / body.radius, body.p)
-    elif body.kind == FACETS or body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.facets or body.kind == KIND.sparse_facets:
         copy_into(body.limits, slacks)
         for j in range(theta.shape[0]):
             subtract_column(body, slacks, j, theta[j])
@@ -74,10 +87,10 @@ def refresh(body, theta, slacks):
 @kernel(counts_references=False)
 def subtract_column(body, slacks, j, t):
     """Subtract t times column j from the slacks, which may become negative."""
-    if body.kind == FACETS:
+    if body.kind == KIND.facets:
         for i in range(slacks.shape[0]):
             slacks[i] -= t * body.columns[j, i]
-    elif body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.sparse_facets:
         for m in range(body.starts[j], body.starts[j + 1]):
             slacks[body.rows[m]] -= t * body.values[m]
 
@@ -137,14 +150,14 @@ def find_facet_chord(slacks, rows, values, first, last):
 def find_chord(body, theta, slacks, j):
     """Return the chord along coordinate j.
 
-    FACETS, PAIRS and CHORD have functions of their own.
+    `facets`, `pairs` and `chord` have functions of their own.
     """
     low, high = body.lower[j] - theta[j], body.upper[j] - theta[j]
-    if body.kind == BALL:
+    if body.kind == KIND.ball:
         offset = theta[j] - body.center[j]
         reach = ball_reach(slacks[0], offset, body.radius, body.p)
         low, high = -reach - offset, reach - offset
-    elif body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.sparse_facets:
         low, high = find_facet_chord(
             slacks, body.rows, body.values, body.starts[j], body.starts[j + 1]
         )
@@ -162,7 +175,7 @@ def ball_change(before, after, radius, p):
 def apply_move(body, theta, slacks, j, t):
     """Move coordinate j by t, or less if rounding leads out of a box. Return the move.
 
-    Slacks are updated, except for FACETS.
+    Slacks are updated, except for `facets`.
     """
     before, start = theta[j] - body.center[j], theta[j]
     end = theta[j] + t
@@ -170,10 +183,10 @@ def apply_move(body, theta, slacks, j, t):
     # A clipped move is shorter.
     if theta[j] != end:
         t = theta[j] - start
-    if body.kind == BALL:
+    if body.kind == KIND.ball:
         after = theta[j] - body.center[j]
         slacks[0] += ball_change(before, after, body.radius, body.p)
-    elif body.kind == SPARSE_FACETS:
+    elif body.kind == KIND.sparse_facets:
         for m in range(body.starts[j], body.starts[j + 1]):
             i = body.rows[m]
             slacks[i] = max(slacks[i] - t * body.values[m], TINY)
@@ -200,7 +213,7 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
     domain, dim = target.problem.domain, target.dim
     no_matrix, no_indices = np.empty((0, 0)), np.empty(0, dtype=np.int64)
     body = CoordinateBody(
-        kind=CHORD,
+        kind=KIND.chord,
         lower=np.full(dim, -np.inf),
         upper=np.full(dim, np.inf),
         center=np.zeros(dim),
@@ -216,11 +229,11 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
     )
     numbers = domain.body(dim)
     if domain.is_whole_space:
-        return body._replace(kind=FREE)
+        return body._replace(kind=KIND.free)
     if domain.is_simplex:
-        return body._replace(kind=PAIRS)
+        return body._replace(kind=KIND.pairs)
     if domain.is_box and domain.lp_exponent is None:
-        return body._replace(kind=BOX, lower=numbers.lower, upper=numbers.upper)
+        return body._replace(kind=KIND.box, lower=numbers.lower, upper=numbers.upper)
     if domain.is_polytope:
         return _with_facets(body, target, center, stddevs)
     if domain.lp_exponent is not None or domain.is_euclidean_ball:
@@ -231,8 +244,10 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
             return body
         radius = numbers.radius * (1.0 - MARGIN)
         if np.isinf(numbers.p):
-            return body._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
-        return body._replace(kind=BALL, center=middle, radius=radius, p=numbers.p)
+            return body._replace(
+                kind=KIND.box, lower=middle - radius, upper=middle + radius
+            )
+        return body._replace(kind=KIND.ball, center=middle, radius=radius, p=numbers.p)
     return body
 
 
@@ -261,7 +276,7 @@ def _with_facets(
     if np.mean(rows != 0.0) <= 0.3:
         coordinate, facet = np.nonzero(columns)
         return body._replace(
-            kind=SPARSE_FACETS,
+            kind=KIND.sparse_facets,
             starts=np.searchsorted(coordinate, np.arange(len(center) + 1)).astype(
                 np.int64
             ),
@@ -272,4 +287,6 @@ def _with_facets(
     with np.errstate(divide="ignore"):
         up = np.where(columns > 0.0, 1.0 / columns, HUGE)
         down = np.where(columns < 0.0, -1.0 / columns, HUGE)
-    return body._replace(kind=FACETS, columns=columns, up=up, down=down, limits=limits)
+    return body._replace(
+        kind=KIND.facets, columns=columns, up=up, down=down, limits=limits
+    )

@@ -36,7 +36,7 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import chain, errors, gaussian_fit
 from dpsample.samplers.chain import (
-    ACCEPTED,
+    COUNT,
     ChainState,
     compile_run,
     displace,
@@ -61,8 +61,18 @@ SPLITTING = 1
 # A draw, and a build of cells, that a pause may interrupt.
 GridDraw = record_dtype(num_proposals=int)
 Build = record_dtype(next_cell=int)  # first one of the first cells that has no tangent
-# Rows of a chain's scratch memory.
-Z, PROPOSAL = range(2)
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    z: int = 0  # the draw in coordinates of the fit
+    proposal: int = 1
+
+
+ROW = VectorRow()
+
+
 # Limits of estimated curvatures, in units of the fit.
 MIN_CURVATURE = 0.3
 MAX_CURVATURE = 1e4
@@ -151,7 +161,10 @@ def propose(plan, rng, z):
 
 def step(target, pieces, plan, state, rng):
     """Draw independently. A pause comes between two proposals."""
-    z, proposal = state.vectors[Z][: plan.factor.shape[1]], state.vectors[PROPOSAL]
+    z, proposal = (
+        state.vectors[ROW.z][: plan.factor.shape[1]],
+        state.vectors[ROW.proposal],
+    )
     control, progress = state.work.control[0], state.workspace.draw[0]
     if control.stage == 0:
         progress.num_proposals = 0
@@ -170,7 +183,7 @@ def step(target, pieces, plan, state, rng):
         if rng.standard_exponential() >= energy - bound:
             copy_into(proposal, state.position)
             state.energy[0] = energy
-            state.counts[ACCEPTED] += 1
+            state.counts[COUNT.accepted] += 1
             return OK
         if is_due(control):
             control.stage = 1

@@ -15,17 +15,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import call
 from dpsample.problem.records import weighted_gram
 from dpsample.problem.storage import add_entries
-from dpsample.samplers.chain import (
-    ACCEPTANCE,
-    ACCEPTED,
-    ENERGY,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
-    ChainState,
-    Runner,
-    fill_statistics,
-)
+from dpsample.samplers.chain import COUNT, STAT, ChainState, Runner, fill_statistics
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode, in_basis
@@ -92,7 +82,10 @@ def runner(prepared: RejectionSampler) -> Runner:
             # The order does not depend on the length of the arrays of draws.
             rows, part = stored[left - count : left][::-1], slice(done, done + count)
             draws[part], stats[part] = rows[:, :-1], 0.0
-            stats[part, ENERGY], stats[part, ACCEPTANCE] = rows[:, -1], np.nan
+            stats[part, STAT.energy], stats[part, STAT.acceptance_rate] = (
+                rows[:, -1],
+                np.nan,
+            )
             # The work of a block is reported for its first draw.
             state.energy[0] = rows[0, -1]
             call(fill_statistics, state, before, stats[done])
@@ -137,10 +130,10 @@ def _draw_block(
         vectors[is_open], thresholds[is_open]
     )
     is_accepted = ~(excess > thresholds)
-    state.counts[PROPOSALS] += size
-    state.counts[ACCEPTED] += int(is_accepted.sum())
-    state.counts[VALUES] += int(is_open.sum())
-    state.counts[RECORDS] += num_records
+    state.counts[COUNT.proposals] += size
+    state.counts[COUNT.accepted] += int(is_accepted.sum())
+    state.counts[COUNT.values] += int(is_open.sum())
+    state.counts[COUNT.records] += num_records
     vectors = vectors[is_accepted]
     energies = excess[is_accepted] + vectors @ prepared.mode.gradient
     energies += 0.5 * np.square(vectors @ prepared.region.root).sum(axis=1)

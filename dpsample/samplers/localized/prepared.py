@@ -320,7 +320,7 @@ class PreparedLocalized:
         """Return a function of a proposal to the costs of trial draws of it."""
         workspace = self.new_workspace(proposals.NUM_TRIAL_PROPOSALS)
         limits = self._partial_limits(
-            proposals.NUM_TRIAL_PROPOSALS, until=rejection.AT_PROPOSALS
+            proposals.NUM_TRIAL_PROPOSALS, until=rejection.UNTIL.proposals
         )
         arguments = limits, rng, workspace.point, workspace
 
@@ -392,7 +392,7 @@ class PreparedLocalized:
         for start in range(0, num_proposals, self.max_block_size):
             size = min(self.max_block_size, num_proposals - start)
             workspace = self.new_workspace(size)
-            limits = self._partial_limits(size, until=rejection.AT_CANDIDATES)
+            limits = self._partial_limits(size, until=rejection.UNTIL.candidates)
             self._run(limits, rng, workspace.point, workspace)
             num_candidates = int(workspace.progress["num_candidates"][0])
             blocks_of_vectors.append(workspace.vectors[:num_candidates])

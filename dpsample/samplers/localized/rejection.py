@@ -103,7 +103,7 @@ DrawProgress = record_dtype(
     next_proposal=int,  # first one that is not tested
     num_candidates=int,  # in this block
     group_start=int,  # first candidate of the group
-    stage=int,  # NEW, BEGUN or DONE
+    stage=int,  # of `GroupStage`
     next_record=int,  # first one that the excess does not include yet
     num_active=int,
     size_sum=float,  # sum of the sizes of the excess's terms so far
@@ -112,11 +112,28 @@ DrawProgress = record_dtype(
     records=int,
     rows_done=int,  # draws of `draw_many`
 )
-# Stages of a group of candidates.
-NEW, BEGUN, DONE = range(3)
-# A call of `draw` ends when it has proposals and their costs, or the candidates among
-# them, or a point.
-AT_PROPOSALS, AT_CANDIDATES, AT_POINT = range(3)
+
+
+class GroupStage(NamedTuple):
+    """Stages of a group of candidates."""
+
+    new: int = 0
+    begun: int = 1
+    done: int = 2
+
+
+STAGE = GroupStage()
+
+
+class CallEnd(NamedTuple):
+    """Points at which a call of `draw` ends."""
+
+    proposals: int = 0  # it has proposals and their costs
+    candidates: int = 1  # it knows the candidates among them
+    point: int = 2  # it has a draw
+
+
+UNTIL = CallEnd()
 
 
 @by_address
@@ -226,7 +243,7 @@ def select_candidates(frame, pieces, rng, work):
             selected += 1
     progress.has_proposals, progress.next_proposal = False, 0
     progress.num_candidates = selected
-    progress.group_start, progress.stage = 0, NEW
+    progress.group_start, progress.stage = 0, STAGE.new
     return OK
 
 
@@ -254,7 +271,7 @@ def excess_without_records(frame, pieces, v, move, point, out):
 def begin_group(frame, pieces, first, stop, work):
     """Set the excess of a group of candidates without the records. Return a code."""
     progress = work.progress[0]
-    progress.stage, progress.next_record = BEGUN, 0
+    progress.stage, progress.next_record = STAGE.begun, 0
     progress.num_active, progress.size_sum = 0, 0.0
     for i in range(first, stop):
         v, move = work.vectors[i], work.moves[i]
@@ -402,7 +419,7 @@ def add_all_records(
             work.excess[:] = excess
             progress["size_sum"], progress["records"] = size_sum, num_records
             raise_unless_ok(call(drop_rejected, work))
-    progress["stage"] = DONE
+    progress["stage"] = STAGE.done
 
 
 def _add_to_copy(
@@ -458,7 +475,7 @@ class DrawLimits(NamedTuple):
     group: int  # candidates of a group
     proposals: float  # limit of proposals
     records: float  # limit of records read
-    until: int = AT_POINT  # AT_PROPOSALS, AT_CANDIDATES or AT_POINT
+    until: int = UNTIL.point  # of `CallEnd`
     is_checked: bool = True  # whether a negative excess is an error
 
 
@@ -482,27 +499,27 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, work):
             propose(proposal, rng, work.proposed, work.costs)
             progress.has_proposals, progress.num_proposed = True, limits.size
             progress.proposals += limits.size
-        if limits.until == AT_PROPOSALS:
+        if limits.until == UNTIL.proposals:
             return OK
         if progress.has_proposals:
             if select_candidates(frame, pieces, rng, work) == pauses.PAUSED:
                 return pauses.PAUSED
-        if limits.until == AT_CANDIDATES:
+        if limits.until == UNTIL.candidates:
             return OK
         while progress.group_start < progress.num_candidates:
             first = progress.group_start
             stop = min(first + limits.group, progress.num_candidates)
             code = OK
-            if progress.stage == NEW:
+            if progress.stage == STAGE.new:
                 code = begin_group(frame, pieces, first, stop, work)
-            if code == OK and progress.stage == BEGUN and progress.num_active > 0:
+            if code == OK and progress.stage == STAGE.begun and progress.num_active > 0:
                 if chunk.data.num_records == 0:
                     return NEEDS_RECORDS
                 is_checked = limits.is_checked
                 code = add_chunk(frame, pieces.loss_value, chunk, is_checked, work)
             if code != OK:
                 return code
-            progress.group_start, progress.stage = stop, NEW
+            progress.group_start, progress.stage = stop, STAGE.new
             progress.candidates += stop - first
             if progress.records > limits.records:
                 return OUT_OF_WORK

@@ -21,10 +21,9 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import NOISE, compile_run, fill_with_normals, walk
+from dpsample.samplers.chain import ROW, compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
-
 
 
 @by_address
@@ -72,7 +71,7 @@ def fill_noise(p, rng, noise):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise = state.vectors[NOISE][: plan.factor.shape[1]]
+    noise = state.vectors[ROW.noise][: plan.factor.shape[1]]
     fill_noise(plan.p, rng, noise)
     return walk(target, pieces, plan, state, rng, noise)
 

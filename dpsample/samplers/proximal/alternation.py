@@ -58,14 +58,28 @@ from dpsample.samplers.errors import (
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of a chain's scratch memory. TANGENT_POINT is w, GRADIENT the gradient of U at w,
-# MEAN the envelope's mean, DIFFERENCE x - w, and PRODUCT a matrix times the difference.
-# The exact draws of `envelope_draws` use NOISE and DIRECTION.
-Y_NOISE, Y, TANGENT_POINT, GRADIENT, MEAN, PROPOSAL, DIFFERENCE, PRODUCT = range(8)
-NOISE, DIRECTION, NUM_ROWS = range(8, 11)
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    y_noise: int = 0
+    y: int = 1
+    tangent_point: int = 2  # w
+    gradient: int = 3  # gradient of U at w
+    mean: int = 4  # mean of the envelope
+    proposal: int = 5
+    difference: int = 6  # x - w
+    product: int = 7  # a matrix times the difference
+    noise: int = 8  # this and the next row: exact draws of `envelope_draws`
+    direction: int = 9
+
+
+ROW = VectorRow()
+
+
 # Number of proposals inside the domain, in addition to the counts of all chains.
-INSIDE = chain.NUM_COUNTS
-COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
+INSIDE = len(chain.COUNT)
+COUNT_NAMES = (*chain.COUNT._fields, "inside")
 NUM_COUNTS = len(COUNT_NAMES)
 # Limits of the proposals of one step. A step of a study that needs more than the first
 # is hopeless. A step of a release has no limit.
@@ -74,10 +88,28 @@ NO_LIMIT = 2**62
 # Results of `propose`, in addition to 1 (inside) and 0 (outside).
 UNFINISHED = 2.0
 NO_DRAW = 3.0
-# Stages of a conditional draw between two calls, if a pause interrupted it.
-PROPOSING, TESTING = range(1, 3)
-# Kinds of halfspaces, by how they are found.
-NO_HALFSPACE, PROJECTED_HALFSPACE, BALL_HALFSPACE = range(3)
+
+
+class DrawStage(NamedTuple):
+    """Stages of a conditional draw that a pause interrupted."""
+
+    proposing: int = 1
+    testing: int = 2
+
+
+STAGE = DrawStage()
+
+
+class HalfspaceKind(NamedTuple):
+    """Kinds of halfspaces, by how they are found."""
+
+    none: int = 0
+    projected: int = 1
+    ball: int = 2
+
+
+HALFSPACE = HalfspaceKind()
+
 
 # A conditional draw under way.
 ConditionalDraw = record_dtype(
@@ -166,7 +198,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     The next step depends on the position alone.
     """
     work = ProximalWork.new(position.size)
-    state = new_state(target, position, is_weighed=False, rows=NUM_ROWS, workspace=work)
+    state = new_state(target, position, is_weighed=False, rows=len(ROW), workspace=work)
     return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
 
 
@@ -255,14 +287,14 @@ def set_halfspace(target, pieces, plan, state, mean):
     """If mean is outside, set a halfspace that contains the domain but not mean."""
     support, status = state.workspace.support, state.workspace.support.status[0]
     status.has_halfspace, status.num_draws = False, 0
-    if plan.halfspace == NO_HALFSPACE:
+    if plan.halfspace == HALFSPACE.none:
         return OK
     is_inside = gibbs.inside(target, pieces, mean, state.work)
     if np.isnan(is_inside):
         return FUNCTION_FAILED
     if is_inside == 0.0:
-        a, b = state.vectors[NOISE], state.vectors[DIRECTION]
-        if plan.halfspace == BALL_HALFSPACE:
+        a, b = state.vectors[ROW.noise], state.vectors[ROW.direction]
+        if plan.halfspace == HALFSPACE.ball:
             set_ball_halfspace(plan, target.body, mean, support, a, b)
         else:
             set_projected_halfspace(target, pieces, plan, mean, support, a, b)
@@ -341,26 +373,26 @@ def compile_draw_given_y(
 
     def draw_given_y(target, pieces, plan, state, rng):
         control, progress = state.work.control[0], state.workspace.draw[0]
-        mean, proposal = state.vectors[MEAN], state.vectors[PROPOSAL]
+        mean, proposal = state.vectors[ROW.mean], state.vectors[ROW.proposal]
         is_over, stage = False, control.stage
         if stage == 0:
-            w, gradient = state.vectors[TANGENT_POINT], state.vectors[GRADIENT]
-            gibbs.project(target, pieces, state.vectors[Y], w)
+            w, gradient = state.vectors[ROW.tangent_point], state.vectors[ROW.gradient]
+            gibbs.project(target, pieces, state.vectors[ROW.y], w)
             value = tangent_at(target, pieces, plan, state, w, gradient)
             if not np.isfinite(value):
                 return FUNCTION_FAILED
-            set_envelope_mean(plan.metric, state.vectors[Y], w, gradient, mean)
+            set_envelope_mean(plan.metric, state.vectors[ROW.y], w, gradient, mean)
             code = set_halfspace(target, pieces, plan.metric, state, mean)
             if code != OK:
                 return code
             progress.num_proposals, progress.tangent_value = 0, value
             is_over = is_due(control)
         control.stage = 0
-        while progress.num_proposals < plan.max_proposals or stage == TESTING:
+        while progress.num_proposals < plan.max_proposals or stage == STAGE.testing:
             if is_over:
-                control.stage = PROPOSING
+                control.stage = STAGE.proposing
                 return PAUSED
-            if stage != TESTING:
+            if stage != STAGE.testing:
                 metric, draw = plan.metric, plan.draw
                 status = propose(
                     target, pieces, metric, draw, mean, state, rng, proposal
@@ -369,7 +401,7 @@ def compile_draw_given_y(
                 if status == UNFINISHED:
                     continue
                 progress.num_proposals += 1
-                state.counts[chain.PROPOSALS] += 1
+                state.counts[chain.COUNT.proposals] += 1
                 if np.isnan(status):
                     return FUNCTION_FAILED
                 if status == NO_DRAW:
@@ -377,15 +409,15 @@ def compile_draw_given_y(
                 if status == 0.0:
                     continue
                 state.counts[INSIDE] += 1
-            verdict = test(target, pieces, plan, state, rng, stage == TESTING)
-            stage = PROPOSING
+            verdict = test(target, pieces, plan, state, rng, stage == STAGE.testing)
+            stage = STAGE.proposing
             if verdict == PAUSED:
-                control.stage = TESTING
+                control.stage = STAGE.testing
                 return PAUSED
             if verdict < 0:
                 return -verdict
             if verdict == 1:
-                state.counts[chain.ACCEPTED] += 1
+                state.counts[chain.COUNT.accepted] += 1
                 copy_into(proposal, state.position)
                 return OK
         return EXHAUSTED
@@ -401,8 +433,8 @@ def evaluate_tangent(target, pieces, plan, state, w, gradient):
 @kernel(counts_references=False)
 def set_difference(state):
     """Set the scratch row of x - w, for the proposal x."""
-    w, proposal = state.vectors[TANGENT_POINT], state.vectors[PROPOSAL]
-    difference = state.vectors[DIFFERENCE]
+    w, proposal = state.vectors[ROW.tangent_point], state.vectors[ROW.proposal]
+    difference = state.vectors[ROW.difference]
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
 
@@ -413,8 +445,8 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
 
     Return 1, 0, or minus a failure code.
     """
-    gradient, u_w = state.vectors[GRADIENT], state.workspace.draw[0].tangent_value
-    difference, product = state.vectors[DIFFERENCE], state.vectors[PRODUCT]
+    gradient, u_w = state.vectors[ROW.gradient], state.workspace.draw[0].tangent_value
+    difference, product = state.vectors[ROW.difference], state.vectors[ROW.product]
     set_difference(state)
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, product)
     if not np.isfinite(gap):
@@ -431,7 +463,7 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
             return 0
     state.energy[0] = u_x
     if metric.kept_weight > 0.0:
-        proposal = state.vectors[PROPOSAL]
+        proposal = state.vectors[ROW.proposal]
         penalty = gibbs.regularizer(target, pieces, proposal, state.work)
         state.energy[0] += metric.kept_weight * penalty
     return 1
@@ -439,11 +471,11 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
 
 def check_proposal(target, pieces, plan, state, rng, is_resumed):
     """Return 1 to accept the proposal, 0 to reject it, or minus a failure code."""
-    metric, proposal = plan.metric, state.vectors[PROPOSAL]
+    metric, proposal = plan.metric, state.vectors[ROW.proposal]
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
     if metric.squeeze == 1:
-        difference, product = state.vectors[DIFFERENCE], state.vectors[PRODUCT]
+        difference, product = state.vectors[ROW.difference], state.vectors[ROW.product]
         set_difference(state)
         # The gap is at most this quadratic. If the threshold is above it, no pass over
         # the records is needed.
@@ -451,8 +483,8 @@ def check_proposal(target, pieces, plan, state, rng, is_resumed):
         if ceiling <= threshold:
             return 1
     u_x = gibbs.energy(target, pieces, proposal, state.work)
-    state.counts[chain.VALUES] += 1
-    state.counts[chain.RECORDS] += target.data.num_records
+    state.counts[chain.COUNT.values] += 1
+    state.counts[chain.COUNT.records] += target.data.num_records
     return compare_gap(target, pieces, metric, state, threshold, u_x)
 
 
@@ -462,9 +494,9 @@ draw_given_y = compile_draw_given_y(evaluate_tangent, check_proposal)
 @kernel(counts_references=False)
 def draw_y(metric, state, rng):
     """Draw y given x into its scratch row."""
-    noise, deviation = state.vectors[Y_NOISE], np.sqrt(metric.step)
+    noise, deviation = state.vectors[ROW.y_noise], np.sqrt(metric.step)
     fill_with_normals(rng, noise)
-    displace(metric, state.position, noise, deviation, state.vectors[Y])
+    displace(metric, state.position, noise, deviation, state.vectors[ROW.y])
 
 
 def step(target, pieces, plan, state, rng):

@@ -41,7 +41,7 @@ from dpsample.numerics.vectors import (
     solve_upper,
 )
 from dpsample.regularizers import REGULARIZER
-from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, SUPPORT
+from dpsample.samplers.proximal.alternation import PLAN, ROW, SUPPORT
 from dpsample.samplers.proximal.ball_gaussian import gaussian_in_ball, gaussian_in_box
 from dpsample.samplers.proximal.lp_tilt import draw_lp
 from dpsample.samplers.univariate.log_concave import FAR, tail_excess, truncated_normal
@@ -61,7 +61,7 @@ def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
     In a sum with the mean, rounding errors would hide it.
     """
     dim, normal = mean.shape[0], support.normal
-    noise, direction = scratch[NOISE], scratch[DIRECTION]
+    noise, direction = scratch[ROW.noise], scratch[ROW.direction]
     square = np.dot(direction, direction)
     for j in range(dim):
         noise[j] -= change * direction[j] / np.sqrt(square)
@@ -84,7 +84,7 @@ def draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
     normal. The others are free.
     """
     dim = mean.shape[0]
-    noise, direction = scratch[NOISE], scratch[DIRECTION]
+    noise, direction = scratch[ROW.noise], scratch[ROW.direction]
     for j in range(dim):
         noise[j] = rng.standard_normal()
     if support.status[0].has_halfspace:
@@ -310,7 +310,9 @@ def draw_in_polytope(body, regularizer, plan, mean, support, scratch, rng, out):
             status.num_facets = find_corner(body, plan, mean, facets)
         count = status.num_facets
         if count > 0 and num_draws % 2 == 0:
-            draw_in_corner(body, plan, mean, facets, count, scratch[NOISE], rng, out)
+            draw_in_corner(
+                body, plan, mean, facets, count, scratch[ROW.noise], rng, out
+            )
             return
     draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
 
@@ -325,7 +327,7 @@ def draw_in_ball(body, regularizer, plan, mean, support, scratch, rng, out):
 @kernel(counts_references=False)
 def draw_in_box(body, regularizer, plan, mean, support, scratch, rng, out):
     """Draw from the Gaussian in a box, with diagonal P."""
-    deviations = scratch[NOISE]
+    deviations = scratch[ROW.noise]
     for j in range(mean.shape[0]):
         deviations[j] = plan.spread * plan.factor[j, j]
     gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)

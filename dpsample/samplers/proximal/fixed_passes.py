@@ -30,11 +30,23 @@ BLOCK = 256
 # Multiply-adds of one compiled call, which takes a few milliseconds.
 CHUNK = 2_000_000
 
-# Rows of the vectors of a draw. POINT and GRADIENT belong to the pass. TANGENT is w,
-# SLOPE the gradient there, MEAN is v, FIRST the gradient at the center, ANSWER the last
-# accepted proposal, and AXIS the unit vector from the center to m.
-POINT, TANGENT, SLOPE, MEAN, FIRST = range(5)
-GRADIENT, NOISE, ANSWER, AXIS, NUM_VECTORS = range(5, 10)
+
+class VectorRow(NamedTuple):
+    """Rows of the vectors of a draw."""
+
+    point: int = 0  # point of the present pass
+    tangent: int = 1  # w
+    slope: int = 2  # gradient at w
+    mean: int = 3  # v
+    first: int = 4  # gradient at the center
+    gradient: int = 5  # result of the present pass
+    noise: int = 6
+    answer: int = 7  # last accepted proposal
+    axis: int = 8  # unit vector from the center to m
+
+
+ROW = VectorRow()
+
 
 # Numbers of the pass and of the tangent.
 Sums = record_dtype(
@@ -80,7 +92,7 @@ class Numbers(NamedTuple):
 class DrawState(NamedTuple):
     """State of a draw."""
 
-    vectors: Array  # (NUM_VECTORS, dim)
+    vectors: Array  # (len(ROW), dim)
     sums: RecordArray  # one record of `Sums`
     counts: RecordArray  # one record of `Counts`
     masks: Ints  # masks of false and of true
@@ -145,13 +157,13 @@ def _pass_over(plan, rows, response, offset, state, stop):
     counts = state.counts[0]
     start = counts.row
     margins, slopes = state.margins[: stop - start], state.slopes[: stop - start]
-    _fill_margins(rows, start, stop, state.vectors[POINT], margins)
+    _fill_margins(rows, start, stop, state.vectors[ROW.point], margins)
     if offset.shape[0] > 0:
         for i in range(stop - start):
             margins[i] += offset[start + i]
     _fill_losses(plan, response, start, stop, margins, slopes)
     state.sums[0].loss += total(margins)
-    _add_rows(rows, start, stop, slopes, state.vectors[GRADIENT])
+    _add_rows(rows, start, stop, slopes, state.vectors[ROW.gradient])
     counts.num_records += stop - start
     counts.row = stop
 
@@ -195,10 +207,10 @@ def _propose(plan, masks, vectors, spare, out):
     Return minus the log of the acceptance probability that part 4 has in addition.
     ``spare`` is a standard exponential variable.
     """
-    center, noise, axis = plan.center, vectors[NOISE], vectors[AXIS]
+    center, noise, axis = plan.center, vectors[ROW.noise], vectors[ROW.axis]
     dim, unit = center.shape[0], 1.0 / np.sqrt(plan.precision)
     for j in range(dim):
-        out[j] = vectors[MEAN, j] - vectors[SLOPE, j] / plan.precision
+        out[j] = vectors[ROW.mean, j] - vectors[ROW.slope, j] / plan.precision
     size = _distance(out, center)
     # At the center the axis is 0 and not NaN.
     inverse = 1.0 / select(masks[np.int64(size > 1e-300)], size, 1.0)
@@ -227,7 +239,11 @@ def _propose(plan, masks, vectors, spare, out):
 def _advance(plan, state, rng):
     """End a pass: test a proposal or move w, and select the next point."""
     vectors, sums, counts = state.vectors, state.sums[0], state.counts[0]
-    point, gradient, noise = vectors[POINT], vectors[GRADIENT], vectors[NOISE]
+    point, gradient, noise = (
+        vectors[ROW.point],
+        vectors[ROW.gradient],
+        vectors[ROW.noise],
+    )
     masks, center, dim = state.masks, plan.center, plan.center.shape[0]
     energy = plan.weight * sums.loss
     _fill_normals(rng, noise, state.counts)
@@ -237,7 +253,7 @@ def _advance(plan, state, rng):
     gap = energy - sums.tangent_energy + sums.lost
     for j in range(dim):
         gradient[j] *= plan.weight
-        gap -= vectors[SLOPE, j] * (point[j] - vectors[TANGENT, j])
+        gap -= vectors[ROW.slope, j] * (point[j] - vectors[ROW.tangent, j])
     # The point of `num_left` passes is w, in the last of them the final one. The points
     # of later passes are proposals.
     left, is_open = counts.num_left, np.int64(counts.num_accepted < plan.num_steps)
@@ -250,20 +266,20 @@ def _advance(plan, state, rng):
     counts.num_proposals += is_proposal
     sums.tangent_energy = select(last, energy, sums.tangent_energy)
     for j in range(dim):
-        vectors[FIRST, j] = select(first, gradient[j], vectors[FIRST, j])
-        vectors[ANSWER, j] = select(accepted, point[j], vectors[ANSWER, j])
-        vectors[TANGENT, j] = select(last, point[j], vectors[TANGENT, j])
-        vectors[SLOPE, j] = select(last, gradient[j], vectors[SLOPE, j])
+        vectors[ROW.first, j] = select(first, gradient[j], vectors[ROW.first, j])
+        vectors[ROW.answer, j] = select(accepted, point[j], vectors[ROW.answer, j])
+        vectors[ROW.tangent, j] = select(last, point[j], vectors[ROW.tangent, j])
+        vectors[ROW.slope, j] = select(last, gradient[j], vectors[ROW.slope, j])
         y = point[j] + plan.noise * noise[j]
         mean = (plan.step * center[j] + y) / (1.0 + plan.step)
-        vectors[MEAN, j] = select(accepted, mean, vectors[MEAN, j])
+        vectors[ROW.mean, j] = select(accepted, mean, vectors[ROW.mean, j])
     # The next w. After an accepted proposal a new step begins, and w starts at the
     # center, where the gradient is known.
     length = select(accepted, plan.first, plan.descent)
     for j in range(dim):
         w = select(accepted, center[j], point[j])
-        slope = select(accepted, vectors[FIRST, j], gradient[j])
-        slope += plan.precision * (w - vectors[MEAN, j])
+        slope = select(accepted, vectors[ROW.first, j], gradient[j])
+        slope += plan.precision * (w - vectors[ROW.mean, j])
         gradient[j] = w - length * slope
     factor = _projection_factor(plan, masks, gradient)
     sums.lost = _propose(plan, masks, vectors, spare, point)
@@ -316,7 +332,7 @@ def draw(
         left -= chunk
         pauses.notify_listeners()
     is_done = state.counts["num_accepted"][0] == plan.num_steps
-    return (state.vectors[ANSWER].copy() if is_done else None), state
+    return (state.vectors[ROW.answer].copy() if is_done else None), state
 
 
 def _numbers(plan: ConstantTime, sizes: PublicSizes, terms: MechanismTerms) -> Numbers:
@@ -356,14 +372,14 @@ def _state(plan: Numbers, num_records: int) -> DrawState:
     """
     block = max(1, min(BLOCK, num_records, CHUNK // len(plan.center)))
     state = DrawState(
-        np.zeros((NUM_VECTORS, len(plan.center))),
+        np.zeros((len(ROW), len(plan.center))),
         np.zeros(1, Sums),
         np.zeros(1, Counts),
         np.array([0, -1]),
         np.empty(block),
         np.empty(block),
     )
-    state.vectors[POINT] = plan.center
+    state.vectors[ROW.point] = plan.center
     state.sums["tangent_energy"] = math.inf
     state.counts["num_accepted"] = -1
     return state

@@ -27,6 +27,7 @@ are of the order of the variance of A' at any distance.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,8 +58,19 @@ Factor = record_dtype(
     lower=float,
     upper=float,
 )
-# Entries of an array of means, variances and the covariance.
-MEAN_S, MEAN_A, VAR_S, COV, VAR_A, NUM_MOMENTS = range(6)
+
+
+class MomentPosition(NamedTuple):
+    """Positions in an array of means, variances and the covariance of (s, a)."""
+
+    mean_s: int = 0
+    mean_a: int = 1
+    var_s: int = 2
+    cov: int = 3
+    var_a: int = 4
+
+
+MOMENT = MomentPosition()
 
 
 @kernel(counts_references=False)
@@ -75,11 +87,11 @@ def _fill_sums(b, q, c, r, v, variance, lower, upper, out):
     for i in range(v.shape[0]):
         fill_moments(b, q, c, r, v[i], variance, lower[i], upper[i], moments)
         mean_s, mean_a = moments[0], moments[1]
-        out[MEAN_S] += mean_s
-        out[MEAN_A] += mean_a
-        out[VAR_S] += max(moments[2] - mean_s * mean_s, 0.0)
-        out[COV] += moments[3] - mean_s * mean_a
-        out[VAR_A] += max(moments[4] - mean_a * mean_a, 0.0)
+        out[MOMENT.mean_s] += mean_s
+        out[MOMENT.mean_a] += mean_a
+        out[MOMENT.var_s] += max(moments[2] - mean_s * mean_s, 0.0)
+        out[MOMENT.cov] += moments[3] - mean_s * mean_a
+        out[MOMENT.var_a] += max(moments[4] - mean_a * mean_a, 0.0)
 
 
 @kernel(counts_references=False)
@@ -119,13 +131,13 @@ def _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums):
         s0 = math.exp(log_s0)
         b = slope_at(kappa, q, s0)
         _fill_sums(b, q, c, r, v, variance, lower, upper, sums)
-        mean = max(sums[MEAN_S], _FLOOR)
+        mean = max(sums[MOMENT.mean_s], _FLOOR)
         error = math.log(mean) - log_s0
         low, high = (log_s0, high) if error > 0.0 else (low, log_s0)
         # The derivative of E S in b is minus the variance.
-        slope = 1.0 + b * sums[VAR_S] / mean * (2.0 / q - 1.0)
+        slope = 1.0 + b * sums[MOMENT.var_s] / mean * (2.0 / q - 1.0)
         log_s0 = _next_iterate(log_s0, error / slope, low, high)
-        if not abs(mean - s0) > _TOLERANCE * math.sqrt(sums[VAR_S]):
+        if not abs(mean - s0) > _TOLERANCE * math.sqrt(sums[MOMENT.var_s]):
             break
     return log_s0
 
@@ -148,15 +160,20 @@ def _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums):
     for _ in range(MAX_NEWTON):
         c = math.exp(log_c)
         log_s0 = _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums)
-        mean_s, mean_a = max(sums[MEAN_S], _FLOOR), max(sums[MEAN_A], _FLOOR)
+        mean_s, mean_a = (
+            max(sums[MOMENT.mean_s], _FLOOR),
+            max(sums[MOMENT.mean_a], _FLOOR),
+        )
         error = math.log(mean_a) - math.log(bound)
         low, high = (log_c, high) if error > 0.0 else (low, log_c)
         # Minus the derivative of log E A in log c, along E S = S0.
         b = slope_at(kappa, q, math.exp(log_s0)) * (2.0 / q - 1.0)
-        change = b * sums[COV] * sums[COV] / (mean_s + b * sums[VAR_S])
-        slope = c / mean_a * (sums[VAR_A] - change)
+        change = (
+            b * sums[MOMENT.cov] * sums[MOMENT.cov] / (mean_s + b * sums[MOMENT.var_s])
+        )
+        slope = c / mean_a * (sums[MOMENT.var_a] - change)
         log_c = _next_iterate(log_c, error / max(slope, _FLOOR), low, high)
-        if not abs(mean_a - bound) > _TOLERANCE * math.sqrt(sums[VAR_A]):
+        if not abs(mean_a - bound) > _TOLERANCE * math.sqrt(sums[MOMENT.var_a]):
             break
     return math.exp(log_s0), math.exp(log_c)
 
@@ -164,10 +181,10 @@ def _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums):
 @kernel
 def choose_product(v, variance, kappa, q, r, bound, lower, upper):
     """Return (S0, c) of the proposals' product. No random numbers are used."""
-    sums = np.empty(NUM_MOMENTS)
+    sums = np.empty(len(MOMENT))
     log_s0 = math.log(_first_s0(v, variance, kappa, q))
     log_s0 = _solve_s0(log_s0, 0.0, v, variance, kappa, q, r, lower, upper, sums)
-    if sums[MEAN_A] <= bound + _TOLERANCE * math.sqrt(sums[VAR_A]):
+    if sums[MOMENT.mean_a] <= bound + _TOLERANCE * math.sqrt(sums[MOMENT.var_a]):
         return math.exp(log_s0), 0.0
     return _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums)
 

@@ -149,9 +149,9 @@ class Pilot:
         self.first_step, self.max_step = metric.pilot_steps()
         # Multiply-adds per count. A gradient is two passes, a value is one.
         self.costs = np.zeros(alternation.NUM_COUNTS)
-        self.costs[chain.GRADIENTS] = 2.0 * pass_work(target)
-        self.costs[chain.VALUES] = pass_work(target)
-        self.costs[chain.PROPOSALS] = metric.draw_cost
+        self.costs[chain.COUNT.gradients] = 2.0 * pass_work(target)
+        self.costs[chain.COUNT.values] = pass_work(target)
+        self.costs[chain.COUNT.proposals] = metric.draw_cost
 
     def trial(self, step: float, num_steps: int) -> Trial:
         """Run ``num_steps`` steps. Too many proposals of one make the work infinite."""
@@ -178,11 +178,11 @@ class Pilot:
         # ``work``, by which steps are compared, is for passes over all records, so that
         # the choice of the step does not depend on the screening.
         step_work = float(counts @ self.costs) / num_steps
-        num_passes = int(counts[chain.VALUES] + counts[chain.GRADIENTS])
+        num_passes = int(counts[chain.COUNT.values] + counts[chain.COUNT.gradients])
         share = 1.0
         if screen is not None:
             num_all = num_passes * self.target.data.num_records
-            share = int(counts[chain.RECORDS]) / num_all
+            share = int(counts[chain.COUNT.records]) / num_all
         return Trial(
             step=step,
             work=step_work * self.num_steps_for(step=step),
@@ -190,7 +190,7 @@ class Pilot:
             step_work=step_work * min(share, 1.0),
             step_seconds=seconds / num_steps,
             share=share,
-            inside=int(counts[alternation.INSIDE]) / int(counts[chain.PROPOSALS]),
+            inside=int(counts[alternation.INSIDE]) / int(counts[chain.COUNT.proposals]),
         )
 
     def _choose_oracle(self, plan: ProximalPlan) -> tuple[ChainState, Screen | None]:

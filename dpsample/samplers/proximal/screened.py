@@ -35,9 +35,9 @@ from dpsample.core.jit import kernel
 from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Data, add_transposed, margins_of
-from dpsample.samplers.chain import GRADIENTS, RECORDS, VALUES, ChainState, compile_run
+from dpsample.samplers.chain import COUNT, ChainState, compile_run
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import PROPOSAL, ProximalPlan, Support
+from dpsample.samplers.proximal.alternation import ROW, ProximalPlan, Support
 from dpsample.samplers.record_terms import row_norms
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
@@ -303,10 +303,10 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
                 build_level(target, pieces, screen, state, level, center, gradient)
         first = first_level_to_build(screen, state, w)
     state.memory[0] = 1.0
-    state.counts[GRADIENTS] += 1
+    state.counts[COUNT.gradients] += 1
     risk = np.nan
     for level in range(first, num_levels):
-        state.counts[RECORDS] += levels.sizes[level - 1]
+        state.counts[COUNT.records] += levels.sizes[level - 1]
         risk = build_level(target, pieces, screen, state, level, w, gradient)
     number, vector = target.data.num_records, state.work.vector
     vector[:] = np.nan
@@ -337,8 +337,8 @@ def energy(target, pieces, screen, state, z):
         work.out[0] = np.nan
         pieces.loss_value(data.loss_params, margins, response, work.out)
         risk += work.out[0]
-    state.counts[VALUES] += 1
-    state.counts[RECORDS] += levels.sizes[level]
+    state.counts[COUNT.values] += 1
+    state.counts[COUNT.records] += levels.sizes[level]
     penalty = gibbs.regularizer(target, pieces, z, work)
     return target.k * (risk / data.num_records + target.mu * penalty)
 
@@ -352,7 +352,7 @@ def check_proposal(target, pieces, plan, state, rng, is_resumed):
     """Do as the tangent oracle, without its squeeze, which needs a curvature."""
     threshold = rng.standard_exponential()
     state.energy[0] = np.nan
-    u_x = energy(target, pieces, plan.bounds, state, state.vectors[PROPOSAL])
+    u_x = energy(target, pieces, plan.bounds, state, state.vectors[ROW.proposal])
     return alternation.compare_gap(target, pieces, plan.metric, state, threshold, u_x)
 
 

@@ -47,10 +47,21 @@ from dpsample.targets.gibbs import Gibbs
 # number, samplers that read all records are better.
 MAX_SHARE_READ = 0.2
 MAX_NUM_READ = 1000.0
-# Rows of the scratch memory. The last ones are the moves of `factorized_events`: the
-# displacements from the anchor before and after the move, and bounds of all channels.
-NEW_V, NOISE, PROPOSAL, FIRST_MOVE = range(4)
-NUM_ROWS = FIRST_MOVE + events.NUM_MOVES
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors."""
+
+    new_v: int = 0
+    noise: int = 1
+    proposal: int = 2
+    first_move: int = 3  # first of the rows of `factorized_events.MOVE`
+
+
+ROW = VectorRow()
+
+
+NUM_ROWS = ROW.first_move + len(events.MOVE)
 
 
 @by_address
@@ -110,16 +121,16 @@ def step(target, pieces, plan, state, rng):
     """
     dim, rank = plan.factor.shape
     v, remainder = state.memory[:rank], state.memory[rank:]
-    new_v, noise = state.vectors[NEW_V][:rank], state.vectors[NOISE][:rank]
-    proposal = state.vectors[PROPOSAL][:dim]
-    moves = state.vectors[FIRST_MOVE:NUM_ROWS]
+    new_v, noise = state.vectors[ROW.new_v][:rank], state.vectors[ROW.noise][:rank]
+    proposal = state.vectors[ROW.proposal][:dim]
+    moves = state.vectors[ROW.first_move : NUM_ROWS]
     # `propose` fills this row of the moves, which the events read.
-    delta = moves[events.AFTER][:dim]
-    state.counts[chain.PROPOSALS] += 1
+    delta = moves[events.MOVE.after][:dim]
+    state.counts[chain.COUNT.proposals] += 1
     propose(plan, rng, v, noise, new_v, delta)
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
-        moves[events.BEFORE, j] = state.position[j] - plan.anchor[j]
+        moves[events.MOVE.before, j] = state.position[j] - plan.anchor[j]
     status = gibbs.inside(target, pieces, proposal, state.work)  # NaN if it fails
     if status == 0.0:
         return OK  # rejected: the chain stays
@@ -145,7 +156,7 @@ def step(target, pieces, plan, state, rng):
         copy_into(proposal, state.position)
         copy_into(new_v, v)
         remainder[0] = new_remainder
-        state.counts[chain.ACCEPTED] += 1
+        state.counts[chain.COUNT.accepted] += 1
     return code
 
 

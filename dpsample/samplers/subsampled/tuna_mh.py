@@ -33,9 +33,9 @@ from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
 from dpsample.samplers import chain, record_terms
-from dpsample.samplers.chain import (NOISE, PROPOSAL, 
-    PROPOSALS,
-    RECORDS,
+from dpsample.samplers.chain import (
+    COUNT,
+    ROW,
     ChainState,
     accept_or_reject,
     compile_run,
@@ -131,7 +131,7 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
         test.num_left -= 1
         i = any_record(rng, 0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
-        state.counts[RECORDS] += 2
+        state.counts[COUNT.records] += 2
         if np.isnan(change):
             return FUNCTION_FAILED, np.nan
         if abs(change) > size + slack:
@@ -148,12 +148,12 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise, proposal = state.vectors[NOISE], state.vectors[PROPOSAL]
+    noise, proposal = state.vectors[ROW.noise], state.vectors[ROW.proposal]
     noise = noise[: plan.factor.shape[1]]
     if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
-        state.counts[PROPOSALS] += 1
+        state.counts[COUNT.proposals] += 1
         status = gibbs.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK
