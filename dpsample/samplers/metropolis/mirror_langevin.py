@@ -21,7 +21,7 @@ simplex     w sum x_i log x_i                                   all but the last
 power       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i) / s_i
 ==========  ==================================================  =====================
 
-BOX is for the domain a_i <= x_i <= b_i, and BALL for a ball of radius R about c. All
+The box is a_i <= x_i <= b_i, and the ball has the radius R about c. All
 vectors have the length of x. The coordinates of the simplex are one fewer, so there the
 last entry of a dual vector is 0.
 """
