@@ -57,10 +57,7 @@ MIN_ACCEPTANCE = 0.5
 HIGH_ACCEPTANCE = 0.7
 NUM_CHAINS = 4  # chains of a trial
 PROPOSED = "close to a Gaussian: independent proposals"
-UNSETTLED = "metric that has NOT settled: draw more (target_ess)"
 SLICES = "a non-smooth loss or a steep boundary: slices along learned axes"
-# Minimum effective draws per sweep that make a trial of slices worth its cost.
-MIN_SWEEP_SHARE = 0.5
 
 
 class SamplerChoice(NamedTuple):
@@ -133,7 +130,9 @@ def _choose_after_warm_up(
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
     prepared = billiard_hmc.prepare_chain(target, warm)
-    metric = "learned metric" if warm.has_settled else UNSETTLED
+    metric = "learned metric"
+    if not warm.has_settled:
+        metric = "metric that has NOT settled: draw more (target_ess)"
     return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {metric}", prepared)
 
 
@@ -277,7 +276,8 @@ def try_slices_in_metric(
         return None
     billiard_work = warm.autocorrelation_time * warm.work  # for one effective draw
     sweep_work = warm.shape.rank * whitened_slice.move_cost(target)
-    max_sweep_work = MIN_SWEEP_SHARE * billiard_work
+    # A trial of slices is worth its cost from half an effective draw per sweep on.
+    max_sweep_work = 0.5 * billiard_work
     if sweep_work >= max_sweep_work:
         return None
     has_kinks = whitened_slice.has_kinks(target)

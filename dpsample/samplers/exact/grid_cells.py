@@ -73,9 +73,6 @@ class VectorRow(NamedTuple):
 ROW = VectorRow()
 
 
-# Limits of estimated curvatures, in units of the fit.
-MIN_CURVATURE = 0.3
-MAX_CURVATURE = 1e4
 # Smallest outward slope of a tangent on an unbounded cell, in units of the fit.
 MIN_OUTWARD_SLOPE = 0.3
 MAX_DOUBLINGS = 60
@@ -311,9 +308,10 @@ def split(target, pieces, frame, pile, j, new, z, tilt):
             move = pile.touch[cell, i] - z[i]
             gap -= tilt[i] * move
             square += move * move
-        # The gap of the old tangent at the new point estimates the curvature.
+        # The gap of the old tangent at the new point estimates the curvature, in units
+        # of the fit. Limits keep one bad estimate from deciding the order of the cells.
         curvature = 2.0 * gap / square
-        pile.curvature[cell] = min(max(curvature, MIN_CURVATURE), MAX_CURVATURE)
+        pile.curvature[cell] = min(max(curvature, 0.3), 1e4)
     return OK
 
 

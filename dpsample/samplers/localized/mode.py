@@ -32,8 +32,6 @@ from dpsample.targets.gibbs import DomainGeometry, Gibbs, form_in_basis, rows_in
 # Maximum number of Newton steps, and of halvings of a step.
 MAX_STEPS = 40
 MAX_HALVINGS = 40
-# After a step with a smaller Newton decrement, the residual is small enough.
-SMALL_DECREMENT = 0.03
 # An inequality is active if its relative depth is below the first number. Depths have
 # the relative rounding error of the second.
 ACTIVE_DEPTH = 1e-9
@@ -74,12 +72,13 @@ def find(
     mu: float,
     neighbor: Mode | None = None,
     *,
-    max_decrement: float = SMALL_DECREMENT,
+    max_decrement: float = 0.03,
 ) -> Mode | None:
     """Minimize k (F + mu r) on the domain. None is an expected result, not an error.
 
     The search starts from a neighboring mode and its curvatures, if there is one. It
-    ends with the step whose gain in energy is at most ``max_decrement`` squared.
+    ends with the step whose gain in energy is at most ``max_decrement`` squared, since
+    the residual is small enough after it.
     """
     geometry, basis, weight = target.geometry, target.geometry.basis, target.k * mu
     # The derivative of the entropy is infinite at 0. So x0 stays off by this distance,

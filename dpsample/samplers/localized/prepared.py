@@ -65,21 +65,13 @@ from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import GridNumbers
 
 NUM_PILOT_PROPOSALS = 512
-# The pilot run evaluates the excess of candidates in steps of this size. It ends when
-# the acceptance rate has this relative standard error, or after this work in
-# multiply-adds.
+# The pilot run evaluates the excess of candidates in steps of this size.
 PILOT_STEP = 24
-PILOT_ERROR = 0.02
-PILOT_WORK = 6e6
-# Rejection is practical if candidates are accepted at this rate or a higher one.
-MIN_ACCEPTANCE_RATE = 1e-5
 # Lower limit of estimated rates. At this limit the expected work is a lower bound.
 MIN_RATE = 1e-7
 # A draw gives up after this multiple of the expected number of proposals. That happens
 # with a probability of at most e^-50 if the estimated rates are true.
 PATIENCE = 50.0
-# Entries of a polytope's matrix that one call reads, so that Ctrl-C is served soon.
-MAX_ENTRIES_PER_CALL = 10**7
 # Stream of kernel calls that draw nothing.
 UNUSED_STREAM = np.random.default_rng(0)
 
@@ -189,7 +181,8 @@ class PreparedLocalized:
         is_unknown = self.is_on_boundary or self.region.mean_excess > 1.0 or is_curved
         if is_unknown and len(vectors):
             begin = time.perf_counter()
-            num_affordable = int(PILOT_WORK / pass_work(self.target))
+            # At most 6 million multiply-adds, which take some milliseconds.
+            num_affordable = int(6e6 / pass_work(self.target))
             max_evaluated = min(max(PILOT_STEP, num_affordable), len(vectors))
             excess = np.empty(0)
             while len(excess) < max_evaluated:
@@ -200,7 +193,8 @@ class PreparedLocalized:
                 weights = np.exp(-excess)
                 acceptance_rate = float(weights.mean())
                 error = float(weights.std()) / math.sqrt(len(weights))
-                if error <= PILOT_ERROR * acceptance_rate:
+                # A relative standard error of 2 % is enough to predict the work.
+                if error <= 0.02 * acceptance_rate:
                     break
             seconds_per_pass = (time.perf_counter() - begin) / len(excess)
             with np.errstate(divide="ignore"):
@@ -240,7 +234,8 @@ class PreparedLocalized:
     def is_practical(self) -> bool:
         """Whether the pilot run suggests that draws will be accepted in time."""
         has_candidates = self.candidate_rate > MIN_RATE
-        return has_candidates and self.acceptance_rate >= MIN_ACCEPTANCE_RATE
+        # Below this rate a draw evaluates the energies of 100,000 candidates.
+        return has_candidates and self.acceptance_rate >= 1e-5
 
     @property
     def start(self) -> Array:
@@ -405,7 +400,8 @@ class PreparedLocalized:
         is_inside = np.empty(len(points), dtype=np.bool_)
         rows = np.ascontiguousarray(points)
         matrix_size = max(self.frame.body.matrix.size, 1)
-        num_rows = max(1, MAX_ENTRIES_PER_CALL // matrix_size)
+        # A call reads 10 million entries of a matrix, so that Ctrl-C is served soon.
+        num_rows = max(1, 10**7 // matrix_size)
         for start in range(0, len(rows), num_rows):
             part = slice(start, start + num_rows)
             arguments = *self.frame_and_pieces, rows[part], is_inside[part]

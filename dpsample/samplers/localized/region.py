@@ -74,11 +74,6 @@ MAX_ROUNDS = 8
 # Cost of a round, in passes over the records, per 8 + dim / 5. It is smaller than the
 # time of a round, because later draws gain from it, too.
 ROUND_COST = 0.25
-# Within this number a of standard deviations of a margin, the mean of a loss under the
-# Gaussian is bounded by the curvature there. The rest of E t^2, 2 (a phi(a) + Phi(-a)),
-# is bounded by the curvature on S.
-NEAR_DEVIATIONS = 4.0
-FAR_SHARE = 1.2e-3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -544,11 +539,14 @@ def _sum_gaps(
 ) -> tuple[float, float]:
     """Return sums of a Gaussian's mean curvature above an envelope, and of all."""
     sizes, response = part.sizes(metric.back), part.response
-    bound, width = part.setting.loss.curvature, sizes * (NEAR_DEVIATIONS + eps)
+    # Within a = 4 standard deviations of a margin, the mean of a loss is bounded by
+    # the curvature there. The rest of E t^2 is 2 (a phi(a) + Phi(-a)) < 0.0012. It is
+    # bounded by the curvature on S.
+    bound, width = part.setting.loss.curvature, sizes * (4.0 + eps)
     curvature = bound(part.margins - width, part.margins + width, response)[1]
     lower, upper = part.ends(weights.half_widths)
     ends = part.margins + lower, part.margins + upper
-    curvature = curvature + FAR_SHARE * bound(*ends, response)[1]
+    curvature = curvature + 1.2e-3 * bound(*ends, response)[1]
     squares = sizes**2
     gaps = curvature - part.weights(weights)
     return float(gaps @ squares), float(curvature @ squares)

@@ -44,10 +44,8 @@ from dpsample.targets.grid import go_inside, nearest
 # records among them.
 BLOCK_NUMBERS = 2**17
 MIN_RECORDS = 256
-MAX_RECORDS = 2048
-# Maximum number of proposals of a block, and of products of entries that it takes.
+# Maximum number of proposals of a block.
 MAX_BLOCK = 4096
-BLOCK_PRODUCTS = 10**8
 # Codes of a draw without a point, in addition to the codes of `samplers.errors`.
 OUT_OF_PATIENCE, OUT_OF_WORK, NEEDS_PROPOSALS, NEEDS_RECORDS = range(50, 54)
 
@@ -155,7 +153,7 @@ class RejectionWork(NamedTuple):
 
 def max_block_size(rank: int) -> int:
     """Return the size of a block whose products with a matrix take about 20 ms."""
-    return min(max(BLOCK_PRODUCTS // rank**2, 1), MAX_BLOCK)
+    return min(max(10**8 // rank**2, 1), MAX_BLOCK)
 
 
 def new_work(size: int, rank: int, dim: int) -> RejectionWork:
@@ -178,7 +176,7 @@ def new_work(size: int, rank: int, dim: int) -> RejectionWork:
 @kernel
 def records_of_block(num_active):
     """Return the number of records that are compared with a group of candidates."""
-    return max(MIN_RECORDS, min(MAX_RECORDS, BLOCK_NUMBERS // max(num_active, 1)))
+    return max(MIN_RECORDS, min(2048, BLOCK_NUMBERS // max(num_active, 1)))
 
 
 @kernel

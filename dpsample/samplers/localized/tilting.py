@@ -42,10 +42,8 @@ from dpsample.numerics.stable import tail_excess
 # acceptance rate, not the distribution.
 MIN_ELIMINATED = 256
 MAX_ITERATIONS = 100
-# Above this bound the tail is computed by the Mills ratio, as a continued fraction with
-# this number of terms. The other terms are below the rounding errors.
+# Above this bound the tail is computed by the Mills ratio, as a continued fraction.
 DEEP_BOUND = 10.0
-NUM_FRACTIONS = 40
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,7 +155,8 @@ def _hazard(x: Array) -> tuple[Array, Array]:
         return hazard, hazard - x
     # h - x = 1 / (x + 2 / (x + 3 / (x + ...)))
     fraction = base = np.maximum(x, DEEP_BOUND)
-    for n in range(NUM_FRACTIONS, 1, -1):
+    # Above the bound, terms after the fortieth are below the rounding errors.
+    for n in range(40, 1, -1):
         fraction = base + n / fraction
     excess = np.where(is_deep, 1.0 / fraction, hazard - x)
     return np.where(is_deep, x + excess, hazard), excess

@@ -64,7 +64,6 @@ class MirrorMap(NamedTuple):
 MAP = MirrorMap()
 
 
-GEOMETRIES = ("auto", "barrier", "entropy", "power")
 # Points that are closer to the boundary are treated as outside, so that squares of
 # reciprocal distances are finite.
 MIN_SLACK = 1e-140
@@ -428,7 +427,8 @@ class MirrorLangevin(TunedSampler):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        check.one_of(GEOMETRIES, geometry=self.geometry)
+        geometries = ("auto", "barrier", "entropy", "power")
+        check.one_of(geometries, geometry=self.geometry)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Return whether the domain has a map of the geometry, and if not, why."""

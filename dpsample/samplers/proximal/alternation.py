@@ -79,8 +79,6 @@ ROW = VectorRow()
 
 # Number of proposals inside the domain, in addition to the counts of all chains.
 INSIDE = len(chain.COUNT)
-COUNT_NAMES = (*chain.COUNT._fields, "inside")
-NUM_COUNTS = len(COUNT_NAMES)
 # Limits of the proposals of one step. A step of a study that needs more than the first
 # is hopeless. A step of a release has no limit.
 MAX_PROPOSALS = 10**7
@@ -199,7 +197,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     """
     work = ProximalWork.new(position.size)
     state = new_state(target, position, is_weighed=False, rows=len(ROW), workspace=work)
-    return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
+    return state._replace(counts=np.zeros(INSIDE + 1, dtype=np.int64))
 
 
 @kernel(counts_references=False)

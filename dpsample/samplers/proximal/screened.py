@@ -49,8 +49,6 @@ RADII = (4.8, 2.4, 1.2)
 NUM_LEVELS = len(RADII)
 # A pass over fewer records is too short to be worth screening.
 MIN_RECORDS = 256
-# Fields of the data that a list of records has for itself.
-RECORD_FIELDS = ("dense", "values", "columns", "starts", "response", "offset")
 
 
 class Screen(NamedTuple):
@@ -132,7 +130,8 @@ def init(target: Gibbs, position: Array) -> ChainState:
 
 def _empty_list(data: Data) -> Data:
     """Return data with memory for as many records, and all other fields the same."""
-    arrays = {name: getattr(data, name) for name in RECORD_FIELDS}
+    own = ("dense", "values", "columns", "starts", "response", "offset")
+    arrays = {name: getattr(data, name) for name in own}
     empty_list = data._replace(
         **{name: np.empty_like(array, subok=False) for name, array in arrays.items()}
     )

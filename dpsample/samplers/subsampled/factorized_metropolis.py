@@ -43,11 +43,6 @@ from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-# If a proposal is expected to read a larger share of the records, and more than this
-# number, samplers that read all records are better.
-MAX_SHARE_READ = 0.2
-MAX_NUM_READ = 1000.0
-
 
 class VectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
@@ -267,7 +262,9 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
     cubic = weight * bound / 6.0
     channels = events.build_channels(target, expansion, cubic)
     num_expected = channels.expected
-    if num_expected > max(MAX_SHARE_READ * num_records, MAX_NUM_READ):
+    # If a proposal is expected to read more than a fifth of the records, and more than
+    # 1000 of them, samplers that read all records are faster.
+    if num_expected > max(0.2 * num_records, 1000.0):
         work = f"{num_expected:.0f} records per draw are expected of {num_records}."
         return f"{work} {remedy}"
     # Channels 0 .. dim - 1 belong to coordinates. They are left out if all are empty.
