@@ -66,8 +66,6 @@ class StatColumn(NamedTuple):
 
 
 STAT = StatColumn()
-
-
 NUM_STATS = len(STAT)
 
 

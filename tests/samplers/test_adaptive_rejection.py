@@ -35,11 +35,11 @@ draw = line.compile_draw(evaluate, cached=False)
 
 @kernel(cached=False)
 def many(numbers, rng, low, high, guess, width, control, out):
-    hull = np.empty(line.HULL_SHAPE)
+    hull, paused = np.empty(line.HULL_SHAPE), np.zeros(1, line.PausedDraw)
     total = 0
     for i in range(out.shape[0]):
         code, out[i], value, count = draw(
-            numbers, rng, hull, low, high, guess, width, control[0]
+            numbers, rng, hull, paused[0], low, high, guess, width, control[0]
         )
         if code != OK or value != evaluate_compiled(numbers, out[i])[0]:
             return -1
@@ -177,23 +177,32 @@ def test_tangents_above_the_energy_are_refused():
 
 
 def test_energies_that_are_not_convex_or_not_numbers_are_refused():
-    rng, hull = np.random.default_rng(3), np.empty(line.HULL_SHAPE)
-    interval = -2.0, 2.0, 0.0, 0.5
+    memory = np.empty(line.HULL_SHAPE), np.zeros(1, line.PausedDraw)[0]
+    rng, interval = np.random.default_rng(3), (-2.0, 2.0, 0.0, 0.5)
     bumpy = np.array([-2.0, 0.3, 0, 0, 0, 0, 1.0])
-    codes = {draw(bumpy, rng, hull, *interval, new_control()[0])[0] for _ in range(20)}
+    codes = {
+        draw(bumpy, rng, *memory, *interval, new_control()[0])[0] for _ in range(20)
+    }
     assert BOUND_VIOLATED in codes
     failed = np.array([np.nan, 0, 0, 0, 0, 0, 0])
-    assert draw(failed, rng, hull, *interval, new_control()[0])[0] == FUNCTION_FAILED
+    assert draw(failed, rng, *memory, *interval, new_control()[0])[0] == FUNCTION_FAILED
     improper = np.zeros(7)
-    assert draw(improper, rng, hull, -INF, 2.0, 0.0, 0.5, new_control()[0])[0] != OK
+    assert draw(improper, rng, *memory, -INF, 2.0, 0.0, 0.5, new_control()[0])[0] != OK
 
 
 @pytest.mark.parametrize("name", ["kink", "steep", "useless guess"])
 def test_compiled_equals_interpreted(name):
     numbers, interval, start = numbers_of(name)
-    hull = np.empty(line.HULL_SHAPE)
+    memory = np.empty(line.HULL_SHAPE), np.zeros(1, line.PausedDraw)[0]
     results = [
-        f(numbers, np.random.default_rng(5), hull, *interval, *start, new_control()[0])
+        f(
+            numbers,
+            np.random.default_rng(5),
+            *memory,
+            *interval,
+            *start,
+            new_control()[0],
+        )
         for f in (draw, interpreted(draw))
     ]
     np.testing.assert_allclose(*results, rtol=1e-12)

@@ -102,8 +102,6 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-
-
 # A trajectory while it is under way.
 Trajectory = record_dtype(
     step=float,  # duration of a leap

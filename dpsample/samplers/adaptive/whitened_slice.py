@@ -119,8 +119,6 @@ class MemoryPosition(NamedTuple):
 
 
 MEMORY = MemoryPosition()
-
-
 # A sweep that is paused while it computes the margins.
 Synchronization = record_dtype(next_record=int, loss_sum=float)
 # A sweep that is paused between two evaluations on a line.

@@ -334,6 +334,7 @@ def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
             np.empty(count, dtype=np.int64), *np.empty((3, count))
         ),
         hull=np.empty(HULL_SHAPE),
+        paused_draw=np.zeros(1, line.PausedDraw),
         ends=np.empty(2),
         kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
         sweep=np.zeros(1, PausedSweep),

@@ -39,8 +39,6 @@ class DensityKind(NamedTuple):
 
 
 DENSITY = DensityKind()
-
-
 # Maximum numbers of records on the line, and of kinks inside the chord, with which
 # sorting the kinks is faster than adaptive rejection.
 MAX_KINKED_RECORDS = 128
@@ -180,7 +178,8 @@ class CoordinateWork(NamedTuple):
     """Memory of a chain in addition to its state."""
 
     changed: ChangedRecords
-    hull: Array  # for draws on a line
+    hull: Array  # `HULL_SHAPE`: tangents of V, for draws on a line
+    paused_draw: RecordArray  # one record of `line.PausedDraw`
     ends: Array  # (2,): chord of the domain
     kinks: Array  # (3, MAX_KINKED_RECORDS + 1): positions, jumps, and scratch
     sweep: RecordArray  # one record of `PausedSweep`
@@ -303,9 +302,10 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     )
     guess, width = guess_along(plan, theta, i, j)
     # The first tangents are 1.3 standard deviations from the guessed mode.
-    hull, control = state.workspace.hull, state.work.control[0]
+    hull, paused = state.workspace.hull, state.workspace.paused_draw[0]
+    control = state.work.control[0]
     code, t, _, evaluations = line.draw_on_line(
-        (pieces, path), rng, hull, low, high, guess, 1.3 * width, control
+        (pieces, path), rng, hull, paused, low, high, guess, 1.3 * width, control
     )
     state.counts[COUNT.gradients] += evaluations
     state.counts[COUNT.records] += evaluations * margins_here.shape[0]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, RecordArray
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.numerics.vectors import multiply
@@ -78,6 +78,7 @@ class LineWork(NamedTuple):
 
     rates: Array  # (num_records,): derivatives of the margins along the direction
     hull: Array  # `HULL_SHAPE`: tangents of V, for draws on a line
+    paused_draw: RecordArray  # one record of `line.PausedDraw`
     ends: Array  # (2,): chord of the domain
 
 
@@ -143,9 +144,9 @@ def step(target, pieces, plan, state, rng):
         plan.whiten, center, theta, direction, white, offset
     )
     # The first tangents are 1.3 standard deviations from the guessed mode.
-    hull, width = state.workspace.hull, 1.3 * width
+    hull, paused = state.workspace.hull, state.workspace.paused_draw[0]
     code, t, value, evaluations = line.draw_on_line(
-        (pieces, path), rng, hull, low, high, guess, width, control
+        (pieces, path), rng, hull, paused, low, high, guess, 1.3 * width, control
     )
     # An evaluation gives value and slope, and reads all records.
     state.counts[chain.COUNT.gradients] += evaluations
@@ -183,7 +184,12 @@ def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
     """Return a new state at a position. The first step fills the margins."""
     del plan
     num_records = target.problem.num_records
-    workspace = LineWork(np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2))
+    workspace = LineWork(
+        rates=np.empty(num_records),
+        hull=np.empty(HULL_SHAPE),
+        paused_draw=np.zeros(1, line.PausedDraw),
+        ends=np.empty(2),
+    )
     memory = np.full(MEMORY.margins + num_records, -1.0)
     return new_state(
         target, position, memory=memory, rows=len(ROW), workspace=workspace

@@ -33,8 +33,6 @@ class DomainKind(NamedTuple):
 
 
 KIND = DomainKind()
-
-
 # Relative width by which polytopes and balls are shrunk.
 MARGIN = 1e-12
 # Slacks are at least TINY, so that the product with HUGE, which stands for the inverse

@@ -59,8 +59,6 @@ class EnergyKind(NamedTuple):
 
 
 KIND = EnergyKind()
-
-
 # Draws that rounding errors may put outside, one after the other.
 MAX_PROPOSALS = 1000
 UNSUPPORTED = (

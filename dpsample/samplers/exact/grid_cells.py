@@ -71,8 +71,6 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-
-
 # Smallest outward slope of a tangent on an unbounded cell, in units of the fit.
 MIN_OUTWARD_SLOPE = 0.3
 MAX_DOUBLINGS = 60

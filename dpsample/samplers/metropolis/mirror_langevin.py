@@ -62,8 +62,6 @@ class MirrorMap(NamedTuple):
 
 
 MAP = MirrorMap()
-
-
 # Points that are closer to the boundary are treated as outside, so that squares of
 # reciprocal distances are finite.
 MIN_SLACK = 1e-140

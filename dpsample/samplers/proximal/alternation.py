@@ -75,8 +75,6 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-
-
 # Number of proposals inside the domain, in addition to the counts of all chains.
 INSIDE = len(chain.COUNT)
 # Limits of the proposals of one step. A step of a study that needs more than the first
@@ -107,8 +105,6 @@ class HalfspaceKind(NamedTuple):
 
 
 HALFSPACE = HalfspaceKind()
-
-
 # A conditional draw under way.
 ConditionalDraw = record_dtype(
     num_proposals=int,

@@ -46,8 +46,6 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-
-
 # Numbers of the pass and of the tangent.
 Sums = record_dtype(
     loss=float,  # sum over the records so far

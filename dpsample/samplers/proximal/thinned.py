@@ -44,8 +44,6 @@ class TangentRow(NamedTuple):
 
 
 TANGENT = TangentRow()
-
-
 # Additional row of the scratch memory: the regularizer's gradient at w.
 REGULARIZER_GRADIENT = len(alternation.ROW)
 

@@ -57,8 +57,6 @@ class MoveRow(NamedTuple):
 
 
 MOVE = MoveRow()
-
-
 # Point of the process at which a scan stopped.
 Point = record_dtype(
     channel=int,

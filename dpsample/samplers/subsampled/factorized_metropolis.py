@@ -54,8 +54,6 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-
-
 NUM_ROWS = ROW.first_move + len(events.MOVE)
 
 

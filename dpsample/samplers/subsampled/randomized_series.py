@@ -82,8 +82,6 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-
-
 # Number of proposals of inner draws, in addition to the counts of all chains.
 INNER = len(chain.COUNT)
 

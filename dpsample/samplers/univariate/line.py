@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, record_dtype
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.pauses import PAUSED, is_due
 from dpsample.numerics.vectors import copy_into, multiply
@@ -52,26 +52,17 @@ class HullRow(NamedTuple):
 
 
 HULL = HullRow()
-
-
 # Maximum number of tangents.
 CAPACITY = 64
-HULL_SHAPE = (5, CAPACITY)
+HULL_SHAPE = (len(HULL), CAPACITY)
 # Maximum number of evaluations of a draw.
 MAX_TRIES = 10_000
-
-
-class SavedPosition(NamedTuple):
-    """Positions in the numbers that a paused draw saves."""
-
-    turn: int = 0  # evaluations so far
-    num_tangents: int = 1
-    reach: int = 2  # distance of the next point outwards
-
-
-SAVED = SavedPosition()
-
-
+# A draw that is paused between two evaluations, in an array of one such record.
+PausedDraw = record_dtype(
+    turn=int,  # evaluations so far
+    num_tangents=int,
+    reach=float,  # distance of the next point outwards
+)
 # Stage of a paused draw.
 ON_LINE = 1
 
@@ -243,30 +234,24 @@ def compile_draw(
 ) -> Kernel[..., tuple[int, float, float, int]]:
     """Return a kernel that draws from e^{-V}, with ``evaluate(arguments, t)`` of V, V'.
 
-    The kernel (arguments, rng, hull, low, high, guess, width, control) returns a code
-    of `errors`, the draw, V there and the number of evaluations. ``guess`` and
-    ``width`` are about the mode and 1.3 standard deviations. After a pause it goes on
-    with the next evaluation when it is called again with the same arguments.
+    The kernel (arguments, rng, hull, paused, low, high, guess, width, control) returns
+    a code of `errors`, the draw, V there and the number of evaluations. ``hull`` and
+    ``paused``, a record of `PausedDraw`, are its memory. ``guess`` and ``width`` are
+    about the mode and 1.3 standard deviations. After a pause it goes on with the next
+    evaluation when it is called again with the same arguments.
     """
     energy = kernel(evaluate, cached=cached)
 
-    def draw(arguments, rng, hull, low, high, guess, width, control):
+    def draw(arguments, rng, hull, paused, low, high, guess, width, control):
         first, last = first_points(low, high, guess, width)
         begin, count, reach = 0, 0, max(last - first, 1e-300)
         if control.stage == ON_LINE:
-            begin, count = (
-                int(control.saved[SAVED.turn]),
-                int(control.saved[SAVED.num_tangents]),
-            )
-            reach = control.saved[SAVED.reach]
+            begin, count = paused.turn, paused.num_tangents
+            reach = paused.reach
         control.stage = 0
         for turn in range(begin, MAX_TRIES):
             if turn > begin and is_due(control):
-                control.saved[SAVED.turn], control.saved[SAVED.num_tangents] = (
-                    turn,
-                    count,
-                )
-                control.saved[SAVED.reach] = reach
+                paused.turn, paused.num_tangents, paused.reach = turn, count, reach
                 control.stage = ON_LINE
                 return PAUSED, np.nan, np.nan, turn - begin
             bound = np.nan
