@@ -103,8 +103,10 @@ def choose(target: Gibbs) -> SamplerChoice:
         reason = "nearly quadratic where the mass is: independent draws"
         return SamplerChoice(Localized(), reason, independent)
     # Sums of other losses than distances to kinks take ten times as long.
-    has_kinks = WhitenedSlice().supports(target)[0] and whitened_slice.has_kinks(target)
-    learns_axes = has_kinks and whitened_slice.can_learn_axes(target)
+    has_breakpoints = WhitenedSlice().supports(target)[
+        0
+    ] and whitened_slice.has_breakpoints(target)
+    learns_axes = has_breakpoints and whitened_slice.can_learn_axes(target)
     if learns_axes:
         chain = try_slices(target, rng, MAX_RECORDS_READ)
         if chain is not None:
@@ -280,8 +282,8 @@ def try_slices_in_metric(
     max_sweep_work = 0.5 * billiard_work
     if sweep_work >= max_sweep_work:
         return None
-    has_kinks = whitened_slice.has_kinks(target)
-    record_work = 1.0 if has_kinks else whitened_slice.LOSS_COST
+    has_breakpoints = whitened_slice.has_breakpoints(target)
+    record_work = 1.0 if has_breakpoints else whitened_slice.LOSS_COST
     prepared = whitened_slice.prepare_chain(target, warm)
     # Two sweeps show how many evaluations a move needs.
     _, stats = _run_trial(prepared, rng, num_discarded=0, num_draws=2)

@@ -177,7 +177,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     )
     low, high = -state.position[0], state.position[2]
     weight = chosen.k / numbers.data.num_records
-    count, slope = coordinate_moves.collect_kinks(
+    count, slope = coordinate_moves.collect_breakpoints(
         plan, weight, here, rates, response, low, high, state.workspace.kinks
     )
     extra, curvature = coordinate_moves.regularizer_line(numbers, state.position, 0, 2)

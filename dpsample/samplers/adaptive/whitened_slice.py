@@ -12,12 +12,12 @@ whatever the interval was. The Gaussian with factor L gives a short first interv
 
 The columns of C = A L are computed once, and the margins follow each move, so that an
 evaluation is one pass over two n-vectors. If phi(u, y) has a single non-differentiable
-point (*kink*), at u = b, and the same jump h of the derivative for all records,
+point (*breakpoint*), at u = b, and the same jump h of the derivative for all records,
 
     phi(u, y) = h/2 |u - b| + (linear in u),
 
 the linear parts add up to one number for each column, and a pass is the sum of
-|s_i + t C_i| with s_i = u_i - b_i.
+|s_i + t C_i| with s_i = u_i - b_i. The code calls s_i a margin, too.
 """
 
 import math
@@ -69,19 +69,22 @@ from dpsample.samplers.univariate import line
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-MAX_NUMBERS = 10**8  # numbers in the cached columns, which take 800 MB then
-# Maximum numbers of records that all windows of sweeps read, some five seconds or one.
+# Maximum of numbers in the cached columns, which take 800 MB then.
+MAX_NUMBERS = 10**8
+# Maximum number of records that all windows of sweeps read, and the same for a short
+# trial. They take about five seconds, and one.
 MAX_RECORDS_READ = 1e10
 MAX_RECORDS_READ_SHORT = 2e9
-# A loss takes as long as this number of distances to kinks.
+# A loss takes as long as this number of absolute values |s_i + t C_i|.
 LOSS_COST = 10.0
-MAX_R_HAT = 1.1  # split R-hat of chains that agree
+# Chains agree if their split R-hat is below this limit.
+MAX_R_HAT = 1.1
 
 
 class SweepStage(NamedTuple):
     """Stages of a paused sweep, in the control."""
 
-    synchronizing: int = 1  # margins are computed anew
+    synchronizing: int = 1  # margins are computed again
     on_line: int = 2  # a slice is drawn
 
 
@@ -115,7 +118,7 @@ class MemoryPosition(NamedTuple):
 
     age: int = 0  # sweeps since the margins were computed
     total: int = 1  # sum over the records
-    margins: int = 2  # first of the margins, one for each record (less its kink)
+    margins: int = 2  # first of the margins, one for each record
 
 
 MEMORY = MemoryPosition()
@@ -142,9 +145,9 @@ class WhitenedSlicePlan(NamedTuple):
     columns: Array  # (rank, num_records): (A L)^T
     center: Array  # (dim,)
     whiten: Array  # (rank, dim)
-    kinks: Array  # (num_records,) if all losses have one kink with one jump, or (0,)
+    breakpoints: Array  # (num_records,): b if losses have one with one jump, or (0,)
     tilt: Array  # (rank,): derivatives of the linear parts of such losses along L_i
-    weight: float  # factor of the sum over the records in the energy
+    weight: float  # factor of the sum over the records in the energy: k/n, or k/n h/2
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
     is_free: int  # the domain is the whole space
     chord: Pointer
@@ -163,7 +166,8 @@ class SliceWork(NamedTuple):
 def sum_distances(margins, column, t):
     """Return the sum of |s_i + t C_i|.
 
-    It may be taken in any order, so that the loop is vectorized.
+    The compiler may change the order of the additions. Otherwise it could not
+    vectorize the loop.
     """
     result = 0.0
     for i in range(margins.shape[0]):
@@ -196,9 +200,9 @@ def sum_losses(data, loss_value, margins, column, t, work):
 
 @kernel(counts_references=False)
 def evaluate_total(target, pieces, plan, state, i, t):
-    """Return the sum of distances to kinks, or of losses, at theta + t L_i."""
+    """Return the sum of |s_m + t C_m|, or of losses, at theta + t L_i."""
     margins, column = state.memory[MEMORY.margins :], plan.columns[i]
-    if plan.kinks.shape[0] > 0:
+    if plan.breakpoints.shape[0] > 0:
         return sum_distances(margins, column, t)
     loss_value, work = pieces.loss_value, state.work
     return sum_losses(target.data, loss_value, margins, column, t, work)
@@ -235,8 +239,8 @@ def synchronize(target, pieces, plan, state):
         records.margins_of(data, state.position, start, stop, part)
         for i in range(stop - start):
             values[i] = part[i]
-            if plan.kinks.shape[0] > 0:
-                part[i] -= plan.kinks[start + i]
+            if plan.breakpoints.shape[0] > 0:
+                part[i] -= plan.breakpoints[start + i]
         work.out[0] = np.nan
         pieces.loss_value(data.loss_params, values, data.response[start:stop], work.out)
         losses += work.out[0]
@@ -262,8 +266,9 @@ def sum_change(plan, state, i, t, total):
 def guess_interval(plan, theta, i, rise):
     """Return an interval that is wider than the slice of the Gaussian, around 0.
 
-    A factor of 1.1 to 1.4 was best on three data sets, with 3.4 evaluations. Random
-    intervals of 2.5 times the width needed 5.
+    The Gaussian's energy along L_i is (t - mode)^2 / 2, so its slice ends at a distance
+    sqrt(mode^2 + 2 rise) from the mode. Intervals that are wider by a factor of 1.1 to
+    1.4 needed the fewest evaluations on three data sets, 3.4 for a draw.
     """
     mode = 0.0
     for j in range(theta.shape[0]):
@@ -294,7 +299,7 @@ def slide(target, pieces, plan, state, i, rng):
         if plan.is_free == 0:
             gibbs.chord(target, plan.chord, theta, direction, ends)
             low, high = ends[0], ends[1]
-        # In a corner the chord may be a point. NaN is a failure.
+        # In a corner the chord may be a point, where the move is 0. NaN is a failure.
         if not low < high:
             return OK if low == high else FUNCTION_FAILED
         rise = rng.standard_exponential()
@@ -325,13 +330,16 @@ def slide(target, pieces, plan, state, i, rng):
                 left = t
             else:
                 right = t
-        # An end above the level is fixed. An end in the slice moves outwards.
+        # An end above the level is final, and the next phase begins. An end in the
+        # slice moves outwards by half of the interval, so that few evaluations suffice
+        # even if the Gaussian is much too narrow.
         elif change > rise:
             phase += 1
         elif phase == PHASE.left_end:
             left = max(left - 0.5 * (right - left), low)
         else:
             right = min(right + 0.5 * (right - left), high)
+        # A usual draw takes three or four points.
         if num_points == 1000:
             return EXHAUSTED
         if is_due(control):
@@ -417,21 +425,21 @@ def compute_columns(target: Gibbs, factor: Array) -> Array:
     return columns
 
 
-def find_kinks(target: Gibbs) -> tuple[Array, Array, float]:
-    """Return margins at the kinks, derivatives of the linear parts, and h / 2.
+def find_breakpoints(target: Gibbs) -> tuple[Array, Array, float]:
+    """Return the breakpoints b, derivatives of the linear parts, and h / 2.
 
-    The arrays are empty unless each loss has one kink, with the same jump h.
+    The arrays are empty unless each loss has one breakpoint, with the same jump h.
     """
     loss, response = target.problem.loss, target.data.response
-    kinks = loss.kink(response)
-    if kinks is not None:
+    breakpoints = loss.kink(response)
+    if breakpoints is not None:
         # The derivative is constant on each side. This distance is never rounded away.
-        distance = 1.0 + np.abs(kinks)
-        before = loss.slope(kinks - distance, response)
-        jump = loss.slope(kinks + distance, response) - before
+        distance = 1.0 + np.abs(breakpoints)
+        before = loss.slope(breakpoints - distance, response)
+        jump = loss.slope(breakpoints + distance, response) - before
         if jump[0] > 0.0 and (np.abs(jump - jump[0]) <= 1e-12 * jump[0]).all():
             half = 0.5 * float(jump[0])
-            return np.array(kinks, dtype=np.float64), before + half, half
+            return np.array(breakpoints, dtype=np.float64), before + half, half
     return np.empty(0), np.empty(0), 1.0
 
 
@@ -443,7 +451,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
     if domain.affine_dim(target.dim) < target.dim:
         directions -= directions.mean(axis=1, keepdims=True)
     columns = compute_columns(target, directions.T)
-    kinks, slopes, half = find_kinks(target)
+    breakpoints, slopes, half = find_breakpoints(target)
     weight = target.k / target.problem.num_records
     is_quadratic = has_quadratic_regularizer(target) or target.mu == 0.0
     return WhitenedSlicePlan(
@@ -451,8 +459,8 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         columns=columns,
         center=center,
         whiten=np.ascontiguousarray(mass.whiten_rows(np.eye(target.dim)).T),
-        kinks=kinks,
-        tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
+        breakpoints=breakpoints,
+        tilt=weight * (columns @ slopes) if len(breakpoints) else np.zeros(rank),
         weight=weight * half,
         is_quadratic=int(is_quadratic),
         is_free=int(domain.is_whole_space),
@@ -468,16 +476,16 @@ def can_learn_axes(target: Gibbs) -> bool:
     return target.problem.domain.is_whole_space and target.dim <= MAX_DENSE
 
 
-def has_kinks(target: Gibbs) -> bool:
-    """Return whether the losses are distances to kinks, up to linear parts."""
-    return bool(len(find_kinks(target)[0]))
+def has_breakpoints(target: Gibbs) -> bool:
+    """Return whether all losses are h/2 |u - b| plus a linear part."""
+    return bool(len(find_breakpoints(target)[0]))
 
 
 def move_cost(target: Gibbs) -> float:
     """Return multiply-adds of a move without its evaluations.
 
-    Its random numbers and loops take as long as 4000, and a chord that Newton's method
-    finds as long as 1000 per coefficient.
+    Random numbers and loops take as long as 4000 multiply-adds. A chord that Newton's
+    method finds takes as long as 1000 per coefficient.
     """
     exit_function = exits.find_exit_function(target.problem.domain, target.dim)
     is_expensive = exit_function in (exits.convex_exit, exits.l1_exit)
@@ -493,12 +501,12 @@ def learn_axes(
 ) -> WarmUp:
     """Learn the axes by windows of sweeps, from a Gaussian fit.
 
-    The metric is learned as in `warm_up`, but with more weight of the draws, because a
-    poor metric makes sweeps slow, where it would reject leaps. After the last window it
-    is enough that the chains agree. A window that may read too many records is not
-    begun.
+    The metric is learned as in `warm_up`, but the draws of a window change it more. A
+    poor metric only makes sweeps slow, whereas it would make leaps be rejected. After
+    the last window it is enough that the chains agree. A window that may read too many
+    records is not begun.
     """
-    if not has_kinks(target):
+    if not has_breakpoints(target):
         max_records_read /= LOSS_COST
     plan = _make_plan_of_factor(target, gaussian.center, gaussian.factor)
     warm = WarmUp(
@@ -529,7 +537,7 @@ def learn_axes(
         )
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < MAX_R_HAT
-        work = read_per_sweep * (1.0 if has_kinks(target) else LOSS_COST)
+        work = read_per_sweep * (1.0 if has_breakpoints(target) else LOSS_COST)
         shares = rank_shares(draws)
         warm = replace(warm, shares=shares, has_settled=has_settled, work=work)
         if has_settled:
@@ -543,7 +551,8 @@ def learn_axes(
 def _make_plan_of_factor(target: Gibbs, center: Array, factor: Array) -> BilliardPlan:
     """Return the plan with the lower triangular factor of the same covariance.
 
-    Its last axes move few coefficients, and meet the kinks of rare features singly.
+    The last axes of a triangular factor move few coefficients. So a move along one of
+    them changes few records, and the breakpoints of rare features are met one by one.
     """
     mass, force = dense(np.linalg.qr(factor.T)[1].T), np.zeros(target.dim)
     return billiard.new_plan(target, mass, center=center, force=force, step=1.0)

@@ -4,7 +4,8 @@
     theta_j given the others has density proportional to exp(-V) on a chord.
 
 The draw is truncated normal, exponential or uniform if V is quadratic along every line,
-and then no record is read. Otherwise it sorts the kinks of the losses, or uses adaptive
+and then no record is read. Otherwise it sorts the points where losses have a jump of the
+derivative, or uses adaptive
 rejection. Margins, slacks and gradients are updated after each move, so a move costs
 the nonzeros of one column. On the simplex a move changes two coordinates, chosen at
 random, and keeps their sum.
@@ -24,7 +25,7 @@ from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_
 from dpsample.samplers.coordinate import coordinate_moves, slacks
 from dpsample.samplers.coordinate.coordinate_moves import (
     DENSITY,
-    MAX_KINKED_RECORDS,
+    MAX_PIECEWISE_RECORDS,
     CoordinatePlan,
     CoordinateWork,
     PausedSweep,
@@ -336,7 +337,7 @@ def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
         hull=np.empty(HULL_SHAPE),
         paused_draw=np.zeros(1, line.PausedDraw),
         ends=np.empty(2),
-        kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
+        breakpoints=np.empty((3, MAX_PIECEWISE_RECORDS + 1)),
         sweep=np.zeros(1, PausedSweep),
     )
     size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes

@@ -3,8 +3,12 @@
 
 A move is along e_i (then j = -1), or along e_i - e_j on the simplex. It changes the
 margins of the records whose features are not zero there, so features are stored by
-columns. The derivative of a margin along the move is its *rate*. A loss that is not
-differentiable at one point has a *kink* there.
+columns. The derivative of a margin along the move is its *rate*. The energy as a
+function of the length t of the move is minus the log of the *conditional density*.
+
+The derivative of a hinge, absolute or quantile loss jumps at one margin. The length t
+at which a record gets there is a *breakpoint*. Between breakpoints the energy along the
+move is quadratic, so sorted breakpoints give an exact draw.
 """
 
 from typing import NamedTuple
@@ -34,15 +38,15 @@ class DensityKind(NamedTuple):
     """Kinds of conditional densities on a line."""
 
     quadratic: int = 0  # truncated Gaussian
-    non_smooth: int = 1  # Gaussian or exponential between the kinks of the losses
+    non_smooth: int = 1  # Gaussian or exponential between breakpoints
     smooth: int = 2  # any other log-concave density
 
 
 DENSITY = DensityKind()
-# Maximum numbers of records on the line, and of kinks inside the chord, with which
-# sorting the kinks is faster than adaptive rejection.
-MAX_KINKED_RECORDS = 128
-MAX_KINKS = 20
+# Maximum numbers of records that a move changes, and of breakpoints inside the chord,
+# with which sorting the breakpoints is faster than adaptive rejection.
+MAX_PIECEWISE_RECORDS = 128
+MAX_BREAKPOINTS = 20
 
 
 class Columns(NamedTuple):
@@ -154,7 +158,7 @@ class CoordinatePlan(NamedTuple):
     slope: Array  # (dim,): gradient
     ridge: float
     hessian: Array  # (dim, dim) or (0, 0)
-    # Derivative of a loss below its kink at u = y, for y > 0 and others, and its jump.
+    # Derivative of a loss for u < y, if y > 0 and otherwise, and its jump at u = y.
     left_positive: float
     left_negative: float
     jump: float
@@ -164,7 +168,7 @@ class CoordinatePlan(NamedTuple):
 # A sweep that is paused between two moves, or while it draws on a line.
 PausedSweep = record_dtype(
     turn=int,  # the next move
-    last=int,  # coordinate whose move the slacks of FACETS lack
+    last=int,  # coordinate whose move the slacks of a dense polytope lack
     move=float,  # that move
     i=int,  # move of the line
     j=int,
@@ -181,7 +185,8 @@ class CoordinateWork(NamedTuple):
     hull: Array  # `HULL_SHAPE`: tangents of V, for draws on a line
     paused_draw: RecordArray  # one record of `line.PausedDraw`
     ends: Array  # (2,): chord of the domain
-    kinks: Array  # (3, MAX_KINKED_RECORDS + 1): positions, jumps, and scratch
+    # (3, MAX_PIECEWISE_RECORDS + 1): positions and jumps of breakpoints, and scratch
+    breakpoints: Array
     sweep: RecordArray  # one record of `PausedSweep`
 
 
@@ -226,11 +231,11 @@ def regularizer_line(target, theta, i, j):
 
 
 @kernel(counts_references=False)
-def collect_kinks(plan, weight, margins, rates, response, low, high, out):
-    """Write the kinks inside the chord to ``out``.
+def collect_breakpoints(plan, weight, margins, rates, response, low, high, out):
+    """Write the breakpoints inside the chord, and their jumps, to rows of ``out``.
 
-    Return their number, -1 if there are more than `MAX_KINKS`, and the derivative at
-    the chord's low end. ``weight`` is k / n.
+    Return their number, -1 if there are more than `MAX_BREAKPOINTS`, and the derivative
+    at the chord's low end. ``weight`` is k / n.
     """
     count, slope = 0, 0.0
     for m in range(margins.shape[0]):
@@ -238,16 +243,16 @@ def collect_kinks(plan, weight, margins, rates, response, low, high, out):
         if rate != 0.0:
             left = plan.left_positive if response[m] > 0.0 else plan.left_negative
             rise = weight * plan.jump * abs(rate)
-            # Along a falling margin the loss is passed from above its kink.
+            # A falling margin comes from u > y, where the derivative has jumped.
             slope += weight * rate * (left if rate > 0.0 else left + plan.jump)
-            kink = (response[m] - margins[m]) / rate
-            # A kink before the chord has already raised the derivative.
-            if kink <= low:
+            breakpoint = (response[m] - margins[m]) / rate
+            # A breakpoint before the chord has already raised the derivative.
+            if breakpoint <= low:
                 slope += rise
-            elif kink < high:
-                if count == MAX_KINKS:
+            elif breakpoint < high:
+                if count == MAX_BREAKPOINTS:
                     return -1, slope
-                out[0, count], out[1, count] = kink, rise
+                out[0, count], out[1, count] = breakpoint, rise
                 count += 1
     return count, slope
 
@@ -281,11 +286,11 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
             direction[j] = -1.0
     if (
         plan.conditional == DENSITY.non_smooth
-        and margins_here.shape[0] <= MAX_KINKED_RECORDS
+        and margins_here.shape[0] <= MAX_PIECEWISE_RECORDS
     ):
-        out = state.workspace.kinks
+        out = state.workspace.breakpoints
         weight = target.k / target.data.num_records
-        count, first = collect_kinks(
+        count, first = collect_breakpoints(
             plan, weight, margins_here, rates, responses, low, high, out
         )
         if count >= 0:
@@ -359,8 +364,8 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
     left = np.zeros(2)
     jump = 0.0
     if conditional == DENSITY.non_smooth:
-        # The derivative is constant on each side of the kink at u = y, and the same for
-        # labels of one sign.
+        # The derivative is constant on each side of u = y, and the same for labels of
+        # one sign, so that two labels represent all.
         labels = np.array([1.0, -1.0])
         left = loss.slope(labels - 1.0, labels)
         jump = float((loss.slope(labels + 1.0, labels) - left)[0])
