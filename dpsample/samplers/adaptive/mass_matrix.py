@@ -166,18 +166,18 @@ def product(matrix, vector, out):
 
 
 @kernel(counts_references=False)
-def project_on_basis(mass, vector, scratch):
+def project_on_basis(mass, vector, buffer):
     """Write the weights Q^T vector to the end of the scratch memory."""
-    weights = scratch[2 * vector.shape[0] :]
+    weights = buffer[2 * vector.shape[0] :]
     if weights.shape[0] > 0:
         multiply_rows(vector, mass.basis, weights)
 
 
 @kernel(counts_references=False)
-def add_basis(mass, scratch, out):
+def add_basis(mass, buffer, out):
     """Add Q weights to out."""
     dim = out.shape[0]
-    weights, combination = scratch[2 * dim :], scratch[:dim]
+    weights, combination = buffer[2 * dim :], buffer[:dim]
     if weights.shape[0] > 0:
         multiply(mass.basis, weights, combination)
         for j in range(dim):
@@ -185,18 +185,18 @@ def add_basis(mass, scratch, out):
 
 
 @kernel(counts_references=False)
-def stretch_along_basis(mass, factors, power, scratch, out):
+def stretch_along_basis(mass, factors, power, buffer, out):
     """Multiply out by I + Q diag(factors^power - 1) Q^T.
 
     The weights of the columns of Q remain at the end of the scratch memory.
     """
     # The scratch memory holds dim numbers for products, dim for a whitened vector, and
     # the m weights.
-    project_on_basis(mass, out, scratch)
+    project_on_basis(mass, out, buffer)
     first = 2 * out.shape[0]
     for k in range(factors.shape[0]):
-        scratch[first + k] *= factors[k] ** power - 1.0
-    add_basis(mass, scratch, out)
+        buffer[first + k] *= factors[k] ** power - 1.0
+    add_basis(mass, buffer, out)
 
 
 @kernel(counts_references=False)
@@ -209,56 +209,56 @@ def half_square(vector):
 
 
 @kernel(counts_references=False)
-def draw_velocity(mass, rng, scratch, out):
+def draw_velocity(mass, rng, buffer, out):
     """Fill out with L xi, xi ~ N(0, I). Return its kinetic energy."""
     if mass.factor.shape[0] > 0:
-        for i in range(scratch.shape[0]):
-            scratch[i] = rng.standard_normal()
-        product(mass.factor, scratch, out)
-        return half_square(scratch)
+        for i in range(buffer.shape[0]):
+            buffer[i] = rng.standard_normal()
+        product(mass.factor, buffer, out)
+        return half_square(buffer)
     dim = out.shape[0]
     for j in range(dim):
         out[j] = rng.standard_normal()
     energy = half_square(out)
-    stretch_along_basis(mass, mass.stretch, 1, scratch, out)
+    stretch_along_basis(mass, mass.stretch, 1, buffer, out)
     for k in range(mass.stretch.shape[0]):
         # A removed direction has the weight -<q, xi>, and no part of the energy.
         if mass.stretch[k] == 0.0:
-            energy -= 0.5 * scratch[2 * dim + k] ** 2
+            energy -= 0.5 * buffer[2 * dim + k] ** 2
     for j in range(dim):
         out[j] *= mass.scale[j]
     return energy
 
 
 @kernel(counts_references=False)
-def kinetic(mass, vector, scratch):
+def kinetic(mass, vector, buffer):
     """Return |W vector|^2 / 2."""
     if mass.factor.shape[0] > 0:
-        product(mass.whiten, vector, scratch)
-        return half_square(scratch)
+        product(mass.whiten, vector, buffer)
+        return half_square(buffer)
     dim = vector.shape[0]
-    white = scratch[dim : 2 * dim]
+    white = buffer[dim : 2 * dim]
     for j in range(dim):
         white[j] = vector[j] / mass.scale[j]
-    stretch_along_basis(mass, mass.unstretch, 1, scratch, white)
+    stretch_along_basis(mass, mass.unstretch, 1, buffer, white)
     return half_square(white)
 
 
 @kernel(counts_references=False)
-def times(mass, vector, scratch, out):
+def times(mass, vector, buffer, out):
     """Fill out with Sigma vector."""
     if mass.factor.shape[0] > 0:
         product(mass.covariance, vector, out)
         return
     for j in range(out.shape[0]):
         out[j] = mass.scale[j] * vector[j]
-    stretch_along_basis(mass, mass.stretch, 2, scratch, out)
+    stretch_along_basis(mass, mass.stretch, 2, buffer, out)
     for j in range(out.shape[0]):
         out[j] *= mass.scale[j]
 
 
 @kernel(counts_references=False)
-def column(mass, axis, scratch, out):
+def column(mass, axis, buffer, out):
     """Fill out with column ``axis`` of Sigma, in O(dim) or O(dim m)."""
     dim = out.shape[0]
     if mass.factor.shape[0] > 0:
@@ -267,10 +267,10 @@ def column(mass, axis, scratch, out):
         return
     # Sigma e_axis without a product: the weights of Q are a row of it.
     for k in range(mass.stretch.shape[0]):
-        scratch[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
+        buffer[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
     for j in range(dim):
         out[j] = 0.0
     out[axis] = 1.0
-    add_basis(mass, scratch, out)
+    add_basis(mass, buffer, out)
     for j in range(dim):
         out[j] *= mass.scale[j] * mass.scale[axis]

@@ -3,12 +3,16 @@
 
     theta_j given the others has density proportional to exp(-V) on a chord.
 
-The draw is truncated normal, exponential or uniform if V is quadratic along every line,
-and then no record is read. Otherwise it sorts the points where losses have a jump of the
-derivative, or uses adaptive
-rejection. Margins, slacks and gradients are updated after each move, so a move costs
-the nonzeros of one column. On the simplex a move changes two coordinates, chosen at
-random, and keeps their sum.
+V is the energy. The *chord* is the part of the line along coordinate j that lies in the
+domain. If V is quadratic along every line, the draw is truncated normal, exponential or
+uniform, and no record is read. Otherwise points at which the derivative of a loss jumps
+are sorted, or the draw is made by adaptive rejection (see `coordinate_moves`).
+
+The *slacks* of a polytope are the distances b - A theta of its facets (see `slacks`).
+Slacks, the margins of the records and a quadratic energy's gradient are updated after
+each move, so a move costs the nonzeros of one column. On the simplex a move changes two
+coordinates, chosen at random, and keeps their sum. A *sweep* is a move along each
+coordinate.
 """
 
 from dataclasses import dataclass
@@ -42,12 +46,14 @@ from dpsample.targets.gibbs import Gibbs
 # Number of sweeps after which slacks, margins and gradient are computed again from the
 # position, because rounding errors of their updates add up.
 RESYNCHRONIZE = 1000.0
-# Stage of a sweep that is paused between two moves. ON_LINE is the one on a line.
+# Stage of a sweep that is paused between two moves. A sweep that is paused within a
+# draw on a line has the stage ON_LINE.
 BETWEEN_MOVES = ON_LINE + 1
 # Position in a chain's memory of the sweeps since the rest of it was computed. Slacks,
 # margins and the gradient follow.
 AGE = 0
-OFFSET = 0  # row of the scratch memory
+# Row of the chain's vectors for a difference of points. `line` uses the other two.
+OFFSET = 0
 
 
 @kernel(counts_references=False)
@@ -79,7 +85,7 @@ def synchronize(target, plan, state):
 def two_coordinates(dim, rng):
     """Draw two different coordinates, each pair with the same probability."""
     i = int(rng.random() * dim)
-    # The second one is drawn from the other dim - 1 coordinates.
+    # The second one is drawn from the other dim - 1 coordinates, without a loop.
     j = int(rng.random() * (dim - 1))
     return i, (j + 1 if j >= i else j)
 
@@ -138,8 +144,10 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
 def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
     """Fill draws by sweeps of one function, without any call of a C function.
 
-    Counting the references of three views would take a fifth of a move, so this kernel
-    does not count, and all fields are read before the loop.
+    Energy and chord need no C function here, so the loop over coordinates is one piece
+    of machine code. Numba would count references to three views in each move, which
+    takes a fifth of its time. So the kernel does not count, and all fields are read
+    before the loop.
     """
     slack, _, slopes = split_memory(plan, state)
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
@@ -166,8 +174,8 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                     abandon_step(control)
                     return DRAW_FAILED, row
                 continue
-            # With dense facets, one pass over the slacks makes the last move and finds
-            # the next chord.
+            # With dense facets, one pass over the slacks makes the last move t and
+            # finds the next chord. At the first coordinate there is no last move.
             last, t = 0, 0.0
             for j in range(dim):
                 offset = theta[j] - middle[j]
@@ -214,7 +222,7 @@ def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
                 )
         control.steps_done = 0
         copy_into(theta, draws[row])
-        # The energy is only needed for a draw, so it is not updated by moves.
+        # The energy is only reported with a draw, so moves do not update it.
         state.energy[0] = evaluate_energy(
             theta, plan.base, center, slope, ridge, slopes
         )
@@ -292,7 +300,8 @@ def step(target, pieces, plan, state, rng):
                 paused.i, paused.j, paused.low, paused.high = i, j, low, high
             if code != OK:
                 return code
-        # Rounding may make the move shorter, and all updates use that move.
+        # Rounding may make the move shorter. All updates use the shorter move, because
+        # margins and slacks must belong to the position.
         applied = t
         if body.kind == slacks.KIND.pairs:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
@@ -304,9 +313,11 @@ def step(target, pieces, plan, state, rng):
             coordinate_moves.shift(
                 plan.columns, margins, rates, applied, state.workspace.changed
             )
+        # `quadratic_move` has added t times the row already.
         elif applied != t:
             add_row(slopes, plan.hessian, i, applied - t)
     control.stage = 0
+    # The last move of the sweep is still missing in the slacks of dense facets.
     if body.kind == slacks.KIND.facets:
         slacks.subtract_column(body, slack, last, t)
     if plan.conditional == DENSITY.quadratic:

@@ -1,12 +1,14 @@
 # mypy: allow-untyped-defs
 """Chords of a domain along coordinates, from slacks that are kept up to date.
 
-A coordinate changes the slacks b - A theta of a polytope by a multiple of a column of
-A, and the norm of a ball by one term. So a chord costs the nonzeros of one column, or
-nothing. The vector ``slacks`` holds the slacks of a polytope, or the p-th power of the
-norm for a ball. Rounding errors of moves add up in it, so polytopes and balls are
-shrunk by `MARGIN`, and draws never leave the domain itself. Where shrinking would
-change the distribution, chords come from the domain instead.
+The *chord* is the interval of t for which theta + t e_j is in the domain. A change of
+one coordinate changes the slacks b - A theta of a polytope by a multiple of a column of
+A, and the p-th power of a ball's norm by one term. So a chord costs the nonzeros of one
+column, or nothing. The vector ``slacks`` holds the slacks of a polytope, or for a ball
+one number, the sum of |theta_j - center_j|^p in units of radius^p. Rounding errors of
+moves add up in it, so polytopes and balls are shrunk by `MARGIN`, and draws never leave
+the domain itself. Where shrinking would change the distribution, chords come from the
+domain instead.
 """
 
 from typing import NamedTuple
@@ -33,10 +35,11 @@ class DomainKind(NamedTuple):
 
 
 KIND = DomainKind()
-# Relative width by which polytopes and balls are shrunk.
+# Relative width by which polytopes and balls are shrunk. It is larger than the sum of
+# rounding errors that is usual after 1000 sweeps.
 MARGIN = 1e-12
-# Slacks are at least TINY, so that the product with HUGE, which stands for the inverse
-# of an entry that does not limit the move, is larger than any chord.
+# HUGE stands for the inverse of an entry of A that does not limit the move. Slacks are
+# at least TINY, so that the product of both is larger than any chord.
 TINY = 1e-200
 HUGE = 1e300
 
@@ -97,8 +100,10 @@ def subtract_column(body, slacks, j, t):
 def move_and_find_chord(slacks, column, t, up, down):
     """Subtract t times a column. Return the chord along the next coordinate.
 
-    Positive floating-point numbers are ordered as the integers of the same bits, whose
-    minimum compiles to vector instructions.
+    ``up`` and ``down`` are rows of the body. A chord end is the smallest product of a
+    slack and its inverse entry. Positive floating-point numbers have the same order as
+    the integers with the same bits. Their minimum compiles to vector instructions,
+    whereas that of floats must treat NaN apart.
     """
     infinity = np.int64(0x7FF0000000000000)  # bits of the infinite number
     high, low = infinity, infinity
@@ -159,7 +164,8 @@ def find_chord(body, theta, slacks, j):
         low, high = find_facet_chord(
             slacks, body.rows, body.values, body.starts[j], body.starts[j + 1]
         )
-    # The present position is on its chord, whatever rounding has done.
+    # Rounding may put both ends on one side of the position, which is always on its
+    # chord.
     return min(low, 0.0), max(high, 0.0)
 
 
@@ -236,7 +242,8 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
         return _with_facets(body, target, center, stddevs)
     if domain.lp_exponent is not None or domain.is_euclidean_ball:
         middle = numbers.center
-        # Far from the origin rounding errors of offsets are larger than the margin.
+        # If the ball is far from the origin, rounding errors of the coordinates, 2^-50
+        # of their size, are larger than the margin.
         is_remote = 2.0**-50 * np.abs(middle).max() > MARGIN * numbers.radius
         if is_remote or not _may_shrink(target, [(middle, MARGIN)]):
             return body
@@ -255,7 +262,8 @@ def _with_facets(
     domain = target.problem.domain
     numbers = domain.body(target.dim)
     rows, limits = numbers.matrix, numbers.bounds
-    # On an unbounded domain coordinates are within 100 standard deviations.
+    # The errors of A theta grow with the largest coordinate. On an unbounded domain
+    # that is one within 100 standard deviations of the center.
     reach = np.abs(center) + 100.0 * stddevs
     if domain.is_bounded:
         eye = np.eye(len(center))

@@ -46,14 +46,14 @@ from dpsample.samplers.proximal.ball_gaussian import gaussian_in_ball, gaussian_
 from dpsample.samplers.proximal.lp_tilt import draw_lp
 from dpsample.samplers.univariate.log_concave import FAR, tail_excess, truncated_normal
 
-# Arguments: body, regularizer, plan, mean, support, scratch, rng, out.
+# Arguments: body, regularizer, plan, mean, support, vectors, rng, out.
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, SUPPORT, matrix, generator, vector)
 # Number of proposals in a halfspace before a corner is searched for.
 HALFSPACE_PROPOSALS = 8
 
 
 @kernel(counts_references=False)
-def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
+def add_to_nearest_point(plan, mean, support, slack, change, vectors, out):
     """Finish a draw in a halfspace that is far from the mean.
 
     The distance from the halfspace is what was drawn: ``change`` is subtracted from the
@@ -61,7 +61,7 @@ def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
     In a sum with the mean, rounding errors would hide it.
     """
     dim, normal = mean.shape[0], support.normal
-    noise, direction = scratch[ROW.noise], scratch[ROW.direction]
+    noise, direction = vectors[ROW.noise], vectors[ROW.direction]
     square = np.dot(direction, direction)
     for j in range(dim):
         noise[j] -= change * direction[j] / np.sqrt(square)
@@ -77,14 +77,14 @@ def add_to_nearest_point(plan, mean, support, slack, change, scratch, out):
 
 
 @kernel(counts_references=False)
-def draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_halfspace(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian, in the supporting halfspace if there is one.
 
     The coordinate of the noise along factor^T n, with n the normal, is a truncated
     normal. The others are free.
     """
     dim = mean.shape[0]
-    noise, direction = scratch[ROW.noise], scratch[ROW.direction]
+    noise, direction = vectors[ROW.noise], vectors[ROW.direction]
     for j in range(dim):
         noise[j] = rng.standard_normal()
     if support.status[0].has_halfspace:
@@ -95,7 +95,7 @@ def draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
         limit = slack / (plan.spread * size)
         if limit < -FAR:
             change = along + tail_excess(rng, -limit, np.inf)
-            add_to_nearest_point(plan, mean, support, slack, change, scratch, out)
+            add_to_nearest_point(plan, mean, support, slack, change, vectors, out)
             return
         coordinate = truncated_normal(rng, -np.inf, limit)
         for j in range(dim):
@@ -300,7 +300,7 @@ def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
 
 
 @kernel(counts_references=False)
-def draw_in_polytope(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_polytope(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw in the halfspace, and after a few proposals in turn in the corner."""
     status, facets = support.status[0], support.facets
     num_draws = status.num_draws
@@ -311,30 +311,30 @@ def draw_in_polytope(body, regularizer, plan, mean, support, scratch, rng, out):
         count = status.num_facets
         if count > 0 and num_draws % 2 == 0:
             draw_in_corner(
-                body, plan, mean, facets, count, scratch[ROW.noise], rng, out
+                body, plan, mean, facets, count, vectors[ROW.noise], rng, out
             )
             return
-    draw_in_halfspace(body, regularizer, plan, mean, support, scratch, rng, out)
+    draw_in_halfspace(body, regularizer, plan, mean, support, vectors, rng, out)
 
 
 @kernel(counts_references=False)
-def draw_in_ball(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_ball(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian in a Euclidean ball, with P proportional to I."""
     deviation = plan.spread * plan.factor[0, 0]
     gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
 
 
 @kernel(counts_references=False)
-def draw_in_box(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_in_box(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian in a box, with diagonal P."""
-    deviations = scratch[ROW.noise]
+    deviations = vectors[ROW.noise]
     for j in range(mean.shape[0]):
         deviations[j] = plan.spread * plan.factor[j, j]
     gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)
 
 
 @kernel(counts_references=False)
-def draw_with_regularizer(body, regularizer, plan, mean, support, scratch, rng, out):
+def draw_with_regularizer(body, regularizer, plan, mean, support, vectors, rng, out):
     """Draw from the Gaussian times e^{-psi}, with P ~ I and psi a squared l_q norm.
 
     The draw is in the domain if that is a box, or a ball about the regularizer's
