@@ -355,7 +355,7 @@ def exact_curve(
     True
     """
     check.instance(Gibbs, target=target, neighbor_target=neighbor_target)
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     if neighbor_target.dim != dim or neighbor_target.problem.domain != domain:
         check.fail("neighbor_target", "on the domain of target", neighbor_target)
     rank = domain.affine_dim(dim)
