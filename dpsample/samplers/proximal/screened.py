@@ -39,7 +39,7 @@ from dpsample.samplers.chain import COUNT, ChainState, compile_run
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import ROW, ProximalPlan, Support
 from dpsample.samplers.record_terms import row_norms
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Radii of the levels, in units of the usual distance of a proposal from w. The last
@@ -312,7 +312,7 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
     pieces.regularizer_gradient(target.regularizer, w, vector)
     for j in range(w.shape[0]):
         gradient[j] = target.k * (gradient[j] / number + target.mu * vector[j])
-    penalty = gibbs.regularizer(target, pieces, w, state.work)
+    penalty = gibbs_target.regularizer(target, pieces, w, state.work)
     return target.k * (risk / number + target.mu * penalty)
 
 
@@ -338,7 +338,7 @@ def energy(target, pieces, screen, state, z):
         risk += work.out[0]
     state.counts[COUNT.values] += 1
     state.counts[COUNT.records] += levels.sizes[level]
-    penalty = gibbs.regularizer(target, pieces, z, work)
+    penalty = gibbs_target.regularizer(target, pieces, z, work)
     return target.k * (risk / data.num_records + target.mu * penalty)
 
 

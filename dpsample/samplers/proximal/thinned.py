@@ -31,7 +31,7 @@ from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK, NoCert
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import ROW, ConditionalDraw, Support
 from dpsample.samplers.record_terms import loss, margin
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 
@@ -154,8 +154,8 @@ def record_gap(target, pieces, state, x, i):
 def regularizer_gap(target, pieces, plan, state, x, w, difference):
     """Return the gap of k mu r above tangent and quadratic, and its rounding error."""
     weight = target.k * target.mu
-    at_x = weight * gibbs.regularizer(target, pieces, x, state.work)
-    at_w = weight * gibbs.regularizer(target, pieces, w, state.work)
+    at_x = weight * gibbs_target.regularizer(target, pieces, x, state.work)
+    at_w = weight * gibbs_target.regularizer(target, pieces, w, state.work)
     gradient, product = state.vectors[REGULARIZER_GRADIENT], state.vectors[ROW.product]
     return alternation.gap_and_slack(plan, at_x, at_w, gradient, difference, product)
 
