@@ -368,9 +368,9 @@ class PreparedLocalized:
         arguments = *self.frame_and_pieces, chunk, compiled, *state
         while True:
             code = call(rejection.draw, *arguments)
-            if code == rejection.NEEDS_PROPOSALS:
+            if code == rejection.CODE.needs_proposals:
                 self._propose(rng, limits.size, workspace)
-            elif code == rejection.NEEDS_RECORDS:
+            elif code == rejection.CODE.needs_records:
                 self._add_records(workspace, is_checked=limits.is_checked)
             elif code != pauses.PAUSED:
                 return code
@@ -436,7 +436,7 @@ class PreparedLocalized:
         )
         with _report_failed_loss(self.target):
             code = self._run(limits, UNUSED_STREAM, workspace.point, workspace)
-        if code != rejection.OUT_OF_PATIENCE:
+        if code != rejection.CODE.out_of_patience:
             raise_unless_ok(code)
         return workspace.excess, int(workspace.progress["records"][0])
 
@@ -497,7 +497,7 @@ class PreparedLocalized:
         workspace = self.new_workspace(limits.size)
         theta = np.empty(self.target.dim)
         code = self._run(limits, rng, theta, workspace, on_passes)
-        if code == rejection.OUT_OF_WORK:
+        if code == rejection.CODE.out_of_work:
             raise WorkLimitError
         progress = workspace.progress
         counts = {
@@ -505,7 +505,7 @@ class PreparedLocalized:
             "asked": int(progress["candidates"][0]),
             "records": int(progress["records"][0]),
         }
-        if code == rejection.OUT_OF_PATIENCE:
+        if code == rejection.CODE.out_of_patience:
             return None, counts
         raise_unless_ok(code)
         return theta, counts

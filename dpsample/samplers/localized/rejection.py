@@ -1,11 +1,13 @@
 # mypy: allow-untyped-defs
 """Compiled rejection on a region: proposals, candidates, their excess, and whole draws.
 
-Proposals are drawn in *blocks*. A proposal in region and domain is a *candidate* and
-gets a *threshold*, a standard exponential variable minus the cost of the proposal. Its
-*excess* D is a sum of non-negative terms, one per record. It is accepted if D is at
-most the threshold. Candidates are compared with the records in *groups*. A candidate
-leaves its group as soon as D is above its threshold. The others are *active*.
+Proposals v, moves from the mode x0, are drawn in *blocks*, from an envelope of the
+target (see `region`). A proposal in region and domain is a *candidate* and gets a
+*threshold*, a standard exponential variable minus the cost of the proposal (see
+`proposals`). Its *excess* D, the energy above the envelope's, is a sum of non-negative
+terms, one per record. It is accepted if D is at most the threshold. Candidates are
+compared with the records in *groups*. A candidate leaves its group as soon as D is
+above its threshold. The others are *active*.
 
 A kernel that may run for long returns `PAUSED` between blocks of records, and its next
 call continues there. The time of a pause does not change a draw.
@@ -41,14 +43,25 @@ from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import as_kernel_array
 from dpsample.targets.grid import go_inside, nearest
 
-# Margins that are computed together, of records times candidates, and limits of the
-# records among them.
+# Number of margins that are computed together: of some records for all active
+# candidates. They take 1 MB, and stay in the cache. There are at least MIN_RECORDS
+# records, because a product of small matrices is slow.
 BLOCK_NUMBERS = 2**17
 MIN_RECORDS = 256
 # Maximum number of proposals of a block.
 MAX_BLOCK = 4096
-# Codes of a draw without a point, in addition to the codes of `samplers.errors`.
-OUT_OF_PATIENCE, OUT_OF_WORK, NEEDS_PROPOSALS, NEEDS_RECORDS = range(50, 54)
+
+
+class DrawCode(NamedTuple):
+    """Codes of a draw without a point, in addition to those of `samplers.errors`."""
+
+    out_of_patience: int = 50  # it has made the maximum number of proposals
+    out_of_work: int = 51  # it has read the maximum number of records
+    needs_proposals: int = 52  # Python must draw the next block of proposals
+    needs_records: int = 53  # Python must supply the records, chunk by chunk
+
+
+CODE = DrawCode()
 
 
 @by_address
@@ -102,7 +115,7 @@ DrawProgress = record_dtype(
     next_proposal=int,  # first one that is not tested
     num_candidates=int,  # in this block
     group_start=int,  # first candidate of the group
-    stage=int,  # of `GroupStage`
+    stage=int,  # code in `GroupStage`
     next_record=int,  # first one that the excess does not include yet
     num_active=int,
     size_sum=float,  # sum of the sizes of the excess's terms so far
@@ -176,7 +189,10 @@ def new_work(size: int, rank: int, dim: int) -> RejectionWork:
 
 @kernel
 def records_of_block(num_active):
-    """Return the number of records that are compared with a group of candidates."""
+    """Return the number of records that are compared with a group at a time.
+
+    More than 2048 would read records for candidates that fewer records reject.
+    """
     return max(MIN_RECORDS, min(2048, BLOCK_NUMBERS // max(num_active, 1)))
 
 
@@ -399,7 +415,8 @@ def add_all_records(
 ) -> None:
     """Add the terms of all records to the excess of a group, chunk by chunk.
 
-    Chunks that are read in parallel begin with the same sums.
+    Chunks that are read in parallel all begin with the same sums, so what each of them
+    adds is the difference from these.
     """
     progress, first_excess = work.progress, work.excess.copy()
     first_size, first_records = progress["size_sum"][0], progress["records"][0]
@@ -474,7 +491,7 @@ class DrawLimits(NamedTuple):
     group: int  # candidates of a group
     proposals: float  # limit of proposals
     records: float  # limit of records read
-    until: int = UNTIL.point  # of `CallEnd`
+    until: int = UNTIL.point  # code in `CallEnd`
     is_checked: bool = True  # whether a negative excess is an error
 
 
@@ -483,7 +500,7 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, work):
     """Fill theta with the first accepted candidate, or end before. Return a code.
 
     The chunk holds all records, or none if Python supplies them. Called again after a
-    pause or with new proposals or records, it continues.
+    pause, or after `CODE` has asked for proposals or records, it continues.
     """
     progress = work.progress[0]
     while True:
@@ -492,9 +509,9 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, work):
             and progress.group_start >= progress.num_candidates
         ):
             if not progress.proposals < limits.proposals:
-                return OUT_OF_PATIENCE
+                return CODE.out_of_patience
             if proposal.root.shape[0] == 0:
-                return NEEDS_PROPOSALS
+                return CODE.needs_proposals
             propose(proposal, rng, work.proposed, work.costs)
             progress.has_proposals, progress.num_proposed = True, limits.size
             progress.proposals += limits.size
@@ -513,7 +530,7 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, work):
                 code = begin_group(frame, pieces, first, stop, work)
             if code == OK and progress.stage == STAGE.begun and progress.num_active > 0:
                 if chunk.data.num_records == 0:
-                    return NEEDS_RECORDS
+                    return CODE.needs_records
                 is_checked = limits.is_checked
                 code = add_chunk(frame, pieces.loss_value, chunk, is_checked, work)
             if code != OK:
@@ -521,7 +538,7 @@ def draw(frame, pieces, chunk, proposal, limits, rng, theta, work):
             progress.group_start, progress.stage = stop, STAGE.new
             progress.candidates += stop - first
             if progress.records > limits.records:
-                return OUT_OF_WORK
+                return CODE.out_of_work
             for i in range(first, stop):
                 if work.excess[i] <= work.thresholds[i]:
                     for j in range(theta.shape[0]):

@@ -41,6 +41,8 @@ from dpsample.numerics.stable import tail_excess
 # take minutes, in which Ctrl-C is not served. The choice affects the tilt, and so the
 # acceptance rate, not the distribution.
 MIN_ELIMINATED = 256
+# Maximum number of Newton steps. Without the saddle, draws are exact, too, but rejected
+# more often.
 MAX_ITERATIONS = 100
 # Above this bound the tail is computed by the Mills ratio, as a continued fraction.
 DEEP_BOUND = 10.0
@@ -76,7 +78,7 @@ def new_orthant(covariance: Array, lower: Array) -> ExponentialOrthant | TiltedO
         # is small.
         if 0.5 * float(np.sum(precision * moments)) < 0.2:
             return ExponentialOrthant(rates=rates, precision=precision)
-    # The search of a tilt may overflow, and then it fails.
+    # The search of a tilt may overflow. Then it finds nothing, and no tilt is used.
     with np.errstate(all="ignore"):
         return TiltedOrthant.from_saddle(covariance, lower)
 
@@ -105,7 +107,8 @@ class TiltedOrthant:
         tilt, bounds, slopes = _find_tilt(scaled, steps, center)
         levels = special.log_ndtr(-bounds)
         offsets = bounds + tilt - center
-        # Another center may be worse than no tilt, for which psi is at most this.
+        # A center that is not the saddle may be worse than no tilt. Without a tilt psi
+        # is at most f at the first bound, which is compared with psi at the center.
         if saddle is None:
             height = float(np.sum(tilt * (0.5 * tilt - center) + levels))
             if not height < float(special.log_ndtr(-scaled[0])):

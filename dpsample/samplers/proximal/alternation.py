@@ -6,12 +6,13 @@ P is a matrix, the metric, and h the step. Each step draws
 
     y ~ N(x, h P^{-1}),    x ~ exp(-V(x) - ||x - y||_P^2 / (2h)) on the domain.
 
-The second draw is exact, by rejection. U is V, or its risk part alone if proposals have
-the factor of the regularizer exactly. Let w(y) be the projection of y to the domain.
-U is at least its tangent at w plus the quadratic ``tangent / 2 ||x - w||_P^2``, with a
-constant ``tangent`` >= 0. The difference is the *gap*. The *envelope* is the Gaussian
-with the sum of tangent, quadratic and ||x - y||_P^2 / (2h) as its energy. A proposal
-from the envelope is accepted with probability ``exp(-gap)``, which is at most 1.
+V = k (F + mu r) is minus the log density. The second draw is exact, by rejection. U is
+V, or k F alone if proposals have the regularizer's factor e^{-k mu r} exactly. Let
+w(y), the *tangent point*, be the projection of y to the domain. U is at least its
+tangent at w plus the quadratic ``tangent / 2 ||x - w||_P^2``, with a constant
+``tangent`` >= 0. The difference is the *gap*. The *envelope* is the Gaussian with the
+sum of tangent, quadratic and ||x - y||_P^2 / (2h) as its energy. A proposal from the
+envelope is accepted with probability ``exp(-gap)``, which is at most 1.
 
 If the envelope's mean is far outside the domain, hardly any proposal would be inside.
 Then proposals are made in a halfspace that contains the domain but not the mean, or in
@@ -20,10 +21,10 @@ at w, and tests proposals: here on all records, in `thinned` and `screened` on f
 them.
 
 **Proof of the error.** In the metric of P the energy is 1-strongly convex on the
-domain. An exact conditional draw contracts the Kullback-Leibler divergence by
-:math:`(1+h)^{-2}` per step. After the first step from a point it is at most
-:math:`W_0^2 / (2h)`, where W_0 bounds the root mean squared distance of the point from
-the target. Pinsker's inequality gives the total variation.
+domain. A step with exact draws multiplies the Kullback-Leibler divergence of the chain
+from the target by at most :math:`(1+h)^{-2}`. After the first step from a point it is
+at most :math:`W_0^2 / (2h)`, where W_0 bounds the root mean squared distance of the
+point from the target. Pinsker's inequality gives the total variation, see `tv_bound`.
 """
 
 import math
@@ -62,7 +63,7 @@ from dpsample.targets.gibbs import Gibbs
 class VectorRow(NamedTuple):
     """Rows of a chain's scratch vectors."""
 
-    y_noise: int = 0
+    y_noise: int = 0  # standard normals of y
     y: int = 1
     tangent_point: int = 2  # w
     gradient: int = 3  # gradient of U at w
@@ -77,11 +78,13 @@ class VectorRow(NamedTuple):
 ROW = VectorRow()
 # Number of proposals inside the domain, in addition to the counts of all chains.
 INSIDE = len(chain.COUNT)
-# Limits of the proposals of one step. A step of a study that needs more than the first
-# is hopeless. A step of a release has no limit.
+# Limits of the proposals of one step. A study gives up after the first number, because
+# hours would pass. A release has no limit, because giving up would reveal something
+# about the records.
 MAX_PROPOSALS = 10**7
 NO_LIMIT = 2**62
-# Results of `propose`, in addition to 1 (inside) and 0 (outside).
+# Results of `propose`, in addition to 1 (inside the domain), 0 (outside) and NaN (a
+# function failed): the draw needs more proposals of its own, or it failed.
 UNFINISHED = 2.0
 NO_DRAW = 3.0
 
@@ -147,14 +150,14 @@ class ProximalPlan(NamedTuple):
     kappa: float  # the draw has the factor e^{-kappa ||x - center||^2 / 2} exactly
     kept_weight: float  # k mu if the regularizer is this factor, not part of U, or 0
     max_distance: float  # from the domain's center to its points
-    halfspace: int  # kind
-    squeeze: int  # whether an upper bound of the gap may save an energy
-    precision: Array  # P
+    halfspace: int  # code in `HalfspaceKind`
+    squeeze: int  # whether gap_curvature may accept a proposal without its energy
+    precision: Array  # (dim, dim): P, as the next two
     inverse: Array  # P^{-1} = factor factor^T
     factor: Array
-    basis: Array  # eigenvectors of P, as columns
-    eigenvalues: Array
-    gap_curvature: Array  # bound of the Hessian of the gap, 0 if there is none
+    basis: Array  # (dim, dim): eigenvectors of P, as columns
+    eigenvalues: Array  # (dim,)
+    gap_curvature: Array  # (dim, dim): bound of the gap's Hessian, 0 if there is none
 
 
 PLAN = frame_type(
@@ -202,7 +205,8 @@ def set_ball_halfspace(plan, body, mean, support, a, b):
 
     With P = sum lambda_i q_i q_i^T and mean = c + sum a_i q_i, the projection is
     c + sum lambda_i a_i / (lambda_i + nu) q_i, with nu >= 0 such that it is on the
-    sphere. Any normal gives a valid halfspace, so the root need not be exact.
+    sphere. ``a`` and ``b`` are scratch vectors. Any normal gives a valid halfspace, so
+    the root nu need not be exact.
     """
     dim, normal = mean.shape[0], support.normal
     for j in range(dim):
@@ -267,10 +271,10 @@ def set_projected_halfspace(target, pieces, plan, mean, support, projection, b):
         return
     for j in range(dim):
         normal[j] /= size
-    # The rounding error of the projection turns the normal by its ratio to the
-    # distance. The halfspace is moved outwards by the largest effect of that, because
-    # it must contain the domain.
-    # Rounding error of a Euclidean projection, relative to the domain's size.
+    # The projection has a relative rounding error of 1e-12 of the domain's size. Its
+    # ratio to the distance is the angle by which the normal is wrong. The halfspace
+    # must contain the domain, so it is moved outwards by the largest effect of that
+    # angle.
     slack = 1e-12 * scale * (1.0 + scale / size)
     status.offset = np.dot(normal, projection) + slack
     status.has_halfspace = True
@@ -448,11 +452,11 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
     if gap < -slack:
         return -BOUND_VIOLATED
     if threshold < gap:
-        # An upper bound of the gap is used in addition if its rounding error is large.
+        # If the energies are so large that their difference has no correct digits, the
+        # gap is replaced by its upper bound.
         if not (slack > 1.0 and metric.gap_curvature[0, 0] > 0.0):
             return 0
-        # The difference of such energies has no correct digits. The gap is at most this
-        # quadratic, so a threshold above it accepts.
+        # The gap is at most this quadratic, so a threshold above it accepts.
         if threshold < 0.5 * quadratic(metric.gap_curvature, difference, product):
             return 0
     state.energy[0] = u_x

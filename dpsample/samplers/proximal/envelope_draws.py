@@ -2,11 +2,11 @@
 r"""Exact draws from the envelopes of the proximal sampler, in a metric P.
 
 A draw is a compiled function. Its density is the Gaussian N(mean, spread^2 P^{-1}),
-restricted to the domain or a set that contains it, and times e^{-psi} if the draw has
-the factor of the regularizer exactly. Such a set is a halfspace that contains the
-domain but not the mean. On a polytope it may be a *corner*, the intersection of the
-halfspaces of those facets that contain the P-projection of the mean. `Support` holds
-both.
+restricted to the domain or a set that contains it. It is multiplied by e^{-psi}, with
+psi a multiple of the regularizer, if `alternation` leaves that factor to the draw. Such
+a set is a halfspace that contains the domain but not the mean. On a polytope it may be
+a *corner*, the intersection of the halfspaces of those facets that contain the
+P-projection of the mean. `Support` holds both.
 
 **Corners.** Take coordinates in which the Gaussian is standard. Let C have the unit
 normals of these facets as rows, and G = C C^T = L L^T. Let l be the distances of the
@@ -19,7 +19,9 @@ where w is the part of v that changes no slack, a free normal. With 1 / kappa_i 
 sum_j |G_ij|, G <= diag(1 / kappa). Proposals have the density e^{-lambda_i s_i -
 kappa_i s_i^2 / 2}, a truncated normal for each slack. They are accepted with
 probability e^{-(s' G^{-1} s - sum kappa_i s_i^2) / 2}, which is at most 1, and close to
-1 if the mean is far from the corner. No large numbers are subtracted.
+1 if the mean is far from the corner. In the code s is ``slacks``, lambda ``rates``,
+C = L times ``basis``, and L ``root``. No large numbers are subtracted, so the digits of
+a draw do not depend on the distance of the mean.
 
 If the mean is near the domain, the halfspace is better. Proposals from both have the
 density of the same Gaussian on the domain, so after a few proposals both are used in
@@ -58,7 +60,7 @@ def add_to_nearest_point(plan, mean, support, slack, change, vectors, out):
 
     The distance from the halfspace is what was drawn: ``change`` is subtracted from the
     noise along the direction. The move is added to the nearest point of the halfspace.
-    In a sum with the mean, rounding errors would hide it.
+    Added to the mean, which is far away, a short move would be lost in rounding errors.
     """
     dim, normal = mean.shape[0], support.normal
     noise, direction = vectors[ROW.noise], vectors[ROW.direction]
@@ -129,7 +131,8 @@ def add_facet(row, plan, count, basis, root):
                 residual[j] -= part * basis[m, j]
     sine = np.sqrt(np.dot(residual, residual))
     root[count, count] = sine
-    # A facet is independent of others if the sine of its angle to them is larger.
+    # A facet counts as independent of the others if its angle to them is larger.
+    # Smaller ones would lose more than five digits.
     if not sine > 1e-5:
         return 0.0
     for j in range(residual.shape[0]):
@@ -254,8 +257,8 @@ def add_scaled(plan, move, scale, out):
 def pull_inside(body, facets, count, out):
     """Pull a point to the center until rounding errors no longer violate its facets."""
     k, pull = 0, 2.0**-52
-    # A point may be moved by this share of the way to the center to undo rounding
-    # errors.
+    # Moves of at most 1e-12 of the way to the center undo rounding errors. A point that
+    # is farther outside is left for the caller's test.
     while k < count and pull < 1e-12:
         row = facets[k]
         if inner(body.matrix[row], out) <= body.bounds[row]:
@@ -281,7 +284,8 @@ def draw_in_corner(body, plan, mean, facets, count, noise, rng, out):
     for k in range(count):
         rates[k] /= plan.spread
     fill_kappa(root, kappa)
-    # A draw may reject 16 slacks. The next draw factors the facets again.
+    # A draw may reject 16 proposals of slacks, so that a call is short. The next draw
+    # factors the facets again.
     for _ in range(16):
         if draw_slacks(rng, rates, kappa, root, slacks, parts):
             break

@@ -1,12 +1,16 @@
 # mypy: allow-untyped-defs
 """Fixed passes: kernel of the constant-time draw that `constant_time` plans and proves.
 
-Every pass adds up losses and their gradients at one point, and uses the same number of
-random words. The point is w, which steps towards a fixed point, or a proposal. Then all
-possible next points are computed, and the bits of *masks* select one of them. A mask is
-an integer, -1 if its condition is true and 0 if it is false. Branches have public
-conditions alone: the kind of loss, and sizes. So the time of a pass does not depend on
-the values of the records, as far as arithmetic takes a constant time.
+Letters and parts of the proof are those of `constant_time`. A *step* of the chain from
+x draws y, moves the tangent point w by J gradient steps, and makes proposals until one
+is accepted, which is the next x. There are T steps.
+
+Every *pass* adds up losses and their gradients at one point, and uses the same number
+of random words. The point is w or a proposal. Then all possible next points are
+computed, and the bits of *masks* select one of them. A mask is an integer, -1 (all bits
+are 1) if its condition is true and 0 if it is false. Branches have public conditions
+alone: the kind of loss, and sizes. So the time of a pass does not depend on the values
+of the records, as far as arithmetic takes a constant time.
 """
 
 import math
@@ -46,7 +50,7 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-# Numbers of the pass and of the tangent.
+# Numbers of the present pass and of the tangent at w.
 Sums = record_dtype(
     loss=float,  # sum over the records so far
     tangent_energy=float,  # k F(w)
@@ -54,8 +58,8 @@ Sums = record_dtype(
 )
 Counts = record_dtype(
     row=int,  # first record that the sums do not include yet
-    num_left=int,  # passes that still move w in this step
-    num_accepted=int,
+    num_left=int,  # passes of this step whose point is w, 0 if it is a proposal
+    num_accepted=int,  # steps of the chain that are completed, -1 before the first pass
     num_proposals=int,
     num_passes=int,
     num_records=int,
@@ -71,15 +75,15 @@ class Numbers(NamedTuple):
     """
 
     is_logistic: bool
-    lower: float
+    lower: float  # bounds of the clipped residual
     upper: float
-    scale: float
+    scale: float  # factor of the integral
     labels: bool  # responses are labels, otherwise they are subtracted
     weight: float  # k / n
     precision: float  # a
     step: float  # h
-    noise: float  # deviation of y
-    descent: float  # length of the steps of w
+    noise: float  # standard deviation of y - x
+    descent: float  # length of w's gradient steps after the first
     first: float  # length of the first one
     radius: float
     num_steps: int  # T
@@ -93,7 +97,7 @@ class DrawState(NamedTuple):
     vectors: Array  # (len(ROW), dim)
     sums: RecordArray  # one record of `Sums`
     counts: RecordArray  # one record of `Counts`
-    masks: Ints  # masks of false and of true
+    masks: Ints  # (0, -1): the masks of false and of true
     margins: Array  # (block,)
     slopes: Array  # (block,): derivatives of the losses
 
@@ -170,7 +174,7 @@ def _pass_over(plan, rows, response, offset, state, stop):
 def _fill_normals(rng, out, counts):
     """Fill with normals, two random words for a pair (Box and Muller 1958).
 
-    Unlike rejection, this uses a constant number of words.
+    A method with rejection would use a number of words that depends on them.
     """
     dim = out.shape[0]
     for j in range(0, dim, 2):
@@ -202,8 +206,11 @@ def _projection_factor(plan, masks, point):
 def _propose(plan, masks, vectors, spare, out):
     """Fill out with a proposal, by parts 3 and 4 of the proof.
 
-    Return minus the log of the acceptance probability that part 4 has in addition.
-    ``spare`` is a standard exponential variable.
+    Part 3 is a Gaussian about m. Part 4 is used if m is near the boundary or outside.
+    It draws the depth below the tangent plane at the axis' end, and the position across
+    the axis. Return minus the log of the acceptance probability that part 4 has in
+    addition. ``spare`` is a standard exponential variable. Both parts are computed, and
+    a mask selects one.
     """
     center, noise, axis = plan.center, vectors[ROW.noise], vectors[ROW.axis]
     dim, unit = center.shape[0], 1.0 / np.sqrt(plan.precision)
@@ -220,6 +227,7 @@ def _propose(plan, masks, vectors, spare, out):
     for j in range(dim):
         noise[j] -= along * axis[j]
         across += noise[j] * noise[j]
+    # D, l, the depth u and the sagitta of the sphere, in units of 1 / sqrt(a).
     beyond = (size - plan.radius) / unit
     rate = 0.5 * (beyond + np.sqrt(beyond * beyond + 4.0))
     depth, bend = spare / rate, 0.5 * across / (size / unit)
@@ -235,7 +243,11 @@ def _propose(plan, masks, vectors, spare, out):
 
 @kernel(counts_references=False)
 def _advance(plan, state, rng):
-    """End a pass: test a proposal or move w, and select the next point."""
+    """End a pass: test a proposal or move w, and select the next point.
+
+    In turn it draws all random numbers, computes the masks of what the pass was, keeps
+    the numbers that are new, and computes both the next w and a proposal.
+    """
     vectors, sums, counts = state.vectors, state.sums[0], state.counts[0]
     point, gradient, noise = (
         vectors[ROW.point],
@@ -252,8 +264,8 @@ def _advance(plan, state, rng):
     for j in range(dim):
         gradient[j] *= plan.weight
         gap -= vectors[ROW.slope, j] * (point[j] - vectors[ROW.tangent, j])
-    # The point of `num_left` passes is w, in the last of them the final one. The points
-    # of later passes are proposals.
+    # The point was w if passes were left. With one left it was the final w, whose
+    # gradient and energy are kept. Otherwise it was a proposal.
     left, is_open = counts.num_left, np.int64(counts.num_accepted < plan.num_steps)
     is_proposal = is_open & np.int64(left == 0)
     is_inside = np.int64(_distance(point, center) <= plan.radius)
@@ -315,8 +327,9 @@ def draw(
     sizes, facts = PublicSizes.from_terms(terms), problem.facts
     numbers = _numbers(plan, sizes, terms)
     data = writable(problem.data)
-    # As for every target, responses are moved towards the possible margins where that
-    # changes losses by a constant. The arithmetic has no branches.
+    # As for every target, responses that are far from all possible margins are moved
+    # towards them, where that changes losses by a constant. Losses stay small then, and
+    # keep their digits.
     response = facts.loss.near_response(data.response, facts.margin_bound)
     response = np.ascontiguousarray(response, dtype=np.float64)
     state = _state(numbers, data.num_records)

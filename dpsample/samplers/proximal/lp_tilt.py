@@ -1,7 +1,8 @@
 # mypy: allow-untyped-defs
 r"""Exact draws of a Gaussian times a squared l_q norm, in a box and an l_r ball.
 
-With u = x - center, S = sum |u_i|^q and A = sum |u_i|^r the density is
+With u = x - center, S = sum |u_i|^q and A = sum |u_i|^r, the sums of powers for the
+regularizer and for the ball of radius bound^(1/r), the density is
 
     e^{-(kappa / 2) S^(2/q)} N(u; v, variance I),    A <= bound, lower <= u <= upper.
 
@@ -41,7 +42,8 @@ from dpsample.samplers.univariate.log_concave import (
     power,
 )
 
-# Steps of Newton's method, and halvings of a bracket.
+# Maximum numbers of steps of Newton's method, and of halvings of a bracket. A search
+# that ends early gives other proposals, and the same distribution.
 MAX_NEWTON = 25
 MAX_HALVINGS = 80
 # Accuracy of S0 and of the edge, in standard deviations. More digits would hardly raise
@@ -61,7 +63,7 @@ Factor = record_dtype(
 
 
 class MomentPosition(NamedTuple):
-    """Positions in an array of means, variances and the covariance of (s, a)."""
+    """Positions in an array of means, variances and the covariance of S and A."""
 
     mean_s: int = 0
     mean_a: int = 1
@@ -112,7 +114,7 @@ def _first_s0(v, variance, kappa, q):
 def _next_iterate(x, step, low, high):
     """Return x + step if it is inside the bracket, otherwise the bracket's middle.
 
-    A step is at most 3 long, and 0 if it is NaN.
+    A step in a logarithm is at most 3, a factor of 20, and 0 if it is NaN.
     """
     step = max(-3.0, min(3.0, step)) if step == step else 0.0
     if low < x + step < high:
@@ -294,8 +296,8 @@ def _find_pivot(b, q, r, radius, variance, factors):
         total += power(factors[j].v / v, r)
     edge = radius / total ** (1.0 / r)
     rate = (v - edge) / variance - _power_slope(b, q, edge)
-    # A pivot is used if the depth has a scale below a fifth of a standard deviation.
-    # Otherwise products need fewer evaluations.
+    # A pivot is used if the depth's scale 1 / rate is below a fifth of a standard
+    # deviation and of the edge. Otherwise products need fewer evaluations.
     return pivot if rate * min(math.sqrt(variance), edge) > 5.0 else -1
 
 
@@ -303,7 +305,7 @@ def _find_pivot(b, q, r, radius, variance, factors):
 def _find_edge(b, q, r, bound, radius, variance, factors, pivot):
     """Return lambda, q0 with q0^r + E A' = bound, and E S.
 
-    The sum increases in q0, so that the bracket is halved.
+    The sum increases in q0, so that halving a bracket finds the root.
     """
     v, mode = factors[pivot].v, factors[pivot].mode
     moments, total = np.empty(5), 0.0
@@ -355,7 +357,7 @@ def _solve_edge(s0, kappa, q, r, bound, radius, variance, factors, pivot):
         b = slope_at(kappa, q, s0)
         rate, edge, mean = _find_edge(b, q, r, bound, radius, variance, factors, pivot)
         error = math.log(mean) - log_s0
-        # The log acceptance that a wrong S0 loses, to second order.
+        # A wrong S0 reduces the log acceptance by this, to second order.
         lost = 0.25 * kappa * s0**ratio * ratio * (ratio - 1.0) * error * error
         if not lost > _TOLERANCE * _TOLERANCE:
             break
@@ -433,7 +435,8 @@ def draw_lp(
         )
         # The depth must be short compared with the edge.
         pivot = pivot if rate * edge > 1.0 else -1
-    # With a pivot its depth stands for the factor e^{-c (A - bound)}.
+    # With a pivot, the exponential depth takes the place of the factor
+    # e^{-c (A - bound)}, which must not count twice.
     bound_slope = c
     if pivot >= 0:
         s0, b, bound_slope = pivot_s0, slope_at(kappa, q, pivot_s0), 0.0
@@ -455,7 +458,7 @@ def draw_lp(
         if a <= bound and log_ratio > -np.inf:
             log_ratio += lp_log_acceptance(kappa, q, s0, bound_slope, bound, s, a)
             if rng.standard_exponential() >= -log_ratio:
-                # Rounding of the sum may leave the box.
+                # The sum may be rounded to a number outside of the box.
                 for j in range(dim):
                     out[j] = min(max(center[j] + out[j], lower[j]), upper[j])
                 return num_proposals

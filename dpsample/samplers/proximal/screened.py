@@ -73,7 +73,7 @@ class ScreenedWork(NamedTuple):
     centers: Array  # (NUM_LEVELS + 1, dim)
     sums: Array  # (NUM_LEVELS + 1,): s
     slopes: Array  # (NUM_LEVELS + 1, dim): g
-    margins: Array  # (block,)
+    margins: Array  # (block,): of the records that are split
     undecided_slopes: Array  # (block,): derivatives of undecided losses, others 0
     undecided: Ints  # (block,): indices of undecided records
 
@@ -103,9 +103,10 @@ def share_undecided(target: Gibbs, screen: Screen, center: Array) -> float:
 def init(target: Gibbs, position: Array) -> ChainState:
     """Return a new state at a position inside the domain.
 
-    The memory holds the centers, after a number that is 1 if there are any. From them
-    the levels are built again, to the last bit, when a chain goes on from a checkpoint.
-    Lists could hold all records. The system provides memory only for entries in use.
+    The memory holds the centers, after a number that is 1 if there are any. When a
+    chain goes on from a checkpoint, the levels are built again from them, to the last
+    bit. Each list has room for all records, but the operating system provides memory
+    only for entries that have been written.
     """
     state = alternation.init(target, position)
     data, dim = target.data, position.size
@@ -130,8 +131,8 @@ def init(target: Gibbs, position: Array) -> ChainState:
 
 def _empty_list(data: Data) -> Data:
     """Return data with memory for as many records, and all other fields the same."""
-    own = ("dense", "values", "columns", "starts", "response", "offset")
-    arrays = {name: getattr(data, name) for name in own}
+    names = ("dense", "values", "columns", "starts", "response", "offset")
+    arrays = {name: getattr(data, name) for name in names}
     empty_list = data._replace(
         **{name: np.empty_like(array, subok=False) for name, array in arrays.items()}
     )
@@ -170,8 +171,8 @@ def split_records(
     for a in range(margins.shape[0]):
         u, breakpoint, change = margins[a], breakpoints[a], norms[a] * radius
         scale = change + 2.0 * norms[a] * center_norm + abs(u) + abs(breakpoint)
-        # Relative widening of tests, for the rounding errors of margins, norms and
-        # distances.
+        # The test is widened by 1e-9 of the sizes of its numbers, which is more than
+        # the rounding errors of margins, norms and distances.
         is_decided = abs(u - breakpoint) > change + 1e-9 * scale
         undecided_slopes[a] = 0.0 if is_decided else slopes[a]
         slopes[a] = slopes[a] if is_decided else 0.0
@@ -278,7 +279,7 @@ def build_level(target, pieces, screen, state, level, w, gradient):
 
 @kernel(counts_references=False)
 def first_level_to_build(screen, state, w):
-    """Return the first level whose ball does not contain nearly all proposals at w."""
+    """Return the first level whose ball is unlikely to contain a proposal at w."""
     levels, last = state.workspace, screen.radii.shape[0] - 1
     for level in range(1, last):
         distance = square_distance(w, levels.centers[level])

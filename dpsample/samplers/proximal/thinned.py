@@ -8,10 +8,14 @@ exp(-(1/n) sum_i g_i), times a factor of the regularizer alone, where
 
 is the gap of the loss f_i above its tangent at w, at which the margin is u_i. Here
 Poisson(B) random records are tested, and each passes with probability 1 - g_i / B. If
-all pass, x is accepted. This has the same probability, so the proof is the same. The
-bound
-is B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest change of a record's
-gradient on the domain and beta the Lipschitz constant of the gradient.
+all pass, x is accepted. A test fails with probability mean(g_i) / B, so all of
+Poisson(B) tests pass with probability exp(-mean(g_i)), as above, and the proof is the
+same. The bound is B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest
+change of a record's gradient on the domain and beta the Lipschitz constant of the
+gradient.
+
+The number of tests is not drawn first. They are the arrivals of a Poisson process of
+rate 1 up to time B, so that most rejected proposals read few records.
 """
 
 import math
@@ -36,19 +40,18 @@ from dpsample.targets.gibbs import Gibbs
 
 
 class TangentRow(NamedTuple):
-    """Rows of a state's tangents."""
+    """Rows of a state's tangents, which have an entry for each record."""
 
-    margin: int = 0
-    value: int = 1
-    slope: int = 2
+    margin: int = 0  # u_i
+    value: int = 1  # f_i(w)
+    slope: int = 2  # s_i
 
 
 TANGENT = TangentRow()
 # Additional row of the scratch memory: the regularizer's gradient at w.
 REGULARIZER_GRADIENT = len(alternation.ROW)
 
-# Tests of a proposal, which a pause may interrupt. They are the arrivals of a Poisson
-# process of rate 1, from time 0 to B.
+# Tests of a proposal, which a pause may interrupt.
 RecordTests = record_dtype(
     end=float,  # B
     next_time=float,  # arrival of the next test
@@ -145,7 +148,7 @@ def record_gap(target, pieces, state, x, i):
     size += abs(tangents[TANGENT.slope, i]) * (
         1.0 + abs(u) + abs(tangents[TANGENT.margin, i])
     )
-    # Relative rounding error of a record's gap.
+    # The energies at x and w have this relative rounding error.
     slack = 1e-12 * (1.0 + target.k * size)
     return target.k * (value - tangents[TANGENT.value, i] - linear), slack
 
