@@ -42,7 +42,8 @@ from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Largest dimension of the domain's affine hull in which cells are used.
+# Largest dimension of the domain's affine hull in which cells are used. The number of
+# cells grows exponentially with it.
 MAX_DIM = 3
 
 
@@ -59,7 +60,7 @@ class EnergyKind(NamedTuple):
 
 
 KIND = EnergyKind()
-# Draws that rounding errors may put outside, one after the other.
+# Maximum number of draws, one after the other, that rounding errors may put outside.
 MAX_PROPOSALS = 1000
 UNSUPPORTED = (
     f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the whole "

@@ -50,9 +50,11 @@ from dpsample.targets.gibbs import Gibbs
 # The outer box is larger by this share, and a cell is dropped with this margin, so that
 # rounding errors remove no point of the domain.
 SLACK = 1e-9
+# Maximum number of proposals of a draw.
 MAX_PROPOSALS = 100_000
-# By dimension: maximum number of cells, and expected share of rejections at which
-# splitting ends. This share is computed once in CHECK_INTERVAL splits.
+# Maximum number of cells, and the expected share of rejections at which splitting ends,
+# by dimension. A higher dimension needs more cells for the same share. The share is
+# computed only after each CHECK_INTERVAL splits, because it takes a sum over all cells.
 MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
 TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}
 CHECK_INTERVAL = 50
@@ -71,8 +73,10 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
-# Smallest outward slope of a tangent on an unbounded cell, in units of the fit.
+# Smallest outward slope of a tangent on an unbounded cell, in units of the fit. The
+# mass of such a cell would be infinite without one.
 MIN_OUTWARD_SLOPE = 0.3
+# The search for such a tangent doubles its distance at most so many times.
 MAX_DOUBLINGS = 60
 
 
@@ -172,7 +176,8 @@ def step(target, pieces, plan, state, rng):
         bound, size = tangent(plan, cell, z)
         if np.isnan(energy):
             return FUNCTION_FAILED
-        # Relative rounding errors of an energy and its tangent.
+        # The tangent may be above the energy by relative rounding errors only.
+        # Otherwise the energy is not convex, and the draw would not be exact.
         if energy < bound - 1e-10 * (1.0 + size + abs(energy)):
             return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= energy - bound:
@@ -206,7 +211,8 @@ def init(target: Gibbs, plan: Cells, position: Array) -> ChainState:
 def share_outside(target, pieces, frame, pile, j, z):
     """Estimate the share of the cell's proposals outside the domain from 2^m points.
 
-    They are one standard deviation from the mean on each axis.
+    The points are the combinations of the mean plus or minus one standard deviation on
+    each of the m axes.
     """
     rank, count = z.shape[0], 0
     for corner in range(2**rank):
@@ -239,7 +245,8 @@ def is_apart(target, pieces, frame, low, high, z):
     for k in range(frame.theta.shape[0]):
         frame.other[k] = frame.theta[k] - frame.other[k]
         square += frame.other[k] * frame.other[k]
-    # No point of the cell is closer to the halfspace by more than this.
+    # <normal, z - x> is at most ``reach`` for the points x of the cell. If the distance
+    # of z from the halfspace is larger, the cell is apart.
     reach = SLACK * math.sqrt(square)
     for i in range(z.shape[0]):
         along = 0.0
@@ -257,7 +264,7 @@ def rate_cell(target, pieces, frame, pile, j, z):
 
     A cell that does not meet the domain gets the mass 0.
     """
-    # V minus tangent is about curvature / 2 |z - t|^2.
+    # V minus tangent is about curvature / 2 |z - t|^2. This is its mean over proposals.
     spread = 0.0
     for i in range(z.shape[0]):
         low, high = pile.lower[j, i], pile.upper[j, i]
@@ -366,7 +373,7 @@ def split_cells(target, pieces, frame, pile, count, tolerance):
 def build(target: Gibbs, shape: GaussianFit) -> Cells:
     """Return the cells for a domain whose affine hull has dimension 1, 2 or 3."""
     cells, loss = build_in_axes(target, rotate_to_gradient(target, shape))
-    # If more than this multiple of the tolerance is expected, other axes are tried.
+    # If the first axes lose much more than the tolerance, others are tried, too.
     if loss > 1.5 * TOLERANCE[shape.factor.shape[1]]:
         aligned = align_with_parameters(target, shape)
         other, other_loss = build_in_axes(target, aligned)

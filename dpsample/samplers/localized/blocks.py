@@ -1,4 +1,7 @@
-"""Draws for chains: all accepted proposals of a block are draws.
+"""Independent draws with the interface of chains, made in blocks.
+
+A single draw ends at its first accepted proposal, and needs a pass over the records of
+its own. Here all accepted proposals of a block are draws.
 
 The state's memory holds accepted points that no draw has used yet. Its first entry is
 their number, and each row is a point with its energy. They are used from the last one
@@ -79,7 +82,8 @@ def runner(prepared: RejectionSampler) -> Runner:
                 state.memory[0] = count
             left = int(state.memory[0])
             count = min(left, len(draws) - done)
-            # The order does not depend on the length of the arrays of draws.
+            # Points are used in one order, so that draws do not depend on the lengths
+            # of the arrays that are filled.
             rows, part = stored[left - count : left][::-1], slice(done, done + count)
             draws[part], stats[part] = rows[:, :-1], 0.0
             stats[part, STAT.energy], stats[part, STAT.acceptance_rate] = (

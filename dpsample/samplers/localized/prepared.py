@@ -1,11 +1,13 @@
 """Independent exact draws on the localized region, by rejection.
 
-`mode` finds the mode x0. `region` finds the set that holds all but gamma of the target
-and a quadratic below the energy on it. `proposals` draws from the density with this
-quadratic as its energy. A proposal in the region and in the domain is a candidate. Its
-excess D is the energy minus the quadratic. It is accepted if D is at most a threshold,
-which has a standard exponential distribution. D is a sum of non-negative terms, one per
-record, and the sum ends as soon as it is above the threshold. `rejection` is compiled.
+The *target* is the distribution with density proportional to e^{-V}, and *gamma* a
+bound of the total variation between draws and target. `mode` finds the mode x0.
+`region` finds the set that holds all but gamma of the target, and a quadratic below the
+energy on it. `proposals` draws from the density with this quadratic as its energy. A
+proposal in the region and in the domain is a candidate. Its excess D is the energy
+minus the quadratic. It is accepted if D is at most a threshold, which has a standard
+exponential distribution. D is a sum of non-negative terms, one per record, and the sum
+ends as soon as it is above the threshold. `rejection` is compiled.
 """
 
 from __future__ import annotations
@@ -64,15 +66,17 @@ from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import GridNumbers
 
+# Number of proposals of the pilot run. It evaluates the excess of the candidates among
+# them in steps of PILOT_STEP, and ends when enough is known.
 NUM_PILOT_PROPOSALS = 512
-# The pilot run evaluates the excess of candidates in steps of this size.
 PILOT_STEP = 24
-# Lower limit of estimated rates. At this limit the expected work is a lower bound.
+# Lower limit of estimated rates. A rate of 0 in the pilot run only shows that the true
+# one is small. At this limit the expected work is a lower bound.
 MIN_RATE = 1e-7
 # A draw gives up after this multiple of the expected number of proposals. That happens
 # with a probability of at most e^-50 if the estimated rates are true.
 PATIENCE = 50.0
-# Stream of kernel calls that draw nothing.
+# Stream of kernel calls that take one, but draw nothing.
 UNUSED_STREAM = np.random.default_rng(0)
 
 
@@ -109,7 +113,7 @@ class Localization:
     @classmethod
     def find(cls, target: Gibbs, gamma: float) -> Localization | None:
         """Localize a supported target. None is an expected result, not an error."""
-        # A matrix that rounding made singular is one of the ways to find no region.
+        # If rounding has made a matrix singular, there is no region.
         with _report_failed_loss(target), suppress(np.linalg.LinAlgError):
             mode = modes.find(target, target.mu)
             if mode is None:
@@ -174,7 +178,7 @@ class PreparedLocalized:
         """
         vectors, thresholds = self.draw_candidates(rng, NUM_PILOT_PROPOSALS)
         acceptance_rate, share_read = math.exp(-self.region.mean_excess), 1.0
-        # Without an evaluation there is no time to report: draws are short.
+        # Without an evaluation no time is reported. Draws are short then.
         seconds_per_pass = 0.0
         min_curvature, max_curvature = self.target.curvature
         is_curved = min_curvature < max_curvature
@@ -266,7 +270,8 @@ class PreparedLocalized:
     def expected_passes(self) -> float:
         """Expected number of passes over the records per draw."""
         group_size = self.group_size
-        # A group without an accepted candidate is followed by another one.
+        # The number of groups is geometric, because a group without an accepted
+        # candidate is followed by another one.
         failure_rate = (1.0 - self.acceptance_rate) ** group_size
         return max(1.0, self.share_read * group_size / (1.0 - failure_rate))
 
