@@ -51,11 +51,14 @@ from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
 from dpsample.targets.gibbs import Gibbs
 
-# Minimum acceptance rates of independent proposals, of which some may be outside the
-# domain: for a trial, and for a trial before `Localized` and slices are tried.
+# Minimum estimated acceptance rates of independent proposals, of which some may be
+# outside the domain. The first one allows a trial. With the second one their trial
+# comes before those of `Localized` and slices.
 MIN_ACCEPTANCE = 0.5
 HIGH_ACCEPTANCE = 0.7
-NUM_CHAINS = 4  # chains of a trial
+# Number of chains of a trial.
+NUM_CHAINS = 4
+# Reasons that are reported from more than one place.
 PROPOSED = "close to a Gaussian: independent proposals"
 SLICES = "a non-smooth loss or a steep boundary: slices along learned axes"
 
@@ -102,11 +105,14 @@ def choose(target: Gibbs) -> SamplerChoice:
     if independent is not None:
         reason = "nearly quadratic where the mass is: independent draws"
         return SamplerChoice(Localized(), reason, independent)
-    # Sums of other losses than distances to kinks take ten times as long.
-    has_breakpoints = WhitenedSlice().supports(target)[
-        0
-    ] and whitened_slice.has_breakpoints(target)
-    learns_axes = has_breakpoints and whitened_slice.can_learn_axes(target)
+    # A sweep reads all records several times for each axis. Other losses than sums of
+    # |s + t C| take ten times as long, and are left to the warm-up.
+    is_supported = WhitenedSlice().supports(target)[0]
+    learns_axes = (
+        is_supported
+        and whitened_slice.has_breakpoints(target)
+        and whitened_slice.can_learn_axes(target)
+    )
     if learns_axes:
         chain = try_slices(target, rng, MAX_RECORDS_READ)
         if chain is not None:
@@ -208,7 +214,8 @@ def _longest_stay(draws: Array) -> int:
 def try_exact(target: Gibbs) -> PreparedChain | None:
     """Return a chain of exact draws, if 20 of them need few proposals.
 
-    In few dimensions every other failure is one of the target, and raises.
+    In few dimensions any other failure is the target's fault, such as a loss that is
+    not convex, and is raised.
     """
     if not Exact().supports(target)[0]:
         return None

@@ -1,25 +1,27 @@
 # mypy: allow-untyped-defs
 r"""Billiard HMC: Hamiltonian Monte Carlo with exact reflections, under a fixed force.
 
-With a mass matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
+A *trajectory* starts with a random velocity v and proposes its end theta. With a mass
+matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
 
     H = V(theta) + v^T Sigma^-1 v / 2
 
-is split into two parts whose flows are exact,
+of position and velocity is split into two parts whose flows are exact,
 
     H_0 = v^T Sigma^-1 v / 2 + <g, theta>   on the domain, with reflecting boundary,
     H_1 = V(theta) - <g, theta>.
 
-The first flow is a flight on parabolas of acceleration -Sigma g. At a boundary point
-with normal nu it reflects the velocity,
+The first flow is a *flight* on parabolas of acceleration -Sigma g. At a boundary point
+with normal nu it reflects the velocity (the code counts *bounces*),
 
     v' = v - 2 <nu, v> / <nu, Sigma nu> Sigma nu.
 
-The second flow is a kick. A leap is a kick and a flight, as in the leapfrog method.
+The second flow is a *kick*, a change of the velocity. A *leap* is a kick and a flight,
+as in the leapfrog method, whose first and last kicks have half the size.
 Near a mode on the boundary grad V is large but nearly constant. With g = 0 the error of
 a leap at a reflection is of the order of the gradient, and with g only of the order of
 its variation. In the whole space the first part is |theta - pivot|^2 / 2 in the metric
-instead, and its flow is a rotation.
+instead, and its flow is a rotation of theta and v.
 
 If such a quadratic is nearly all of the energy, and the boundary flat or round, there
 are no kicks. The proposal is one rotation with its reflections, and only the Metropolis
@@ -82,7 +84,10 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import TARGET, TargetFunctions
 
-LENGTH = 1.5  # mean length of a trajectory, in units of the metric
+# Mean length of a trajectory. Lengths are times, in which a point of a standard
+# Gaussian in the metric moves by about one standard deviation.
+LENGTH = 1.5
+# Maximum number of leaps of a trajectory.
 MAX_LEAPS = 1000
 # A trajectory is rejected if its energy rises by more than this above both of its ends.
 MAX_RISE = 1e4
@@ -118,7 +123,7 @@ Trajectory = record_dtype(
     is_flying=bool,  # whether a flight has begun and not ended
     is_in_axes=bool,  # whether point and velocity are in the principal axes
 )
-# Sums over transitions.
+# Sums over transitions. A transition is a trajectory with its accept test.
 Totals = record_dtype(acceptance=float, leaps=float, bounces=float)
 # Dual averaging of the step.
 StepTuning = record_dtype(
@@ -368,7 +373,7 @@ def start_trajectory(target, pieces, plan, state, rng):
 
 @kernel(counts_references=False)
 def kick(plan, state, duration):
-    """Change the velocity by the gradient of the energy that the flight leaves out."""
+    """Change the velocity by -duration Sigma grad H_1, the part that flights omit."""
     theta, velocity = state.vectors[ROW.point], state.vectors[ROW.velocity]
     gradient = state.vectors[ROW.gradient]
     residual, change = state.vectors[ROW.residual], state.vectors[ROW.change]
@@ -491,7 +496,7 @@ def multiply_normal(plan, state, out):
 
 @kernel(counts_references=False)
 def change_velocity(state, factor):
-    """Subtract Sigma times the normal, which is in the scratch memory, and a factor."""
+    """Subtract factor Sigma nu from the velocity. The row of changes holds Sigma nu."""
     velocity, change = state.vectors[ROW.velocity], state.vectors[ROW.change]
     for j in range(velocity.shape[0]):
         velocity[j] -= factor * change[j]
@@ -502,8 +507,8 @@ def reflect_in_body(target, plan, state, facet):
     """Reflect the velocity at a coordinate's facet, or if that is negative, a normal.
 
     After three reflections in a Euclidean ball a leap changes to the principal axes.
-    There Sigma is diagonal, but the change and the way back cost two products with a
-    matrix.
+    There Sigma is diagonal, which makes reflections short. The change and the way back
+    cost two products with a matrix, which only many reflections are worth.
     """
     velocity, change, workspace = (
         state.vectors[ROW.velocity],
@@ -578,7 +583,7 @@ def reflect_in_polytope(target, plan, state, facet):
 
 @kernel(counts_references=False)
 def end_in_polytope(target, plan, state):
-    """Leave the flight as it is."""
+    """Do nothing, because coordinates have not been changed."""
 
 
 def compile_flight(
@@ -606,6 +611,7 @@ def compile_flight(
                 move(plan, state, time_left)
                 trajectory.flight_left, code = 0.0, OK
                 break
+            # NaN shows that the start is outside of the domain.
             if not time >= 0.0:
                 code = REJECTED
                 break
@@ -810,7 +816,8 @@ def new_tuning(step: float, *, target_rate: float) -> NDArray[np.void]:
     """Return a tuning that begins at a step, for a mean acceptance probability."""
     tuning = np.zeros(1, StepTuning)
     tuning["is_on"], tuning["target_rate"] = True, target_rate
-    # The average is drawn to twice the first step, as long steps are cheaper to test.
+    # The average is drawn to twice the first step, because trials of long steps need
+    # fewer leaps.
     tuning["anchor"] = math.log(2.0 * step)
     tuning["log_step"] = tuning["mean_log_step"] = math.log(step)
     return tuning

@@ -10,7 +10,11 @@ is a diagonal plus low rank: with orthonormal columns Q (dim, m) and D = diag(sc
 
 so that each product costs O(dim m). A stretch and unstretch of 0 remove a direction
 from the velocities. Both forms have one compiled type, in which the arrays of the other
-form are empty.
+form are empty. A vector is *whitened* by W.
+
+The ``buffer`` of a kernel has `MassMatrix.num_scratch` numbers. In the dense form it
+holds one whitened vector. Otherwise it holds dim numbers for products, dim for a
+whitened vector, and at its end the m weights Q^T vector.
 """
 
 from typing import NamedTuple
@@ -146,7 +150,7 @@ def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatr
 def small_product(matrix, vector, out):
     """Fill out with matrix times vector, without the 80 ns of a call of BLAS.
 
-    The sums may be taken in any order, so that the loop is vectorized.
+    The compiler may change the order of sums, so that it can vectorize the loop.
     """
     for i in range(out.shape[0]):
         total = 0.0
@@ -167,7 +171,7 @@ def product(matrix, vector, out):
 
 @kernel(counts_references=False)
 def project_on_basis(mass, vector, buffer):
-    """Write the weights Q^T vector to the end of the scratch memory."""
+    """Write the weights Q^T vector to the end of the buffer."""
     weights = buffer[2 * vector.shape[0] :]
     if weights.shape[0] > 0:
         multiply_rows(vector, mass.basis, weights)
@@ -188,10 +192,8 @@ def add_basis(mass, buffer, out):
 def stretch_along_basis(mass, factors, power, buffer, out):
     """Multiply out by I + Q diag(factors^power - 1) Q^T.
 
-    The weights of the columns of Q remain at the end of the scratch memory.
+    The weights, times the factors minus 1, remain at the end of the buffer.
     """
-    # The scratch memory holds dim numbers for products, dim for a whitened vector, and
-    # the m weights.
     project_on_basis(mass, out, buffer)
     first = 2 * out.shape[0]
     for k in range(factors.shape[0]):
@@ -265,7 +267,7 @@ def column(mass, axis, buffer, out):
         for j in range(dim):
             out[j] = mass.covariance[axis, j]
         return
-    # Sigma e_axis without a product: the weights of Q are a row of it.
+    # Sigma e_axis needs no product with Q^T, because Q^T e_axis is a row of Q.
     for k in range(mass.stretch.shape[0]):
         buffer[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
     for j in range(dim):
