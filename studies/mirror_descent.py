@@ -155,9 +155,9 @@ study = Study(
         " 0.0002 at 3*10^5; they meet near d = 300. With our schedule slopes in n are"
         " -0.44 to -0.57 (theory -0.4); as printed -0.13 to -0.19, because the ridge"
         " holds the answer near 0. The printed noise at nominal epsilon 3.4 to 3.5"
-        " proves 1. Gaussian noise is never clearly worse than generalized Gaussian noise."
-        " Slopes in d larger than the bound's are at risks far below it, which go with the"
-        " noise's variance."
+        " proves 1. Gaussian noise is never clearly worse than generalized Gaussian"
+        " noise. Slopes in d larger than the bound's are at risks far below it, which"
+        " go with the noise's variance."
     ),
     grid=(
         {

@@ -237,10 +237,10 @@ study = Study(
         " times ours and still true here, although the printed calibration is not"
         " private as claimed: at true epsilon 0.1, 0.3, 1, 3 it claims 0.070, 0.197,"
         " 0.606, 1.659. At p = inf the measured excess grows like d and is 44 (d = 10)"
-        " to 117 (d = 80) times the lower bound: the gap that the paper leaves open belongs"
-        " to the mechanism, not to its analysis. The choice of mu that is best for the"
-        " population bound regularizes too much: at p = 2, epsilon = 1 the printed one"
-        " has 33 % less risk and a bound 6 % larger."
+        " to 117 (d = 80) times the lower bound: the gap that the paper leaves open"
+        " belongs to the mechanism, not to its analysis. The choice of mu that is best"
+        " for the population bound regularizes too much: at p = 2, epsilon = 1 the"
+        " printed one has 33 % less risk and a bound 6 % larger."
     ),
     grid=FULL,
     quick=QUICK,
