@@ -181,7 +181,7 @@ def sample(
     inner = target if reduced is None else reduced.target
     if reduced is not None:
         given_starts = [
-            inner.problem.domain.project(v) for v in map(reduced.drop, given_starts)
+            inner.domain.project(v) for v in map(reduced.drop, given_starts)
         ]
     root = seed_sequence(seed)
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
@@ -268,7 +268,7 @@ def sample(
             if not is_interrupted:
                 packing.fill_energies(inner, run.draws, run.stats)
             if check and not is_interrupted:
-                names = target.problem.feature_names
+                names = target.feature_names
                 verdict = Convergence.judge(draws, names, groups)
                 facts.warn_of_tails(repr(method))
                 if not facts.is_independent:
@@ -287,7 +287,7 @@ def sample(
             packing.name_statistics(
                 run.stats, step_size=prepared.settings.get("step_size")
             ),
-            coefficients=target.problem.feature_names,
+            coefficients=target.feature_names,
             constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
             attributes={
                 "sampler": repr(method),
@@ -377,7 +377,7 @@ def _facts(
         is_independent=sampler_used.exactness == "iid",
         is_automatic=isinstance(sampler, str),
         has_loss=_has_loss(target),
-        is_bounded=not target.problem.domain.is_whole_space,
+        is_bounded=not target.domain.is_whole_space,
         has_settled=bool(prepared.settings.get("has_settled", True)),
         reaches_tails=bool(prepared.settings.get("reaches_tails", True)),
     )
@@ -481,7 +481,7 @@ def _given_starts(
         starts = np.tile(checks.array("init", init, shape=shape[1:]), (num_chains, 1))
     starts = checks.array("init", starts, shape=shape)
     for start in starts:
-        if not target.problem.domain.contains(start):
+        if not target.domain.contains(start):
             checks.fail("init", "inside the domain", start, "Use domain.project(init).")
     return list(starts)
 

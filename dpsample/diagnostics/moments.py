@@ -229,7 +229,7 @@ def _exact(
             "theta_squared": form.variance + form.mean**2,
         }
         return "closed form", tuple(values[name] for name in moments)
-    if target.problem.domain.affine_dim(target.dim) in (1, 2):
+    if target.domain.affine_dim(target.dim) in (1, 2):
         grid = laws.grid(target)
         functions: list[Callable[[Array], Any]] = [
             m if callable(m) else NAMED[m] for m in moments
