@@ -12,7 +12,8 @@ from dpsample.api.warm import BALL, BUDGET, LOGISTIC, make
 
 PROBLEM = make(LOGISTIC, BALL, num_records=1000).problem
 TARGET = dps.Gibbs(PROBLEM, k=30.0, mu=1.0)
-TINY_TARGET = make(LOGISTIC, BALL)  # three records, so that a call is mostly Python code
+# With three records a call is mostly Python code.
+TINY_TARGET = make(LOGISTIC, BALL)
 STATM = Path("/proc/self/statm")
 # Bytes by which the heap may grow in all, as its pieces are used again in other orders.
 MARGIN = 4e6
