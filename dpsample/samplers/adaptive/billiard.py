@@ -84,8 +84,8 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import TARGET, TargetFunctions
 
-# Mean length of a trajectory. Lengths are times, in which a point of a standard
-# Gaussian in the metric moves by about one standard deviation.
+# Mean length of a trajectory, a time. In a time of 1 a point moves by about one
+# standard deviation of the metric.
 LENGTH = 1.5
 # Maximum number of leaps of a trajectory.
 MAX_LEAPS = 1000
