@@ -149,7 +149,7 @@ def measure(name: str, case: targets.Case, seconds: float, *, as_box: bool) -> A
     # Draws past the end of the shorter chain are left out, and so is their cost.
     shares = [length / len(run[0]) for run in runs]
     counts = sum(share * run[1] for share, run in zip(shares, runs, strict=True))
-    totals = dict(zip(COUNT_NAMES, counts, strict=True))
+    totals = dict(zip(COUNT._fields, counts, strict=True))
     facts |= {
         "cpu": sum(share * run[3] for share, run in zip(shares, runs, strict=True)),
         "warm": sum(run[2] for run in runs),
