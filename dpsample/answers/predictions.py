@@ -158,8 +158,10 @@ def probabilities(margins: Array) -> Array:
 
 def _is_raw(table: object, names: tuple[str, ...], encoding: Encoding) -> bool:
     """Whether a table has raw columns, not those of encoded rows under other names."""
-    given = columns.names_of(table)
-    if given is None:  # numbered columns may be those of the table that was encoded
+    table_names = columns.names_of(table)
+    if (
+        table_names is None
+    ):  # numbered columns may be those of the table that was encoded
         labels = columns.labels_of(table) or ()
         return set(encoding.columns) <= {str(label) for label in labels}
-    return set(given) != set(names) or set(given) == set(encoding.columns)
+    return set(table_names) != set(names) or set(table_names) == set(encoding.columns)

@@ -184,7 +184,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     ...                         domain=dps.domains.Ball(10.0))
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
     >>> advice.choice, advice.loss
-    (NoisyGD(..., wall_loss=CappedLogistic(cap=0.5)), CalibratedLogistic())
+    (NoisyGD(..., boundary_loss=CappedLogistic(cap=0.5)), CalibratedLogistic())
     >>> advice.to_frame()["method"].tolist()[:5]
     ['scaled', 'tail', 'scaled', 'objective', 'average']
     """
@@ -325,7 +325,7 @@ def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> Noi
 
 
 def _candidates(
-    facts: PublicFacts, budget: Budget, chosen: str, clarity: float
+    facts: PublicFacts, budget: Budget, preferred: str, clarity: float
 ) -> Iterator[Candidate]:
     """Methods that serve the problem, with their numbers."""
     scales = _scales(facts)
@@ -335,12 +335,12 @@ def _candidates(
     else:
         # At least half of epsilon is left for the noise, beside the Jacobian.
         half = math.expm1(min(0.5 * budget.epsilon, MOST_EXPONENT))
-        least = scales.smoothness / (scales.num_records * half)
-        ridge = 0.5 * max(public_ridge(scales, budget), least)
+        min_ridge = scales.smoothness / (scales.num_records * half)
+        ridge = 0.5 * max(public_ridge(scales, budget), min_ridge)
         methods["tail"] = NoisyGD(output="tail")
         is_tilted = isinstance(facts.loss, CalibratedLogistic) and clarity < UNCLEAR
-        wall_loss = CappedLogistic(CAP) if is_tilted else None
-        methods["scaled"] = NoisyGD(output="scaled", wall_loss=wall_loss)
+        boundary_loss = CappedLogistic(CAP) if is_tilted else None
+        methods["scaled"] = NoisyGD(output="scaled", boundary_loss=boundary_loss)
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     methods["average"] = NoisyGD(risk="empirical")
     if isinstance(facts.loss, Squared):
@@ -349,7 +349,7 @@ def _candidates(
         try:
             inputs = method.recipe(facts, budget).inputs
         except ValueError:  # it does not serve the problem
-            if name == chosen:
+            if name == preferred:
                 raise
             continue
         passes = float(inputs.get("num_steps", math.nan))
@@ -363,7 +363,7 @@ def _candidates(
     try:
         drawn = calibrate(facts, budget, risk="empirical", sampler_share=SHARE)
     except ValueError:  # an epsilon too large for what the sampler may cost
-        if chosen == "release":
+        if preferred == "release":
             raise
         return
     bound = drawn.risk_bound

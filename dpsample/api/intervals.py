@@ -311,26 +311,26 @@ def intervals(
                 scores = noisy_matrix(problem, scored, plan.scores, rng)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
-    found = estimate(plan, problem.facts, theta, curvature, scores, means)
-    diagonal = np.diag(found.covariance)
+    result = estimate(plan, problem.facts, theta, curvature, scores, means)
+    diagonal = np.diag(result.covariance)
     se = np.sqrt(np.where(diagonal > 0.0, diagonal, math.inf))
     wide = _quantile(level) * se
     answer = Intervals(
-        theta=found.theta,
-        covariance=found.covariance,
+        theta=result.theta,
+        covariance=result.covariance,
         se=se,
-        lower=found.theta - wide,
-        upper=found.theta + wide,
+        lower=result.theta - wide,
+        upper=result.theta + wide,
         level=float(level),
         feature_names=problem.feature_names,
         diagnostics={
-            "least_eigenvalue": found.least_eigenvalue,
+            "least_eigenvalue": result.least_eigenvalue,
             "noise_level": CLEAR * plan.curvature.stddev * math.sqrt(problem.dim),
-            "flags": found.flags,
+            "flags": result.flags,
         },
         certificate=certificate,
     )
-    for flag in found.flags:
+    for flag in result.flags:
         with suppress(UserWarning):  # an error would lose what is paid for
             warnings.warn(FLAGS[flag], stacklevel=check.user_stack_level())
     return answer

@@ -171,7 +171,7 @@ class ReleasePlan:
         """Metrics and start of the proximal sampler."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
         target = self.target
-        if metric.is_flat(target.problem.domain, target.dim):
+        if metric.is_flat(target.domain, target.dim):
             target = self.reduced_target.target
         return ProximalSetting.from_sampler(sampler, target)
 

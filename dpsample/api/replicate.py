@@ -195,37 +195,37 @@ def replicate(
         _check_columns(risks, *arguments, **options)
     title = f"replicates of {verb.__name__}"
     with screen.counter(title, "runs", num_replicates, is_wanted=progress) as on_done:
-        found = _run(runs, seeds, risks, threads or os.cpu_count() or 1, on_done)
-    thetas, values = np.concatenate([theta for (theta, _), _ in found]), None
+        results = _run(runs, seeds, risks, threads or os.cpu_count() or 1, on_done)
+    thetas, values = np.concatenate([theta for (theta, _), _ in results]), None
     if risks is not None:
-        values = np.concatenate([value for _, value in found])
+        values = np.concatenate([value for _, value in results])
     elif callable(evaluate):
         values = _along_last(evaluate, thetas)
-    certificate = found[0][0][1]
+    certificate = results[0][0][1]
     return Replicates(
         thetas=thetas, certificate=certificate, values=values, seed=seeds[0].entropy
     )
 
 
 def _check_columns(
-    evaluate: Problem, given: object = None, *_: object, **options: object
+    evaluate: Problem, first_argument: object = None, *_: object, **options: object
 ) -> None:
     """Refuse records of other columns than those of the problem or target."""
-    first = options.get("problem", options.get("target", given))
+    first = options.get("problem", options.get("target", first_argument))
     problem = getattr(first, "problem", first)
     if isinstance(problem, Problem):  # else the verb says what is wrong with it
         columns.require_same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
-def _seeds(given: Seed | Seeds, number: int) -> Seeds:
+def _seeds(seed_argument: Seed | Seeds, number: int) -> Seeds:
     """One seed for each run."""
-    if not isinstance(given, Sequence):
-        return Children(seed_sequence(given), range(number))
-    if len(given) != number:
-        check.fail("seed", f"one or {number}, as many as runs", f"{len(given)}")
-    for seed in given:
+    if not isinstance(seed_argument, Sequence):
+        return Children(seed_sequence(seed_argument), range(number))
+    if len(seed_argument) != number:
+        check.fail("seed", f"one or {number}, as many as runs", f"{len(seed_argument)}")
+    for seed in seed_argument:
         check.instance(np.random.SeedSequence, seed=seed)
-    return [seed_sequence(seed) for seed in given]
+    return [seed_sequence(seed) for seed in seed_argument]
 
 
 def _runs(
@@ -235,23 +235,23 @@ def _runs(
     data: Records | None,
 ) -> Runs:
     """Return runs of the verb as a function of their seeds."""
-    if not any(verb is each for each in (minimize, release, sample)):
+    if not any(verb is function for function in (minimize, release, sample)):
         check.fail("verb", "one of dps.minimize, dps.release, dps.sample", verb)
     try:
-        given = inspect.signature(verb).bind(*arguments, **options)
+        bound = inspect.signature(verb).bind(*arguments, **options)
     except TypeError as error:
         check.fail("arguments", f"those of {verb.__name__}", str(error))
     if verb is minimize:
-        return _minimizations(data, **given.arguments)
-    if verb is release and not WATCHED & given.arguments.keys():
-        given.apply_defaults()
-        return _releases(data, given.arguments)
+        return _minimizations(data, **bound.arguments)
+    if verb is release and not WATCHED & bound.arguments.keys():
+        bound.apply_defaults()
+        return _releases(data, bound.arguments)
 
     def run(seeds: Seeds) -> Answer:
         answers = []
         for seed in seeds:
             pauses.notify_listeners()
-            answers.append(_one(verb, data, seed, dict(given.arguments)))
+            answers.append(_one(verb, data, seed, dict(bound.arguments)))
         return np.array([theta for theta, _ in answers]), answers[0][1]
 
     return run
@@ -261,11 +261,11 @@ def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Pro
     """Problem with the records of one run."""
     key = (*seed.spawn_key, RECORDS_STREAM)
     child = np.random.SeedSequence(seed.entropy, spawn_key=key)
-    made: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
-    if not (isinstance(made, tuple) and len(made) in (2, 3)):
+    records: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
+    if not (isinstance(records, tuple) and len(records) in (2, 3)):
         condition = "a function that returns features, response and perhaps an offset"
-        check.fail("data", condition, check.describe(made))
-    return problem.with_records(*made)
+        check.fail("data", condition, check.describe(records))
+    return problem.with_records(*records)
 
 
 def _minimizations(
@@ -281,35 +281,37 @@ def _minimizations(
         problem, optimizer, budget, calibration, seeded=True
     )
 
-    def heard(_done: int) -> None:
+    def report_progress(_done: int) -> None:
         pauses.notify_listeners()
 
     def run(seeds: Seeds) -> Answer:
-        found, program = [], plan.program
+        thetas, program = [], plan.program
         for seed in seeds:
             spend(ledger, plan.certificate)
             if data is not None:
                 program = Program(_fresh(problem, data, seed), program.recipe)
-            found.append(program.run(streams(seed, 1)[0], on_chunk=heard).theta)
-        return np.array(found), plan.certificate
+            thetas.append(
+                program.run(streams(seed, 1)[0], on_chunk=report_progress).theta
+            )
+        return np.array(thetas), plan.certificate
 
     return run
 
 
-def _releases(data: Records | None, given: dict[str, Any]) -> Runs:
-    problem = given["problem"]
+def _releases(data: Records | None, arguments: dict[str, Any]) -> Runs:
+    problem = arguments["problem"]
     others = WATCHED | {"seed", "progress"}
-    options = {k: v for k, v in given.items() if k not in others}
+    options = {k: v for k, v in arguments.items() if k not in others}
     plan = plan_release(seeded=True, **options)
 
     def run(seeds: Seeds) -> Answer:
         if data is None:
             return plan.draw_many(seeds), plan.certificate
-        found = [
+        thetas = [
             plan.with_records(_fresh(problem, data, seed)).draw_many([seed])
             for seed in seeds
         ]
-        return np.concatenate(found), plan.certificate
+        return np.concatenate(thetas), plan.certificate
 
     return run
 
@@ -318,19 +320,19 @@ def _one(
     verb: Callable[..., object],
     data: Records | None,
     seed: np.random.SeedSequence,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> Answer:
     """Return the verb's own answer for one seed."""
     if verb is release:
         if data is not None:
-            given["problem"] = _fresh(given["problem"], data, seed)
-        answer = release(**given, seed=seed, progress=False)
+            arguments["problem"] = _fresh(arguments["problem"], data, seed)
+        answer = release(**arguments, seed=seed, progress=False)
         return answer.theta, answer.certificate
-    if data is not None and isinstance(target := given["target"], Gibbs):
+    if data is not None and isinstance(target := arguments["target"], Gibbs):
         fresh = _fresh(target.problem, data, seed)
         numbers = {"k": target.k, "mu": target.mu, "regularizer": target.regularizer}
-        given["target"] = Gibbs(fresh, **numbers)  # type: ignore[arg-type]
-    draws = sample(**given, seed=seed, threads=1, progress=False)
+        arguments["target"] = Gibbs(fresh, **numbers)  # type: ignore[arg-type]
+    draws = sample(**arguments, seed=seed, threads=1, progress=False)
     return draws.posterior["theta"].to_numpy(), None
 
 
@@ -352,8 +354,8 @@ def _run(
         flat = answer[0].reshape(-1, answer[0].shape[-1])
         return answer, risks._risks(flat).reshape(answer[0].shape[:-1])
 
-    def on_results(found: list[tuple[Answer, Array]]) -> None:
-        on_done(sum(len(thetas) for (thetas, _), _ in found))
+    def on_results(results: list[tuple[Answer, Array]]) -> None:
+        on_done(sum(len(thetas) for (thetas, _), _ in results))
 
     try:
         return pauses.run_in_threads(one, ((b,) for b in blocks), threads, on_results)
@@ -364,9 +366,9 @@ def _run(
 def _along_last(function: Callable[[Array], ArrayLike], thetas: Array) -> Array:
     """Values of a function of vectors on the last axis."""
     flat = thetas.reshape(-1, thetas.shape[-1])
-    found = [function(theta) for theta in flat]
+    values_of_rows = [function(theta) for theta in flat]
     try:
-        values = np.array(found, dtype=np.float64)
+        values = np.array(values_of_rows, dtype=np.float64)
     except (TypeError, ValueError) as error:
         check.fail("evaluate", "a function that returns numbers", str(error))
     return values.reshape((*thetas.shape[:-1], *values.shape[1:]))

@@ -267,13 +267,13 @@ def _evaluate(target: Gibbs) -> None:
 
 def _releases() -> None:
     """Release once by each way to draw: smooth, kinked, and a user's own loss."""
-    own = losses.custom(
+    user_loss = losses.custom(
         lambda u, y: np.sqrt(1.0 + (u - y) ** 2),
         lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
         slope_bound=1.0,
         upper_curvature=1.0,
     )
-    for loss in (LOGISTIC, losses.Hinge(), own):
+    for loss in (LOGISTIC, losses.Hinge(), user_loss):
         release(make(loss, BALL).problem, BUDGET)
     release(make(LOGISTIC, BALL).problem, BUDGET, risk="empirical")
 

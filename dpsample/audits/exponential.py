@@ -355,8 +355,8 @@ def exact_curve(
     True
     """
     check.instance(Gibbs, target=target, neighbor_target=neighbor_target)
-    domain, dim = target.problem.domain, target.dim
-    if neighbor_target.dim != dim or neighbor_target.problem.domain != domain:
+    domain, dim = target.domain, target.dim
+    if neighbor_target.dim != dim or neighbor_target.domain != domain:
         check.fail("neighbor_target", "on the domain of target", neighbor_target)
     rank = domain.affine_dim(dim)
     if rank not in (1, 2):

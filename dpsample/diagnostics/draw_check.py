@@ -36,7 +36,8 @@ from dpsample.domains import Domain
 from dpsample.privacy.certificates.terms import energy_quantile
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.proximal.metric import is_flat
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 from dpsample.targets.reduced import find_free_coefficients
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
     moves = None
     if target is not None:
         require_same(chains, target)
-        if is_flat(target.problem.domain, target.dim):
-            moves = find_free_coefficients(target.problem.domain.hull(target.dim)[1])
+        if is_flat(target.domain, target.dim):
+            moves = find_free_coefficients(target.domain.hull(target.dim)[1])
     findings = chain_checks.look_at_movement(chains, moves) + disagreement
     reasons, families = [skipped], 1
     looked_at = ["effective size, moves, step size"]
@@ -150,7 +151,7 @@ def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str
 def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Finding]:
     """Compare distances to sides with what a log-concave law allows at a level."""
     points = np.unique(chains.theta.reshape(-1, target.dim), axis=0)
-    domain = target.problem.domain
+    domain = target.domain
     outside = points[~contains_rows(domain, points)]
     if len(outside):
         return [_outside(outside[0], len(outside), len(points))]
@@ -272,7 +273,7 @@ def excess(
     stored = chains.stats.get("energy")
     if stored is None or not np.isfinite(stored).all():
         return [], "the law of energies (the sampler did without them)"
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     excess = stored - gaussian_fit.minimize(target)[1]
     farthest = energy_quantile(rank, 0.5 * alpha / excess.size)
     time = float(correlation_times(stored[:, :, None])[0])

@@ -110,7 +110,7 @@ def plot_draws(
     'theta[0]'
     """
     chains = read(draws)
-    domain = target.problem.domain if isinstance(target, Gibbs) else target
+    domain = target.domain if isinstance(target, Gibbs) else target
     if domain is not None:
         check.instance(Domain, target=domain, remedy="Pass a dps.Gibbs or a domain.")
         domain.check(len(chains.names))

@@ -31,7 +31,8 @@ from dpsample.diagnostics.laws import POWER, chains_of, effective_size
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.exact import exact
 from dpsample.samplers.gaussian_fit import fit
-from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import chords, energies, slopes
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -255,10 +256,10 @@ def gamma_check(
     (True, 4)
     """
     theta, is_independent = _checked_draws(draws, target)
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     if degree is not None:
         check.positive(degree=degree)
-        if target.problem.domain.is_bounded:
+        if target.domain.is_bounded:
             remedy = "Homogeneity ends at the boundary: leave the degree out."
             check.fail("degree", "None on a bounded domain", degree, remedy)
     known_degree, lowest = _homogeneity(target)
@@ -375,7 +376,7 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
     rho is the gauge about an interior point c. It is 1 on the boundary, so the field
     vanishes there.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     center = domain.interior_point(dim)
     away = points - center
     reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
@@ -391,7 +392,7 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
 
 def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     """Return the degree of the energy about its minimizer or None, and its minimum."""
-    is_open = target.problem.domain.is_whole_space
+    is_open = target.domain.is_whole_space
     plan = exact.quadratic(target) if is_open else None
     if plan is not None:
         return 2.0, target.energy(plan.mean)

@@ -31,7 +31,8 @@ from dpsample.samplers.exact import exact
 from dpsample.samplers.exact.exact import CORRELATED, IN_BOX, WHOLE, Exact
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 from dpsample.targets.reduced import has_equalities
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def closed_form(target: Gibbs) -> ClosedForm | None:
 def choose(target: Gibbs, reference: str) -> str:
     """Name of the reference that is used, after a look at what is possible."""
     check.one_of(REFERENCES, reference=reference)
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     can: dict[str, Callable[[], bool]] = {
         "closed form": lambda: closed_form(target) is not None,
         "quadrature": lambda: rank in (1, 2),
@@ -254,7 +255,7 @@ def drawer(
 
 def names(target: Gibbs) -> tuple[str, ...]:
     """Names of the coordinates."""
-    return tuple(f"theta[{name}]" for name in target.problem.feature_names)
+    return tuple(f"theta[{name}]" for name in target.feature_names)
 
 
 def views(target: Gibbs) -> dict[str, View]:

@@ -1,5 +1,6 @@
 """Moments without burn-in bias, beside those of the exact law."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ class MomentCheck:
 
     Attributes
     ----------
-    found : UnbiasedMoments
+    moments : UnbiasedMoments
         Estimates, standard errors and the replicates themselves.
     sampler, reference : str
         The sampler whose chains were coupled, and the source of the exact values.
@@ -43,7 +44,7 @@ class MomentCheck:
         Probability that a correct coupling fails, all estimates together.
     """
 
-    found: couplings.UnbiasedMoments
+    moments: couplings.UnbiasedMoments
     sampler: str
     reference: str
     exact: tuple[Array | None, ...]
@@ -52,13 +53,23 @@ class MomentCheck:
     false_alarm: float
 
     @property
+    def found(self) -> couplings.UnbiasedMoments:
+        """The former name of ``moments``, which goes with the next version."""
+        warnings.warn(
+            "found is now moments. The former name goes with the next version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.moments
+
+    @property
     def ok(self) -> bool:
         """Whether no estimate differs from its exact value."""
         return not any((np.abs(z) > self.limit).any() for z in self.z_scores)
 
     def __repr__(self) -> str:
         """Estimates beside exact values, and what they show."""
-        unbiased, lines = self.found, []
+        unbiased, lines = self.moments, []
         for i, name in enumerate(unbiased.names):
             exact = self.exact[i]
             errors = unbiased.standard_errors[i]
@@ -192,7 +203,7 @@ def unbiased_moments(
     rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
     number = sum(np.size(value) for value in exact if value is not None)
     return MomentCheck(
-        found=unbiased,
+        moments=unbiased,
         sampler=words_for(sampler, "sampler"),
         reference=reference,
         exact=exact,
@@ -218,7 +229,7 @@ def _exact(
             "theta_squared": form.variance + form.mean**2,
         }
         return "closed form", tuple(values[name] for name in moments)
-    if target.problem.domain.affine_dim(target.dim) in (1, 2):
+    if target.domain.affine_dim(target.dim) in (1, 2):
         grid = laws.grid(target)
         functions: list[Callable[[Array], Any]] = [
             m if callable(m) else NAMED[m] for m in moments

@@ -16,7 +16,8 @@ from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.laws import POWER, Interval
 from dpsample.running.progress import with_line
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -208,7 +209,7 @@ def compare(
     if points.shape[1] != target.dim or len(points) < 2:
         check.fail("draws", f"2 or more of dimension {target.dim}", points.shape)
     name = laws.choose(target, reference)
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     grid = laws.grid(target) if rank in (1, 2) else None  # also for distances
     other: int | None = None
     if name in laws.DRAWN:
@@ -300,8 +301,8 @@ def _variation(points: Array, grid: laws.Grid) -> Interval:
 def _transport(target: Gibbs, points: Array, grid: laws.Grid) -> dict[str, Interval]:
     """Wasserstein distance of each coordinate."""
     widths = np.full(target.dim, np.inf)
-    if target.problem.domain.is_bounded:
-        eye, support = np.eye(target.dim), target.problem.domain.support
+    if target.domain.is_bounded:
+        eye, support = np.eye(target.dim), target.domain.support
         widths = np.asarray(support(eye) + support(-eye))
     return {
         name: laws.wasserstein(

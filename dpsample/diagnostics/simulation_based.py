@@ -28,7 +28,8 @@ from dpsample.running.progress import with_line
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs, as_rows, energies
+from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import energies
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

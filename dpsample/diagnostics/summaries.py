@@ -280,8 +280,8 @@ def r_hat(values: Array, superchains: Ints | None = None) -> Array:
             return np.asarray(np.fmax(*r_hats))
         if values.shape[1] < MIN_DRAWS:
             return np.full(values.shape[2], np.nan)
-    r_hats, _ = verdicts(values)
-    return np.asarray(r_hats[0])
+    of_values, _ = verdicts(values)[0]
+    return np.asarray(of_values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -513,11 +513,11 @@ def estimate(
     unknown = DebiasedFit(theta, wide, min_curvature, ("curvature",))
     if min_curvature <= 0.0:
         return unknown
-    kept, variance = plan.spread(values)
-    if kept.min() < MIN_KEPT and plan.sandwich.base == "noisy_gd":
+    kept_shares, variance = plan.spread(values)
+    if kept_shares.min() < MIN_KEPT and plan.sandwich.base == "noisy_gd":
         flags.append("start")
     away = vectors.T @ (theta - facts.center)
-    estimated = facts.center + vectors @ (away / kept)
+    estimated = facts.center + vectors @ (away / kept_shares)
     inner, noise = np.diag(values), np.zeros_like(curvature)
     if means is not None:
         estimated, residual, noise, doubt = regression(
@@ -534,7 +534,7 @@ def estimate(
         if np.trace(scores) < CLEAR * plan.scores.stddev * math.sqrt(facts.dim):
             flags.append("variance")
     inner = (inner / facts.num_records + noise) / (values * values[:, None])
-    inner[np.diag_indices(facts.dim)] += variance / kept**2
+    inner[np.diag_indices(facts.dim)] += variance / kept_shares**2
     covariance = vectors @ inner @ vectors.T
     if not (np.isfinite(covariance).all() and np.isfinite(estimated).all()):
         return unknown

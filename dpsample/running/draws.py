@@ -12,7 +12,8 @@ import numpy as np
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.public import __version__
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
-from dpsample.targets.gibbs import Gibbs, energy
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energy
 
 if TYPE_CHECKING:
     from xarray import DataTree

@@ -10,7 +10,6 @@ Python looks for Ctrl-C, and the next call goes on as if nothing had happened.
 The energy V = k (F + mu r) is minus the log density, up to a constant.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -25,8 +24,9 @@ from dpsample.core.jit import Kernel, call, entry, kernel
 from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
-from dpsample.targets import gibbs
-from dpsample.targets.gibbs import Gibbs, Target, TargetFunctions
+from dpsample.targets import gibbs_target
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import Target, TargetFunctions
 
 # Positions in the counts of a chain since its start. VALUES and GRADIENTS are numbers
 # of evaluations, RECORDS the records that they read. A sampler may append counts.
@@ -100,7 +100,7 @@ def retreat_from_boundary(target: Gibbs, position: Array) -> Array:
 
     It has moved by a thousandth of the way to an interior point.
     """
-    interior = target.problem.domain.interior_point(target.dim)
+    interior = target.domain.interior_point(target.dim)
     return np.asarray(position + 1e-3 * (interior - position))
 
 
@@ -114,7 +114,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
     dispersed as in the interior. <n, v> > 0, because the domain is convex. Without a
     finite projection or chord the result is the point that the move has come to.
     """
-    domain: Any = target.problem.domain  # its compiled functions are kernels
+    domain: Any = target.domain  # its compiled functions are kernels
     point, move, share_left = start, factor @ noise, 1.0
     chord, nearest = np.empty(2), np.empty_like(start)
     for _ in range(MAX_REFLECTIONS):
@@ -312,7 +312,8 @@ class PreparedChain:
         return [
             *flatten_plan(self.plan),
             self.num_steps,
-            *identify_target(self.target, self.start),
+            *flatten_plan(self.target.numbers),
+            *self.target.identity(self.start),
         ]
 
 
@@ -322,18 +323,6 @@ def flatten_plan(value: object) -> list[object]:
         return [leaf for part in value for leaf in flatten_plan(part)]
     is_number = isinstance(value, int | float | np.ndarray | np.generic)
     return [value] if is_number else []
-
-
-def identify_target(target: Gibbs, start: Array) -> list[object]:
-    """Return all that defines the target.
-
-    Energy and gradient at the start stand for losses that the user has compiled.
-    """
-    problem = target.problem
-    specs = (problem.loss, problem.domain, target.regularizer)
-    texts = [json.dumps(spec.to_dict()) for spec in specs]
-    energy, gradient = target.energy(start), target.gradient(start)
-    return [*flatten_plan(target.numbers), start, energy, gradient, *texts]
 
 
 @by_address
@@ -356,11 +345,11 @@ def evaluate_proposal(target, pieces, state, proposal):
     It is infinite outside the domain, and NaN if a function failed.
     """
     state.counts[PROPOSALS] += 1
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 1.0:
         state.counts[VALUES] += 1
         state.counts[RECORDS] += target.data.num_records
-        return gibbs.energy(target, pieces, proposal, state.work)
+        return gibbs_target.energy(target, pieces, proposal, state.work)
     return np.inf if status == 0.0 else np.nan
 
 
@@ -369,7 +358,7 @@ def evaluate_gradient(target, pieces, state, theta, gradient):
     """Return the energy, fill its gradient, and count it."""
     state.counts[GRADIENTS] += 1
     state.counts[RECORDS] += target.data.num_records
-    return gibbs.energy_gradient(target, pieces, theta, state.work, gradient)
+    return gibbs_target.energy_gradient(target, pieces, theta, state.work, gradient)
 
 
 @kernel(counts_references=False)

@@ -79,12 +79,12 @@ def choose(target: Gibbs) -> SamplerChoice:
     rng = np.random.default_rng(0)
     exact = try_exact(target)
     if exact is not None:
-        rank = target.problem.domain.affine_dim(target.dim)
+        rank = target.domain.affine_dim(target.dim)
         density = "a Gaussian restricted to the domain"
         if rank <= MAX_DIM:
             density = f"{rank} free coefficients"
         return SamplerChoice(Exact(), f"{density}: independent exact draws", exact)
-    has_facets = target.problem.domain.name in ("box", "polytope", "simplex")
+    has_facets = target.domain.name in ("box", "polytope", "simplex")
     if has_facets and conditional_kind(target) == QUADRATIC:
         reason = "a quadratic energy on a flat-sided domain"
         prepared = CoordinateHitAndRun().prepare(target, rng)
@@ -147,7 +147,7 @@ def try_few_records(target: Gibbs, rng: np.random.Generator) -> PreparedChain | 
     read a single record takes as long as ten or more in a pass over all, so there must
     be 10,000. Half of the Gaussian's mass must be inside the domain.
     """
-    rank = target.problem.domain.affine_dim(target.dim)
+    rank = target.domain.affine_dim(target.dim)
     has_many_records = target.problem.num_records >= max(20 * rank, 10_000)
     if not has_many_records or fit(target).share_inside < 0.5:
         return None
@@ -220,7 +220,7 @@ def try_exact(target: Gibbs) -> PreparedChain | None:
         prepared.runner()(state, rng, draws, stats)
     except SamplingError as error:
         is_steep = str(error) in (TEXTS[EXHAUSTED], TEXTS[ROUGH])
-        if is_steep or target.problem.domain.affine_dim(target.dim) > MAX_DIM:
+        if is_steep or target.domain.affine_dim(target.dim) > MAX_DIM:
             return None
         raise
     is_practical = state.counts[ACCEPTED] > 0.05 * state.counts[PROPOSALS]
@@ -320,7 +320,7 @@ def is_mode_on_boundary(target: Gibbs) -> bool:
     Then the boundary cuts off half of any Gaussian about it. A point that is farther
     from the interior point by a millionth is outside.
     """
-    mode, domain = rough_mode(target), target.problem.domain
+    mode, domain = rough_mode(target), target.domain
     outward = 1e-6 * (mode - domain.interior_point(target.dim))
     return not target._is_inside(mode + outward)
 

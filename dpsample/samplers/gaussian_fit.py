@@ -29,9 +29,8 @@ from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers.record_terms import sum_over_records
-from dpsample.targets.gibbs import (
-    Gibbs,
-    as_rows,
+from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import (
     energies,
     form_in_basis,
     rows_in_basis,
@@ -84,7 +83,7 @@ def minimize(
         isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
     )
     energy = _Kernels(target, weight) if is_one_chunk else _Passes(target, weight)
-    theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
+    theta = np.array(target.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
@@ -142,7 +141,7 @@ class _Passes:
     """Energy by passes over the records, in memory or in a file."""
 
     def __init__(self, target: Gibbs, mu: float) -> None:
-        self.target, self.mu, self.domain = target, mu, target.problem.domain
+        self.target, self.mu, self.domain = target, mu, target.domain
         self.center = target.regularizer_params.center
 
     def value(self, theta: Array) -> float:
@@ -212,14 +211,14 @@ class Ellipsoidal(Protocol):
 def fit(target: Gibbs) -> GaussianFit:
     """Return the Gaussian fit of a target."""
     basis = hull_basis(target)
-    interior = target.problem.domain.interior_point(target.dim)
+    interior = target.domain.interior_point(target.dim)
     start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
     center, precision = _run_newton(target, basis, start)
-    if not target.problem.domain.contains(center):
+    if not target.domain.contains(center):
         center, spread = start, _inverse(precision)
         precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
-    domain = target.problem.domain
+    domain = target.domain
     if gaussian.share_inside < 0.5 and domain.is_bounded:
         # Add the inverse variances of a ball of the domain's widths.
         eye = np.eye(target.dim)
@@ -232,7 +231,7 @@ def fit(target: Gibbs) -> GaussianFit:
 
 def hull_basis(target: Gibbs) -> Array:
     """Return orthonormal columns that span the domain's affine hull."""
-    return target.problem.domain.hull(target.dim)[1]
+    return target.domain.hull(target.dim)[1]
 
 
 def _run_newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:

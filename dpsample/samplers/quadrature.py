@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 from dpsample.samplers.gaussian_fit import fit
-from dpsample.targets.gibbs import Gibbs, energies
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import energies
 
 LOG_RANGE = 80.0
 
@@ -87,7 +88,7 @@ def _rays(
         units = np.column_stack([np.cos(angles), np.sin(angles)])
         weight, power = 2.0 * np.pi / num_angles, 1
     directions = units @ factor.T
-    domain = targets[0].problem.domain
+    domain = targets[0].domain
     chords = np.array([domain.chord(origin, v)[1] for v in directions])
     # Rays of unbounded domains end at 2^40 standard deviations at the latest.
     lengths = _shorten(targets, origin, directions, np.minimum(chords, 2.0**40))

@@ -49,7 +49,7 @@ class ReducedTarget:
     def lift(self, vectors: Array) -> Array:
         """Return points c + N v of rows v, projected if rounding leads outside."""
         points = self.origin + vectors @ self.basis.T
-        domain = self.original.problem.domain
+        domain = self.original.domain
         for point in points.reshape(-1, len(self.origin)):  # views
             if not domain.contains(point):
                 point[:] = domain.project(point)
@@ -67,7 +67,7 @@ class ReducedTarget:
 
 def has_equalities(target: Gibbs) -> bool:
     """Return whether the domain is given with equalities."""
-    return target.problem.domain.has_equalities
+    return target.domain.has_equalities
 
 
 def reduction_obstacle(target: Gibbs) -> str:

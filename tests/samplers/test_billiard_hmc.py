@@ -112,7 +112,7 @@ def pivot_of(domain, start):
 def launched(target, plan, seed):
     """State near the center with a random velocity."""
     rng = np.random.default_rng(seed)
-    start = target.problem.domain.interior_point(DIM)
+    start = target.domain.interior_point(DIM)
     state = billiard.init(target, plan, start)
     state.scratch[0] = start
     white = rng.standard_normal(plan.mass.whiten_rows(start).size)
@@ -145,7 +145,7 @@ def drift_of_energy(target, plan, seed, duration=12.0):
     before, size = energy_of_flight(plan, state)
     bounces = fly(target, plan, state, duration)
     after, _ = energy_of_flight(plan, state)
-    is_inside = target.problem.domain.contains(state.scratch[0])
+    is_inside = target.domain.contains(state.scratch[0])
     return abs(after - before) / size, bounces, is_inside
 
 
@@ -350,7 +350,7 @@ def test_a_forgotten_half_kick_loses_the_way_back(name):
 
 def determinant(target, plan, seed, damping=1.0):
     """Determinant of the map from place and velocity to those after a trajectory."""
-    domain = target.problem.domain
+    domain = target.domain
     basis = np.eye(DIM) if domain.affine_dim(DIM) == DIM else zero_sum(DIM)
     origin = launched(target, plan, seed)
     start = np.concatenate((origin.scratch[0], origin.scratch[1]))

@@ -53,7 +53,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
     prepared = prepared_for(target)
     draws, stats = draw(prepared, prepared.init(), np.random.default_rng(2), 1500)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     energies = [target.energy(theta) for theta in draws[::50]]
     np.testing.assert_allclose(stats[::50, 0], energies, rtol=1e-9, atol=1e-9)
     assert len(np.unique(draws[:, 0])) > 700  # on the simplex some pairs miss it
@@ -260,7 +260,7 @@ def test_steep_energies_keep_the_law_of_the_distance_from_the_wall(name, k):
     target, slope = steep(STEEP[name], k)
     prepared = prepared_for(target)
     draws, _ = draw(prepared, prepared.init(), np.random.default_rng(6), 4000)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     if "ball" in name:
         draws = draws[::8] - STEEP[name].default_center(2)
         distances = (0.5 * k * (1.0 - np.linalg.norm(draws, axis=1)))[:, None]

@@ -23,7 +23,7 @@ from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.prepared import Localization
 from dpsample.samplers.localized.tilting import TiltedOrthant, new_orthant
-from dpsample.targets.gibbs import form_in_basis, rows_in_basis, times_basis
+from dpsample.targets.gibbs_target import form_in_basis, rows_in_basis, times_basis
 from tests.core.test_pauses import Allowance, assert_same_bits
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels

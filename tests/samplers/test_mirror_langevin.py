@@ -32,7 +32,7 @@ def walk(prepared, starts, seed):
     draws = np.empty((NUM_STEPS, starts.shape[1]))
     stats = np.empty((NUM_STEPS, NUM_STATS))
     target, counts = prepared.target, 0
-    contains = target.problem.domain.contains
+    contains = target.domain.contains
     for i, start in enumerate(starts):
         state = prepared.init_fn(target, plan, start)
         code, _ = prepared.run(

@@ -15,7 +15,7 @@ from dpsample.samplers.chain import (
     NUM_VALUES,
 )
 from dpsample.samplers.proximal import alternation, metric, proximal
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, replicate
 from tests.support.tiers import one_in, usual
@@ -32,16 +32,16 @@ class Envelope:
         self.case, self.option, self.plan = case, option, plan
         self.numbers, self.work = option.numbers(case.target), case.target.new_work()
         w, gradient, mean = (np.empty(case.dim) for _ in range(3))
-        gibbs.project(self.numbers, case.target.pieces, y, w)
+        gibbs_target.project(self.numbers, case.target.pieces, y, w)
         args = (self.numbers, case.target.pieces, w, self.work)
-        self.u_w = gibbs.energy_gradient(*args, gradient)
+        self.u_w = gibbs_target.energy_gradient(*args, gradient)
         alternation.set_envelope_mean(plan, y, w, gradient, mean)
         self.w, self.gradient, self.mean = w, gradient, mean
 
     def log_density(self, x):
         """Log of proposal density times acceptance ratio, up to a constant."""
         away, plan, scratch = x - self.mean, self.plan, np.empty(self.case.dim)
-        u_x = gibbs.energy(self.numbers, self.case.target.pieces, x, self.work)
+        u_x = gibbs_target.energy(self.numbers, self.case.target.pieces, x, self.work)
         gap, _ = alternation.gap_and_slack(
             plan, u_x, self.u_w, self.gradient, x - self.w, scratch
         )

@@ -96,7 +96,7 @@ class Balls:
         for _ in range(count):
             way = rng.standard_normal((2, target.dim)) / np.sqrt(target.dim)
             lengths = self.screen.reach * 10.0 ** rng.uniform(-1.0, 1.5, 2)
-            w = target.problem.domain.project(w + lengths[0] * way[0])
+            w = target.domain.project(w + lengths[0] * way[0])
             value = energy_gradient(*self.fixed, w, gradient)
             slope = target.gradient(w)
             z = w + lengths[1] * way[1]

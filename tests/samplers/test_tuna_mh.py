@@ -201,7 +201,7 @@ def test_simplex_and_statistics():
     state, count = chain.init(), 500
     draws, stats = np.empty((count, 3)), np.empty((count, NUM_STATS))
     chain.runner()(state, np.random.default_rng(1), draws, stats)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     assert 0.2 < state.counts[ACCEPTED] / count < 0.8
     assert stats[:, -1].sum() == state.counts[RECORDS]
     # Each drawn record is evaluated at both ends.

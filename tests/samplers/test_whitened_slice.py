@@ -50,7 +50,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
     prepared = prepared_for(target)
     draws, stats = draw(prepared, prepared.init(), np.random.default_rng(2), 1500)
-    assert all(target.problem.domain.contains(theta) for theta in draws)
+    assert all(target.domain.contains(theta) for theta in draws)
     energies = [target.energy(theta) for theta in draws[::50]]
     np.testing.assert_allclose(stats[::50, 0], energies, rtol=1e-9, atol=1e-9)
     assert len(np.unique(draws[:, 0])) > 1400

@@ -16,7 +16,7 @@ from dpsample.samplers import chain
 from dpsample.samplers.chain import PROPOSALS
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import mirror_langevin
-from dpsample.targets import gibbs as targets_module
+from dpsample.targets import gibbs_target
 from tests.support import sampler_mutants as mutants
 from tests.support.unchecked_losses import unchecked
 
@@ -55,7 +55,7 @@ def run_with(step, target, sampler, *, num_draws=1000, num_chains=4, seed=0):
     return packing.to_datatree(
         found.draws,
         packing.name_statistics(found.stats, step_size=prepared.settings["step_size"]),
-        coefficients=target.problem.feature_names,
+        coefficients=target.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
         attributes={"sampler": repr(sampler), **prepared.settings},
     )
@@ -85,7 +85,7 @@ def unadjusted(target, pieces, plan, state, rng):
         plan, state.position, gradient, rng, here, there, proposal
     )
     if (
-        targets_module.inside(target, pieces, proposal, state.work) == 0.0
+        gibbs_target.inside(target, pieces, proposal, state.work) == 0.0
         or not is_inside
     ):
         return OK

@@ -23,7 +23,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 
 
 def run_of(step):
@@ -51,7 +51,7 @@ def clamped(target, pieces, plan, state, rng):
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
     fill_with_normals(rng, noise)
     displace(plan, state.position, noise, plan.step, state.scratch[2])
-    gibbs.project(target, pieces, state.scratch[2], proposal)
+    gibbs_target.project(target, pieces, state.scratch[2], proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)
 

@@ -72,7 +72,7 @@ from dpsample.samplers.metropolis.tilted_gibbs import (
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import MAX_PROPOSALS, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Shift beyond which kernels that contract get common noise, so that both chains move
@@ -280,7 +280,7 @@ def couple_crank_nicolson(target, pieces, plan, first, second, rng):
 def evaluate_at_proposal(target, pieces, state):
     """Return the energy at the proposal, and write its gradient."""
     proposal, gradient = state.scratch[PROPOSAL], state.scratch[NEW_GRADIENT]
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 1.0:
         return evaluate_gradient(target, pieces, state, proposal, gradient)
     return np.inf if status == 0.0 else np.nan

@@ -150,7 +150,7 @@ def build(
     start = None
     if init is not None:
         start = check.array("init", init, shape=(target.dim,))
-        if not target.problem.domain.contains(start):
+        if not target.domain.contains(start):
             check.fail("init", "inside the domain", start, "Use domain.project(init).")
     prepared, pair, text = prepare_pair(sampler, target, root)
     return Coupled(

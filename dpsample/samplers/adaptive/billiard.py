@@ -80,8 +80,9 @@ from dpsample.samplers.chain import (
     retreat_from_boundary,
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
-from dpsample.targets import gibbs
-from dpsample.targets.gibbs import TARGET, Gibbs, TargetFunctions
+from dpsample.targets import gibbs_target
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import TARGET, TargetFunctions
 
 LENGTH = 1.5  # mean length of a trajectory, in units of the metric
 MAX_LEAPS = 1000
@@ -228,7 +229,7 @@ def new_plan(
 
     In the whole space they are rotations about the center, with kicks.
     """
-    domain, body = target.problem.domain, target.numbers.body
+    domain, body = target.domain, target.numbers.body
     exit_function = exits.find_exit_function(domain, target.dim)
     is_free = domain.is_whole_space
     is_harmonic = is_free or pivot is not None
@@ -668,7 +669,7 @@ def leap(target, pieces, plan, state):
     else:
         state.counts[VALUES] += 1
         state.counts[RECORDS] += target.data.num_records
-        energy = gibbs.energy(target, pieces.target, theta, state.work)
+        energy = gibbs_target.energy(target, pieces.target, theta, state.work)
     trajectory.energy = energy
     trajectory.max_energy = max(trajectory.max_energy, energy)
     trajectory.leaps_done += 1
@@ -679,7 +680,7 @@ def leap(target, pieces, plan, state):
     if energy - state.energy[0] < largest:
         return OK
     is_nan = np.isnan(energy)
-    if is_nan and gibbs.inside(target, pieces.target, theta, state.work) != 0.0:
+    if is_nan and gibbs_target.inside(target, pieces.target, theta, state.work) != 0.0:
         return FUNCTION_FAILED
     return REJECTED
 
@@ -693,7 +694,7 @@ def end_trajectory(target, pieces, plan, state, rng):
     # rejected as well. Otherwise the transition would not be reversible.
     if trajectory.max_energy > max(state.energy[0], energy) + plan.max_rise:
         return OK, 0.0
-    status = gibbs.inside(target, pieces.target, theta, state.work)
+    status = gibbs_target.inside(target, pieces.target, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else FUNCTION_FAILED), 0.0
     if trajectory.has_kicks:
@@ -833,7 +834,7 @@ def fly_freely(
 
     It ends after 1000 reflections at the latest.
     """
-    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    exit_function = exits.find_exit_function(target.domain, target.dim)
     find_exit = pointer(exit_function, exits.EXIT)
     free_plan = without_force(plan)._replace(max_bounces=1000, find_exit=find_exit)
     state = init(target, plan, position)

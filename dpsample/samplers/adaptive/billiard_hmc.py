@@ -54,7 +54,7 @@ class BilliardHMC(Sampler):
         check.integer(1, max_leaps=self.max_leaps)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        if not exits.has_exits(target.problem.domain):
+        if not exits.has_exits(target.domain):
             return False, "It knows no exits of this domain: use TiltedGibbs."
         return True, ""
 

@@ -38,7 +38,8 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
 from dpsample.samplers.thinning import lag_share, rank_shares, wanted_thinning
-from dpsample.targets.gibbs import Gibbs, times_basis
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import times_basis
 
 NUM_PILOTS = 4
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
@@ -353,7 +354,7 @@ def _bounce_work(target: Gibbs) -> float:
 
     Where Newton's method searches the exit of a norm they are 15 times as many.
     """
-    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    exit_function = exits.find_exit_function(target.domain, target.dim)
     work = BOUNCE_WORK + 50.0 * target.dim
     return work * (15.0 if exit_function is exits.convex_exit else 1.0)
 
@@ -453,7 +454,7 @@ def _plan_rotations(
     the draws, and 5 in round domains, because where only the boundary confines the
     draws faster flights would merely have more reflections.
     """
-    rotation_exit = exits.find_rotation_exit(target.problem.domain, target.dim)
+    rotation_exit = exits.find_rotation_exit(target.domain, target.dim)
     shape = plan.mass
     if rotation_exit is None or not shape.is_dense:
         return None

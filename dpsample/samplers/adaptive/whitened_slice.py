@@ -65,7 +65,7 @@ from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.thinning import lag_share, rank_shares
 from dpsample.samplers.univariate import line
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_NUMBERS = 10**8  # numbers in the cached columns, which take 800 MB then
@@ -183,7 +183,7 @@ def evaluate_regularizer(target, pieces, plan, state, along, t):
     point = state.scratch[POINT]
     for j in range(theta.shape[0]):
         point[j] = theta[j] + t * direction[j]
-    return gibbs.regularizer(target, pieces, point, state.work)
+    return gibbs_target.regularizer(target, pieces, point, state.work)
 
 
 @kernel(counts_references=False)
@@ -212,7 +212,7 @@ def synchronize(target, pieces, plan, state):
             control.stage = SYNCHRONIZING
             paused.next_record, paused.loss_sum = start, losses
             return PAUSED
-    penalty = target.mu * gibbs.regularizer(target, pieces, state.position, work)
+    penalty = target.mu * gibbs_target.regularizer(target, pieces, state.position, work)
     state.energy[0] = target.k * (losses / data.num_records + penalty)
     state.memory[TOTAL] = evaluate_total(target, pieces, plan, state, 0, 0.0)
     state.memory[AGE] = 0.0
@@ -259,7 +259,7 @@ def slide(target, pieces, plan, state, i, rng):
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
-            gibbs.chord(target, plan.chord, theta, direction, ends)
+            gibbs_target.chord(target, plan.chord, theta, direction, ends)
             low, high = ends[0], ends[1]
         # In a corner the chord may be a point. NaN is a failure.
         if not low < high:
@@ -404,7 +404,7 @@ def find_kinks(target: Gibbs) -> tuple[Array, Array, float]:
 
 def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePlan:
     """Return the plan whose directions are the columns of a mass matrix's factor."""
-    domain, rank = target.problem.domain, mass.num_white
+    domain, rank = target.domain, mass.num_white
     directions = np.ascontiguousarray(mass.spread(np.eye(rank)))
     # Moves on the simplex keep the sum of the coefficients.
     if domain.affine_dim(target.dim) < target.dim:
@@ -423,7 +423,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         weight=weight * half,
         is_quadratic=int(is_quadratic),
         is_free=int(domain.is_whole_space),
-        chord=gibbs.chord_of(target),
+        chord=gibbs_target.chord_of(target),
     )
 
 
@@ -432,7 +432,7 @@ def can_learn_axes(target: Gibbs) -> bool:
 
     They do so without a boundary, in a dense metric.
     """
-    return target.problem.domain.is_whole_space and target.dim <= MAX_DENSE
+    return target.domain.is_whole_space and target.dim <= MAX_DENSE
 
 
 def has_kinks(target: Gibbs) -> bool:
@@ -446,7 +446,7 @@ def move_cost(target: Gibbs) -> float:
     Its random numbers and loops take as long as 4000, and a chord that Newton's method
     finds as long as 1000 per coefficient.
     """
-    exit_function = exits.find_exit_function(target.problem.domain, target.dim)
+    exit_function = exits.find_exit_function(target.domain, target.dim)
     is_expensive = exit_function in (exits.convex_exit, exits.l1_exit)
     chord_cost = 1000.0 * target.dim if is_expensive else 0.0
     return 4000.0 + target.problem.num_records + chord_cost
@@ -552,7 +552,7 @@ class WhitenedSlice(Sampler):
         check.integer(1, num_steps=self.num_steps)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
-        rank = target.problem.domain.affine_dim(target.dim)
+        rank = target.domain.affine_dim(target.dim)
         size = rank * target.problem.num_records
         if size <= MAX_NUMBERS:
             return True, ""

@@ -26,7 +26,7 @@ from dpsample.samplers.univariate.log_concave import (
     draw_quadratic,
     sort_pairs,
 )
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Kinds of conditional densities: truncated Gaussians, piecewise ones, and others.
@@ -307,7 +307,9 @@ def find_domain_chord(target, plan, state, i):
     direction = state.scratch[DIRECTION]
     direction[:] = 0.0
     direction[i] = 1.0
-    gibbs.chord(target, plan.chord, state.position, direction, state.workspace.ends)
+    gibbs_target.chord(
+        target, plan.chord, state.position, direction, state.workspace.ends
+    )
     return state.workspace.ends[0], state.workspace.ends[1]
 
 
@@ -366,5 +368,5 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
         left_positive=float(left[0]),
         left_negative=float(left[1]),
         jump=jump,
-        chord=gibbs.chord_of(target),
+        chord=gibbs_target.chord_of(target),
     )

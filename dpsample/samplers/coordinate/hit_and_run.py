@@ -33,7 +33,7 @@ from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.line import HULL_SHAPE
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Rows of the scratch memory, of which `line` uses the second and third: the direction
@@ -110,7 +110,7 @@ def step(target, pieces, plan, state, rng):
     path = line.line_of(
         target, state, margins, rates, response, plan.is_quadratic, penalty
     )
-    gibbs.chord(target, plan.chord, theta, direction, state.workspace.ends)
+    gibbs_target.chord(target, plan.chord, theta, direction, state.workspace.ends)
     low, high = state.workspace.ends
     if not low <= high:  # NaN if the domain's function failed
         return FUNCTION_FAILED
@@ -151,14 +151,14 @@ run = compile_run(step)
 
 def make_plan(target: Gibbs, gaussian: GaussianFit) -> HitAndRunPlan:
     """Return the plan of a target with a Gaussian fit."""
-    is_zero_sum = target.problem.domain.affine_dim(target.dim) < target.dim
+    is_zero_sum = target.domain.affine_dim(target.dim) < target.dim
     return HitAndRunPlan(
         center=gaussian.center,
         factor=gaussian.factor,
         whiten=gaussian.whiten,
         is_zero_sum=int(is_zero_sum),
         is_quadratic=int(has_quadratic_regularizer(target)),
-        chord=gibbs.chord_of(target),
+        chord=gibbs_target.chord_of(target),
     )
 
 

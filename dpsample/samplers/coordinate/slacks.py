@@ -197,7 +197,7 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
 
     Center and standard deviations only set a scale.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     no_matrix, no_indices = np.empty((0, 0)), np.empty(0, dtype=np.int64)
     body = CoordinateBody(
         kind=CHORD,
@@ -239,7 +239,7 @@ def make_body(target: Gibbs, center: Array, stddevs: Array) -> CoordinateBody:
 def _with_facets(
     body: CoordinateBody, target: Gibbs, center: Array, stddevs: Array
 ) -> CoordinateBody:
-    domain = target.problem.domain
+    domain = target.domain
     numbers = domain.body(target.dim)
     rows, limits = numbers.matrix, numbers.bounds
     # On an unbounded domain coordinates are within 100 standard deviations.

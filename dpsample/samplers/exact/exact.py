@@ -39,7 +39,7 @@ from dpsample.samplers.proximal.ball_gaussian import (
     tilted_in_ball,
 )
 from dpsample.samplers.sampler import Exactness, Sampler
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Largest dimension of the domain's affine hull in which cells are used.
@@ -83,7 +83,7 @@ class Exact(Sampler):
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Return whether the target is of a supported kind, and if not, why."""
-        rank = target.problem.domain.affine_dim(target.dim)
+        rank = target.domain.affine_dim(target.dim)
         if rank <= MAX_DIM or quadratic(target) is not None:
             return True, ""
         return False, UNSUPPORTED
@@ -95,7 +95,7 @@ class Exact(Sampler):
         chain = partial(PreparedChain, target=target, init_fn=init, num_warmup=0)
         plan = quadratic(target)
         if plan is not None:
-            start = target.problem.domain.interior_point(target.dim)
+            start = target.domain.interior_point(target.dim)
             return chain(plan=plan, run=run, start=start)
         shape = fit(target)
         cells = grid_cells.build(target, shape)
@@ -177,7 +177,7 @@ def step(target, pieces, plan, state, rng):
         value = energy(plan, noise, proposal)
         if np.isnan(value):
             return DRAW_FAILED
-        status = gibbs.inside(target, pieces, proposal, state.work)
+        status = gibbs_target.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
             return FUNCTION_FAILED
         if status == 1.0:
@@ -218,7 +218,7 @@ def _isotropic_plan(target: Gibbs) -> Quadratic | None:
     strength = target.k * target.mu * numbers.regularizer.scale
     slope = target.gradient(center)
     is_tilted = bool(slope.any())
-    domain, is_weighted = target.problem.domain, strength > 0.0
+    domain, is_weighted = target.domain, strength > 0.0
     kind = _kind(domain, target.dim, is_weighted=is_weighted, is_tilted=is_tilted)
     if kind is None:
         return None

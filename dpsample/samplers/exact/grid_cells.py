@@ -44,7 +44,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, UNCOVERED, raise_unless_ok
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # The outer box is larger by this share, and a cell is dropped with this margin, so that
@@ -104,7 +104,7 @@ def align_with_parameters(target: Gibbs, shape: GaussianFit) -> GaussianFit:
 
 def first_cells(target: Gibbs, shape: GaussianFit) -> tuple[Array, Array]:
     """Return the outer box of the domain, possibly infinite, cut at the center."""
-    domain = target.problem.domain
+    domain = target.domain
     shift = shape.whiten @ shape.center
     upper = domain.support(shape.whiten) - shift
     lower = -domain.support(-shape.whiten) - shift
@@ -208,7 +208,7 @@ def share_outside(target, pieces, frame, pile, j, z):
             sign = 1.0 if (corner >> i) % 2 == 1 else -1.0
             z[i] = min(max(mean + sign * math.sqrt(variance), low), high)
         to_theta(frame, z, frame.theta)
-        if gibbs.inside(target, pieces, frame.theta, frame.work) != 1.0:
+        if gibbs_target.inside(target, pieces, frame.theta, frame.work) != 1.0:
             count += 1
     return count / 2.0**rank
 
@@ -226,7 +226,7 @@ def is_apart(target, pieces, frame, low, high, z):
             z[i] = low[i] + 1.0 if low[i] > -np.inf else high[i] - 1.0
     to_theta(frame, z, frame.theta)
     # ``other`` becomes the normal, whose squared length is <normal, z - projection>.
-    gibbs.project(target, pieces, frame.theta, frame.other)
+    gibbs_target.project(target, pieces, frame.theta, frame.other)
     square = 0.0
     for k in range(frame.theta.shape[0]):
         frame.other[k] = frame.theta[k] - frame.other[k]
@@ -386,7 +386,7 @@ def build_in_axes(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, floa
         center=shape.center,
         factor=shape.factor,
         whiten=shape.whiten,
-        is_bounded=bool(target.problem.domain.is_bounded),
+        is_bounded=bool(target.domain.is_bounded),
         work=target.new_work(),
         build=np.zeros(1, Build),
         theta=np.empty(target.dim),
@@ -494,9 +494,9 @@ def to_theta(frame, z, out):
 def pull_inside(target, pieces, frame, z):
     """Move z to a point of the domain off its boundary, if it is outside."""
     to_theta(frame, z, frame.theta)
-    if gibbs.inside(target, pieces, frame.theta, frame.work) == 1.0:
+    if gibbs_target.inside(target, pieces, frame.theta, frame.work) == 1.0:
         return
-    gibbs.project(target, pieces, frame.theta, frame.other)
+    gibbs_target.project(target, pieces, frame.theta, frame.other)
     for i in range(z.shape[0]):
         z[i] = 0.0
         for k in range(frame.theta.shape[0]):
@@ -510,7 +510,7 @@ def pull_inside(target, pieces, frame, z):
 def energy_gradient(target, pieces, frame, z, slopes):
     """Return the energy at z, and fill slopes with its gradient in z."""
     to_theta(frame, z, frame.theta)
-    value = gibbs.energy_gradient(
+    value = gibbs_target.energy_gradient(
         target, pieces, frame.theta, frame.work, frame.gradient
     )
     for i in range(z.shape[0]):

@@ -26,14 +26,8 @@ from dpsample.losses import Loss
 from dpsample.problem.records import Data, make_data, writable
 from dpsample.problem.storage import Fold, MemoryStorage, Result
 from dpsample.samplers.localized.mode import Mode
-from dpsample.targets.gibbs import (
-    MARGIN_SLACK,
-    DomainGeometry,
-    Gibbs,
-    as_kernel_array,
-    as_rows,
-    margin_intervals,
-)
+from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
+from dpsample.targets.gibbs_target import DomainGeometry, as_kernel_array
 
 # Half-widths and radii are larger by this factor than computed, for rounding errors.
 WIDENING = 1.0 + 1e-9

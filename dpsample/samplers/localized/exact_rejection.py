@@ -123,7 +123,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     It follows from public facts, and is valid for interior rejection only. The module
     lists its terms.
     """
-    facts, dim, domain = target.problem.facts, target.dim, target.problem.domain
+    facts, dim, domain = target.problem.facts, target.dim, target.domain
     ridge = target.k * target.mu * target.curvature[0]
     smoothness = target.k * smoothness_or_inf(facts) + ridge
     if not (_has_digits(target) and math.isfinite(smoothness)):
@@ -159,7 +159,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
 
 def _has_digits(target: Gibbs) -> bool:
     """Return whether energy and domain can be computed to any number of digits."""
-    domain, (min_curvature, max_curvature) = target.problem.domain, target.curvature
+    domain, (min_curvature, max_curvature) = target.domain, target.curvature
     is_quadratic = (
         isinstance(target.regularizer, SquaredNorm) and min_curvature == max_curvature
     )
@@ -363,7 +363,7 @@ class ExactRejection:
         block = Candidates(noise, noise_low, threshold, threshold_low, vectors)
         block = block.part(self.prepared.region.contains(vectors))
         target = self.prepared.target
-        inner = target.problem.domain.interior_point(target.dim)
+        inner = target.domain.interior_point(target.dim)
         points = self.prepared.to_points(block.vectors)
         return block.part(self.prepared.is_inside(inner + INWARD * (points - inner)))
 
@@ -464,7 +464,7 @@ class ExactRejection:
     def contains(self, point: list[Decimal]) -> bool:
         """Return whether the domain contains a point, exactly."""
         with self.decimals():
-            return self.prepared.target.problem.domain.contains_exactly(point)
+            return self.prepared.target.domain.contains_exactly(point)
 
 
 def _is_accurate(

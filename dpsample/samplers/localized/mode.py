@@ -27,7 +27,8 @@ from dpsample.regularizers import Entropy
 from dpsample.samplers.errors import OK
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.samplers.record_terms import RecordSums, sum_over_records
-from dpsample.targets.gibbs import DomainGeometry, Gibbs, form_in_basis, rows_in_basis
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import DomainGeometry, form_in_basis, rows_in_basis
 
 # Maximum number of Newton steps, and of halvings of a step.
 MAX_STEPS = 40
@@ -88,7 +89,7 @@ def find(
     if isinstance(target.regularizer, Entropy) and mu > 0.0:
         margin = 1e-10
     inner_geometry = geometry._replace(bounds=geometry.bounds - margin)
-    point = target.problem.domain.interior_point(target.dim)
+    point = target.domain.interior_point(target.dim)
     if neighbor is not None:
         point = neighbor.point
     if neighbor is not None and neighbor.before is not None:
@@ -210,7 +211,7 @@ def _pull_inside(target: Gibbs, point: Array) -> Array:
     """Return the projection of a point that only rounding errors put outside."""
     if target._is_inside(point):
         return point
-    projection = target.problem.domain.project(point)
+    projection = target.domain.project(point)
     distance = np.abs(projection - point).max()
     is_rounding = distance <= 1e-10 * (1.0 + np.abs(point).max())
     return projection if is_rounding else point

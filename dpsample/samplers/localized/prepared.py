@@ -29,7 +29,7 @@ from dpsample.samplers.chain import (
     ChainState,
     Runner,
     Settings,
-    identify_target,
+    flatten_plan,
     new_state,
 )
 from dpsample.samplers.errors import (
@@ -130,7 +130,7 @@ class Localization:
     @classmethod
     def whole_domain(cls, target: Gibbs) -> Localization:
         """Take the whole domain as the region. This is exact, slow and never fails."""
-        point = target.problem.domain.interior_point(target.dim)
+        point = target.domain.interior_point(target.dim)
         with _report_failed_loss(target):
             mode = modes.take_point(target, target.mu, point)
         region = regions.whole_domain(target, mode)
@@ -473,7 +473,8 @@ class PreparedLocalized:
             self.candidate_rate,
             self.acceptance_rate,
             *(ellipsoid.radius for ellipsoid in self.region.ellipsoids),
-            *identify_target(self.target, self.mode.point),
+            *flatten_plan(self.target.numbers),
+            *self.target.identity(self.mode.point),
         ]
 
     def runner(self) -> Runner:
@@ -533,7 +534,7 @@ class PreparedLocalized:
         draw_limits = self._draw_limits(max_passes, PATIENCE)
         workspace = self.new_workspace(draw_limits.size)
         part = *self.frame_and_pieces, self.single_chunk, self.proposal, draw_limits
-        project = pointer(self.target.problem.domain.project_piece, PROJECT)
+        project = pointer(self.target.domain.project_piece, PROJECT)
         streams = generator.memory, words, generator.rng
         arguments = part, grid, project, *streams, thetas, workspace
         # Streams count modulo 2^64, which raises a warning in interpreted rejection.

@@ -68,7 +68,8 @@ from dpsample.samplers.localized.columns import (
     largest_share,
 )
 from dpsample.samplers.localized.mode import Mode, in_basis
-from dpsample.targets.gibbs import Gibbs, as_kernel_array, times_basis
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import as_kernel_array, times_basis
 
 MAX_ROUNDS = 8
 # Cost of a round, in passes over the records, per 8 + dim / 5. It is smaller than the
@@ -458,7 +459,7 @@ class _Rounds:
 
 def mass_outside_domain(target: Gibbs, mode: Mode, root: Array, move: Array) -> float:
     """Return a bound of P(x0 + basis v not in the domain) for v ~ N(move, M^{-1})."""
-    if target.problem.domain.is_whole_space:
+    if target.domain.is_whole_space:
         return 0.0
     if len(mode.sides):
         scaled = linalg.solve_triangular(root, mode.sides.T, lower=True)

@@ -37,7 +37,8 @@ from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import propose
 from dpsample.samplers.localized.region import Region
-from dpsample.targets.gibbs import Gibbs, as_kernel_array
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import as_kernel_array
 from dpsample.targets.grid import go_inside, nearest
 
 # Margins that are computed together, of records times candidates, and limits of the
@@ -446,7 +447,7 @@ class RejectionFunctions(NamedTuple):
         return cls(
             target.problem.loss.value_pointer,
             pointer(target.regularizer.value_piece, REG_VALUE),
-            pointer(target.problem.domain.contains_piece, CONTAINS),
+            pointer(target.domain.contains_piece, CONTAINS),
         )
 
 

@@ -45,7 +45,7 @@ from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
 )
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Margins of a block of records, at all points: 256 kB, which fit in a level-2 cache.
@@ -193,7 +193,7 @@ def evaluate_energies(target, pieces, points, work, out, begin):
     if begin < data.num_records:
         return begin
     for b in range(points.shape[0]):
-        penalty = gibbs.regularizer(target, pieces, points[b], work.work)
+        penalty = gibbs_target.regularizer(target, pieces, points[b], work.work)
         out[b] = target.k * (out[b] / data.num_records + target.mu * penalty)
     return begin
 
@@ -307,7 +307,7 @@ def fill_batch(target, pieces, plan, state, rng):
         i = progress.num_inside
         proposal = state.workspace.proposals[i]
         square = propose(plan, rng, state.workspace.noise, proposal)
-        status = gibbs.inside(target, pieces, proposal, state.work.work)
+        status = gibbs_target.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return FUNCTION_FAILED
         if status == 0.0:

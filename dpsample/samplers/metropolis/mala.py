@@ -29,7 +29,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Rows of the scratch memory.
@@ -89,7 +89,7 @@ def step(target, pieces, plan, state, rng):
     # The threshold is drawn for each proposal, so that the number of random numbers of
     # a step does not depend on the domain.
     threshold = -rng.standard_exponential()
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status != 1.0:
         return OK if status == 0.0 else FUNCTION_FAILED
     energy = evaluate_gradient(target, pieces, state, proposal, new_gradient)
@@ -141,7 +141,7 @@ class MALA(TunedSampler):
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
         """Tune the step from dim^(-1/3), the optimal order for a Gaussian target."""
-        dim = target.problem.domain.affine_dim(target.dim)
+        dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run, init_fn=init, rate=0.57, first_step=dim ** (-1.0 / 3.0)
         )

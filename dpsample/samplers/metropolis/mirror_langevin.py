@@ -48,7 +48,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 BOX, BALL, SIMPLEX, POWER = range(4)
@@ -297,7 +297,7 @@ def step(target, pieces, plan, state, rng):
     state.counts[PROPOSALS] += 1
     is_inside = propose(plan, position, gradient, rng, dual, new_dual, proposal)
     threshold = -rng.standard_exponential()
-    status = gibbs.inside(target, pieces, proposal, state.work)
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 0.0 or not is_inside:
         return OK
     if np.isnan(status):
@@ -327,7 +327,7 @@ def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
 
 def choose_geometry(target: Gibbs, kind: str) -> int | None:
     """Return the code of the domain's map, or None if it has none of this kind."""
-    domain = target.problem.domain
+    domain = target.domain
     if domain.is_simplex:
         return SIMPLEX if kind in ("auto", "entropy") else None
     if kind == "entropy":
@@ -412,7 +412,7 @@ class MirrorLangevin(TunedSampler):
         """Return whether the domain has a map of the geometry, and if not, why."""
         if choose_geometry(target, self.geometry) is not None:
             return True, ""
-        name = target.problem.domain.name
+        name = target.domain.name
         return False, (
             f'The domain "{name}" has no mirror map "{self.geometry}": '
             'use geometry="auto".'
@@ -421,7 +421,7 @@ class MirrorLangevin(TunedSampler):
     def _recipe(self, target: Gibbs) -> TuningRecipe:
         """Tune the step from dim^(-1/3), the optimal order of Langevin steps."""
         geometry = cast(int, choose_geometry(target, self.geometry))
-        dim = target.problem.domain.affine_dim(target.dim)
+        dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,
             init_fn=init,

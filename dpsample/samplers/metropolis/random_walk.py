@@ -117,7 +117,7 @@ class RandomWalk(TunedSampler):
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
         """Tune the scale from 2.38 / sqrt(dim), optimal for Gaussian targets."""
-        dim = target.problem.domain.affine_dim(target.dim)
+        dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,
             plan_fn=lambda gaussian, step: RandomWalkPlan(

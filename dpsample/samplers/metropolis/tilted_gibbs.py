@@ -29,7 +29,7 @@ from dpsample.samplers.chain import (
     fill_with_normals,
 )
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Rows of the scratch memory. Y holds y, TANGENT_POINT w(y) and GRADIENT s. MEAN holds
@@ -54,7 +54,7 @@ def set_proposal_mean(target, pieces, plan, state):
     white = state.scratch[WHITE][: plan.factor.shape[1]]
     # w is a function of y, so that given y the proposal is independent of x. Then its
     # density at x and x' is the same function, and the ratio needs no reverse move.
-    gibbs.project(target, pieces, y, w)
+    gibbs_target.project(target, pieces, y, w)
     is_outside = False
     for j in range(y.shape[0]):
         is_outside = is_outside or w[j] != y[j]

@@ -55,7 +55,7 @@ from dpsample.samplers.errors import (
     FUNCTION_FAILED,
     OK,
 )
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Rows of a chain's scratch memory. TANGENT_POINT is w, GRADIENT the gradient of U at w,
@@ -209,7 +209,7 @@ def set_ball_halfspace(plan, body, mean, support, a, b):
 @kernel(counts_references=False)
 def project_outside_point(target, pieces, point, normal, projection):
     """Set normal to point minus its projection, and return its length."""
-    gibbs.project(target, pieces, point, projection)
+    gibbs_target.project(target, pieces, point, projection)
     square = 0.0
     for j in range(projection.shape[0]):
         normal[j] = point[j] - projection[j]
@@ -257,7 +257,7 @@ def set_halfspace(target, pieces, plan, state, mean):
     status.has_halfspace, status.num_draws = False, 0
     if plan.halfspace == NO_HALFSPACE:
         return OK
-    is_inside = gibbs.inside(target, pieces, mean, state.work)
+    is_inside = gibbs_target.inside(target, pieces, mean, state.work)
     if np.isnan(is_inside):
         return FUNCTION_FAILED
     if is_inside == 0.0:
@@ -321,7 +321,7 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
         return NO_DRAW if np.isfinite(np.sum(mean)) else np.nan
     if out[0] == np.inf:
         return UNFINISHED
-    return gibbs.inside(target, pieces, out, state.work)
+    return gibbs_target.inside(target, pieces, out, state.work)
 
 
 def compile_draw_given_y(
@@ -345,7 +345,7 @@ def compile_draw_given_y(
         is_over, stage = False, control.stage
         if stage == 0:
             w, gradient = state.scratch[TANGENT_POINT], state.scratch[GRADIENT]
-            gibbs.project(target, pieces, state.scratch[Y], w)
+            gibbs_target.project(target, pieces, state.scratch[Y], w)
             value = tangent_at(target, pieces, plan, state, w, gradient)
             if not np.isfinite(value):
                 return FUNCTION_FAILED
@@ -432,7 +432,7 @@ def compare_gap(target, pieces, metric, state, threshold, u_x):
     state.energy[0] = u_x
     if metric.kept_weight > 0.0:
         proposal = state.scratch[PROPOSAL]
-        penalty = gibbs.regularizer(target, pieces, proposal, state.work)
+        penalty = gibbs_target.regularizer(target, pieces, proposal, state.work)
         state.energy[0] += metric.kept_weight * penalty
     return 1
 
@@ -450,7 +450,7 @@ def check_proposal(target, pieces, plan, state, rng, is_resumed):
         ceiling = 0.5 * quadratic(metric.gap_curvature, difference, product)
         if ceiling <= threshold:
             return 1
-    u_x = gibbs.energy(target, pieces, proposal, state.work)
+    u_x = gibbs_target.energy(target, pieces, proposal, state.work)
     state.counts[chain.VALUES] += 1
     state.counts[chain.RECORDS] += target.data.num_records
     return compare_gap(target, pieces, metric, state, threshold, u_x)

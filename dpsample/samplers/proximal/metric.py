@@ -33,7 +33,8 @@ from dpsample.samplers.proximal.envelope_draws import (
     draw_in_polytope,
     draw_with_regularizer,
 )
-from dpsample.targets.gibbs import Gibbs, Target
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import Target
 
 # Lower bounds of eigenvalues are reduced by this share of the largest eigenvalue, for
 # the rounding errors of the Gram matrix and of its eigenvectors.
@@ -220,7 +221,7 @@ def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     the energy is not strongly convex, or the domain has no interior, `NoCertificate` is
     raised.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     require_interior(domain, dim, "certified", "Use a WholeSpace, Ball or Box domain.")
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
@@ -243,7 +244,7 @@ def _is_separable(target: Gibbs) -> bool:
     Rejection from the whole space would need an infinite expected number of proposals,
     because the mean over y of 1 / P(inside | y) is an integral of 1 over all y.
     """
-    domain, dim = target.problem.domain, target.dim
+    domain, dim = target.domain, target.dim
     is_centered = np.array_equal(
         domain.default_center(dim), target.numbers.regularizer.center
     )

@@ -29,7 +29,7 @@ from dpsample.samplers.chain import (
     Runner,
     Settings,
     compile_filler,
-    identify_target,
+    flatten_plan,
 )
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, metric, screened, thinned
@@ -319,7 +319,7 @@ class Proximal(Sampler):
         prepared = setting.prepare(rng, gamma)
         if not np.isfinite(prepared.trial.work):
             raise NoCertificate(
-                f"Exact draws on the {target.problem.domain.name} are impractical: "
+                f"Exact draws on the {target.domain.name} are impractical: "
                 "hardly any proposal falls inside. Use a WholeSpace, Ball or Box."
             )
         return prepared
@@ -397,7 +397,7 @@ class ProximalSetting:
     def _move_start(self, share: float) -> ProximalSetting:
         """Return a copy whose start is closer to an interior point, with its W_0."""
         target = self.target
-        interior = target.problem.domain.interior_point(target.dim)
+        interior = target.domain.interior_point(target.dim)
         start = (1.0 - share) * self.start + share * interior
         options = tuple((o, start_bound(target, o, start)) for o, _ in self.options)
         return replace(self, start=start, options=options)
@@ -438,7 +438,7 @@ def start_bound(target: Gibbs, option: ProximalMetric, start: Array) -> float:
     gradient = target.gradient(start)
     plan = option.plan(1.0)
     distance = alternation.distance_to_minimizer(
-        target.problem.domain, start, gradient, plan.inverse, plan.precision
+        target.domain, start, gradient, plan.inverse, plan.precision
     )
     return float(distance + np.sqrt(option.dim))
 
@@ -502,7 +502,8 @@ class PreparedProximal:
             *plan,
             *tests,
             self.metric.name,
-            *identify_target(self.target, self.start),
+            *flatten_plan(self.target.numbers),
+            *self.target.identity(self.start),
         ]
 
     def init(self, position: Array | None = None) -> ChainState:

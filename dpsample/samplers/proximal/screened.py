@@ -39,7 +39,7 @@ from dpsample.samplers.chain import GRADIENTS, RECORDS, VALUES, ChainState, comp
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import PROPOSAL, ProximalPlan, Support
 from dpsample.samplers.record_terms import row_norms
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Radii of the levels, in units of the usual distance of a proposal from w. The last
@@ -313,7 +313,7 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
     pieces.regularizer_gradient(target.regularizer, w, vector)
     for j in range(w.shape[0]):
         gradient[j] = target.k * (gradient[j] / number + target.mu * vector[j])
-    penalty = gibbs.regularizer(target, pieces, w, state.work)
+    penalty = gibbs_target.regularizer(target, pieces, w, state.work)
     return target.k * (risk / number + target.mu * penalty)
 
 
@@ -339,7 +339,7 @@ def energy(target, pieces, screen, state, z):
         risk += work.out[0]
     state.counts[VALUES] += 1
     state.counts[RECORDS] += levels.sizes[level]
-    penalty = gibbs.regularizer(target, pieces, z, work)
+    penalty = gibbs_target.regularizer(target, pieces, z, work)
     return target.k * (risk / data.num_records + target.mu * penalty)
 
 

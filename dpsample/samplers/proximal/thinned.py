@@ -38,7 +38,7 @@ from dpsample.samplers.proximal.alternation import (
     Support,
 )
 from dpsample.samplers.record_terms import loss, margin
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Rows of a state's tangents.
@@ -148,8 +148,8 @@ def record_gap(target, pieces, state, x, i):
 def regularizer_gap(target, pieces, plan, state, x, w, difference):
     """Return the gap of k mu r above tangent and quadratic, and its rounding error."""
     weight = target.k * target.mu
-    at_x = weight * gibbs.regularizer(target, pieces, x, state.work)
-    at_w = weight * gibbs.regularizer(target, pieces, w, state.work)
+    at_x = weight * gibbs_target.regularizer(target, pieces, x, state.work)
+    at_w = weight * gibbs_target.regularizer(target, pieces, w, state.work)
     gradient, product = state.scratch[REGULARIZER_GRADIENT], state.scratch[PRODUCT]
     return alternation.gap_and_slack(plan, at_x, at_w, gradient, difference, product)
 

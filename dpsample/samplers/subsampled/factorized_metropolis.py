@@ -40,7 +40,7 @@ from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.subsampled import factorized_events as events
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # If a proposal is expected to read a larger share of the records, and more than this
@@ -94,7 +94,7 @@ def regularizer_remainder(target, pieces, plan, theta, delta, work):
     """
     if plan.slope.shape[0] == 0:  # there is no remainder
         return 0.0
-    remainder = gibbs.regularizer(target, pieces, theta, work)
+    remainder = gibbs_target.regularizer(target, pieces, theta, work)
     for j in range(delta.shape[0]):
         curved = 0.0
         for m in range(delta.shape[0]):
@@ -120,7 +120,9 @@ def step(target, pieces, plan, state, rng):
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
         moves[events.BEFORE, j] = state.position[j] - plan.anchor[j]
-    status = gibbs.inside(target, pieces, proposal, state.work)  # NaN if it fails
+    status = gibbs_target.inside(
+        target, pieces, proposal, state.work
+    )  # NaN if it fails
     if status == 0.0:
         return OK  # rejected: the chain stays
     new_remainder = regularizer_remainder(

@@ -60,7 +60,7 @@ from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.samplers.subsampled import series_bias
 from dpsample.samplers.subsampled.series_bias import SeriesNumbers, SeriesSchedule
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Relative rounding error of a difference of two values.
@@ -310,7 +310,7 @@ class RandomizedSeries(Sampler):
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Return whether inner draws are exact and the bias has a bound, or why not."""
-        if self.anchored and not target.problem.domain.is_bounded:
+        if self.anchored and not target.domain.is_bounded:
             return False, "Anchored losses need a bounded domain. Use anchored=False."
         try:
             inner_metric(target)
@@ -320,7 +320,7 @@ class RandomizedSeries(Sampler):
             return False, str(error)
         # The number of steps grows with the logarithm of the start's distance, so any
         # point will do. An anchor changes the losses and must be the right one.
-        start = target.problem.domain.interior_point(target.dim)
+        start = target.domain.interior_point(target.dim)
         if self.anchored:
             start = gaussian_fit.minimize(target)[0]
         num_steps = self._schedule(self._bounds(target, start)[0]).num_steps
@@ -388,7 +388,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
 
     `NoCertificate` is raised if no draw is exact in a finite expected time.
     """
-    domain, regularizer, dim = target.problem.domain, target.regularizer, target.dim
+    domain, regularizer, dim = target.domain, target.regularizer, target.dim
     metric.require_interior(domain, dim, "exact", "Use HitAndRun or TunaMH.")
     lower, upper = regularizer.curvature_l2(dim)
     weight = target.k * target.mu
@@ -463,7 +463,7 @@ def prepare_inner_draws(target, pieces, inner, state, y):
     copy_into(inner.tilt, tilt)
     copy_into(target.regularizer.center, w)
     if inner.is_tangent == 1:
-        gibbs.project(target, pieces, y, w)
+        gibbs_target.project(target, pieces, y, w)
         gradient = state.work.vector
         gradient[:] = np.nan
         pieces.regularizer_gradient(target.regularizer, w, gradient)
@@ -484,8 +484,8 @@ def regularizer_gap(target, pieces, inner, state, x):
         linear += (tilt[j] - inner.tilt[j]) * (x[j] - w[j])
         square += (x[j] - w[j]) ** 2
     square *= 0.5 * inner.metric.tangent
-    at_w = inner.weight * gibbs.regularizer(target, pieces, w, state.work)
-    at_x = inner.weight * gibbs.regularizer(target, pieces, x, state.work)
+    at_w = inner.weight * gibbs_target.regularizer(target, pieces, w, state.work)
+    at_x = inner.weight * gibbs_target.regularizer(target, pieces, x, state.work)
     size = 1.0 + abs(at_w) + abs(at_x) + abs(linear) + square
     return (at_x - at_w) - linear - square, ROUNDING * size
 

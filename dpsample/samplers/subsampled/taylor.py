@@ -22,13 +22,8 @@ from dpsample.problem.sources import write_to_files
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.localized import mode
 from dpsample.samplers.record_terms import sum_over_records
-from dpsample.targets.gibbs import (
-    Gibbs,
-    as_rows,
-    form_in_basis,
-    margin_intervals,
-    times_basis,
-)
+from dpsample.targets.gibbs import Gibbs, as_rows, margin_intervals
+from dpsample.targets.gibbs_target import form_in_basis, times_basis
 
 # Draws of the Gaussian that estimate its share inside the domain.
 NUM_PROBES = 400

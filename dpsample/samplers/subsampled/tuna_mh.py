@@ -45,7 +45,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import BOUND_VIOLATED, FUNCTION_FAILED, OK
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
 # Rows of the scratch memory.
@@ -156,7 +156,7 @@ def step(target, pieces, plan, state, rng):
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
         state.counts[PROPOSALS] += 1
-        status = gibbs.inside(target, pieces, proposal, state.work)
+        status = gibbs_target.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK
         if np.isnan(status):
@@ -164,8 +164,8 @@ def step(target, pieces, plan, state, rng):
     code, log_ratio = sum_log_weights(target, pieces, plan, state, proposal, rng)
     if code != OK:
         return code
-    before = gibbs.regularizer(target, pieces, state.position, state.work)
-    after = gibbs.regularizer(target, pieces, proposal, state.work)
+    before = gibbs_target.regularizer(target, pieces, state.position, state.work)
+    after = gibbs_target.regularizer(target, pieces, proposal, state.work)
     log_ratio += target.k * target.mu * (before - after)
     # The energy of the new position would need a pass over the records.
     return accept_or_reject(state, proposal, np.nan, log_ratio, rng)
@@ -249,5 +249,5 @@ class TunaMH(TunedSampler):
                 float(step), float(self.chi), bound, p, gaussian.factor
             ),
             rate=0.5,
-            first_step=2.38 / math.sqrt(target.problem.domain.affine_dim(target.dim)),
+            first_step=2.38 / math.sqrt(target.domain.affine_dim(target.dim)),
         )

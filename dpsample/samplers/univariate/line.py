@@ -38,7 +38,7 @@ from dpsample.samplers.errors import (
     FUNCTION_FAILED,
     OK,
 )
-from dpsample.targets import gibbs
+from dpsample.targets import gibbs_target
 
 # Rows of a hull: the point at which a tangent touches V, its value and slope, the left
 # border of its segment, and the mass of all segments up to this one.
@@ -385,7 +385,7 @@ def move_inside(target, pieces, state, t):
     while True:
         for j in range(theta.shape[0]):
             end[j] = theta[j] + t * direction[j]
-        if t == 0.0 or gibbs.inside(target, pieces, end, state.work) == 1.0:
+        if t == 0.0 or gibbs_target.inside(target, pieces, end, state.work) == 1.0:
             break
         t = t * (1.0 - pull) if pull < 1.0 else 0.0
         pull *= 2.0
@@ -407,7 +407,7 @@ def energy_at(target, pieces, margins, theta, work):
         total += work.out[0]
     value = total / data.num_records
     if target.mu > 0.0:
-        value += target.mu * gibbs.regularizer(target, pieces, theta, work)
+        value += target.mu * gibbs_target.regularizer(target, pieces, theta, work)
     return target.k * value
 
 
