@@ -23,6 +23,7 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics.couplings.meeting import run_all
 from dpsample.diagnostics.summaries import read
+from dpsample.numerics.r_hat_and_ess import plain_sizes
 from dpsample.samplers import quadrature
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
@@ -112,23 +113,18 @@ def independent(draws: DataTree | Array) -> tuple[Array, str]:
 
 def smallest_ess(theta: Array) -> float:
     """Smallest effective sample size of a coordinate or its square."""
-    from arviz_stats.base import array_stats
-
     squares = (theta - theta.mean(axis=(0, 1))) ** 2
     functions = np.concatenate((theta, squares), axis=2)
     if (np.ptp(functions, axis=(0, 1)) == 0.0).any():
         return 0.0
-    sizes = array_stats.ess(functions, method="mean", chain_axis=0, draw_axis=1)
-    return float(np.min(sizes))
+    return float(np.min(plain_sizes(functions)))
 
 
 def effective_size(values: Array) -> float:
     """Effective sample size for the mean of values (chain, draw); NaN if constant."""
-    from arviz_stats.base import array_stats
-
     if np.ptp(values) == 0.0:
         return float("nan")
-    return float(array_stats.ess(values, method="mean", chain_axis=0, draw_axis=1))
+    return float(plain_sizes(values[:, :, None])[0])
 
 
 def chains_of(draws: DataTree | Array) -> tuple[Array, bool]:

@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from dpsample.core import cache, check, files, linking, pauses
-from dpsample.numerics.mixing import effective_share
+from dpsample.numerics.r_hat_and_ess import effective_share
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import COUNT, STAT
 

@@ -16,12 +16,7 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import (
-    rank_shares,
-    split_r_hat,
-    wanted_thinning,
-    with_squares,
-)
+from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import (
@@ -49,6 +44,7 @@ from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
+from dpsample.samplers.thinning import rank_shares, wanted_thinning
 from dpsample.targets.gibbs import Gibbs
 
 # Minimum estimated acceptance rates of independent proposals, of which some may be
@@ -188,7 +184,7 @@ def accept_if_mixing(
     """
     draws, stats = _run_trial(prepared, rng, num_discarded=100, num_draws=300)
     shares = rank_shares(draws)
-    has_mixed = split_r_hat(with_squares(draws)) <= 1.05 and shares.min() >= 0.1
+    has_mixed = largest_r_hat(with_squares(draws)) <= 1.05 and shares.min() >= 0.1
     if not has_mixed or _longest_stay(draws) > 20:
         return None
     target = prepared.target
@@ -300,7 +296,7 @@ def try_slices_in_metric(
     draws, stats = _run_trial(prepared, rng, num_discarded=25, num_draws=100)
     sweep_work += record_work * float(np.mean(stats[:, :, STAT.num_records]))
     shares = rank_shares(draws)
-    has_mixed = split_r_hat(draws) < whitened_slice.MAX_R_HAT
+    has_mixed = largest_r_hat(draws) < whitened_slice.MAX_R_HAT
     if sweep_work >= shares.min() * billiard_work or not has_mixed:
         return None
     return replace(prepared, num_steps=wanted_thinning(shares, sweep_work))

@@ -21,7 +21,7 @@ from rich.console import Console
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make, public_samplers
 from dpsample.core import cache
-from dpsample.numerics.mixing import effective_share
+from dpsample.numerics.r_hat_and_ess import effective_share
 from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import STAT

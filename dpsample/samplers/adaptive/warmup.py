@@ -24,13 +24,7 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import (
-    lag_share,
-    rank_shares,
-    split_r_hat,
-    wanted_thinning,
-    with_squares,
-)
+from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
 from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import BarrierFit, barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
@@ -44,6 +38,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
+from dpsample.samplers.thinning import lag_share, rank_shares, wanted_thinning
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import times_basis
 
@@ -242,7 +237,7 @@ def warm_up(
         trial = chains.run(plan, num_skipped + num_transitions, adapts=False)
         draws, leaps = trial.draws[:, num_skipped:], trial.leaps
         shares = rank_shares(draws)
-        has_settled = has_settled and split_r_hat(draws) < 1.2
+        has_settled = has_settled and largest_r_hat(draws) < 1.2
     return WarmUp(
         plan=plan,
         shape=learned.shape,
@@ -398,11 +393,11 @@ def is_settled(white: Array, share: float, step: float, normal: Array | None) ->
     if len(flat) < 4 * rank:
         edge = (1.0 + math.sqrt(rank / (share * len(flat)))) ** 2
         is_long_enough = bool(eigenvalues[-1] < 1.6 * edge)
-        return is_long_enough and step > 0.5 and split_r_hat(white) < 1.2
+        return is_long_enough and step > 0.5 and largest_r_hat(white) < 1.2
     edge = min(0.7, math.sqrt(4.0 * rank / len(flat)))
     low, high = 0.5 * (1.0 - edge) ** 2, 1.6 * (1.0 + edge) ** 2
     is_alike = bool(eigenvalues[0] > low and eigenvalues[-1] < high)
-    return is_alike and split_r_hat(white) < 1.1
+    return is_alike and largest_r_hat(white) < 1.1
 
 
 def _with_unit_variance(covariance: Array, normal: Array) -> Array:

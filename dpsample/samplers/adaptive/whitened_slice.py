@@ -32,12 +32,7 @@ from dpsample.core.arrays import Array, RecordArray, record_dtype
 from dpsample.core.frames import by_address
 from dpsample.core.jit import Pointer, kernel
 from dpsample.core.pauses import PAUSED, is_due
-from dpsample.numerics.mixing import (
-    lag_share,
-    rank_shares,
-    split_r_hat,
-    with_squares,
-)
+from dpsample.numerics.r_hat_and_ess import largest_r_hat, with_squares
 from dpsample.problem import records
 from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
@@ -65,6 +60,7 @@ from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regulari
 from dpsample.samplers.errors import EXHAUSTED, FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.thinning import lag_share, rank_shares
 from dpsample.samplers.univariate import line
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs, as_rows
@@ -536,7 +532,7 @@ def learn_axes(
             white, share, np.inf, None
         )
         if width == WINDOWS[-1]:
-            has_settled = split_r_hat(white) < MAX_R_HAT
+            has_settled = largest_r_hat(white) < MAX_R_HAT
         work = read_per_sweep * (1.0 if has_breakpoints(target) else LOSS_COST)
         shares = rank_shares(draws)
         warm = replace(warm, shares=shares, has_settled=has_settled, work=work)
