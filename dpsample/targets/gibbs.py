@@ -153,17 +153,17 @@ class Gibbs(GibbsTarget):
         return other
 
     @property
-    def dim(self) -> int:
+    def dim(self) -> int:  # type: ignore[override]
         """Number of coefficients."""
         return self.problem.dim
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> Domain:  # type: ignore[override]
         """Domain of the problem."""
         return self.problem.domain
 
     @property
-    def feature_names(self) -> tuple[str, ...]:
+    def feature_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the coefficients."""
         return self.problem.feature_names
 

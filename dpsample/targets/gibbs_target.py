@@ -248,21 +248,9 @@ class GibbsTarget:
     k: float
     mu: float
     regularizer: Regularizer
-
-    @property
-    def domain(self) -> Domain:
-        """Convex set of the density."""
-        raise NotImplementedError
-
-    @property
-    def dim(self) -> int:
-        """Number of coefficients."""
-        raise NotImplementedError
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the coefficients."""
-        raise NotImplementedError
+    domain: Domain
+    dim: int
+    feature_names: tuple[str, ...]
 
     @lazy_property
     def numbers(self) -> Target:
