@@ -259,8 +259,8 @@ class Density(GibbsTarget):
             pointer(gradient_at_point, ENERGY_GRADIENT),
         )
 
-    def _trial(self) -> DensityTrial:
-        return DensityTrial(self.functions, self.domain, self.dim, self.k)
+    def _trial(self, point: Array | None = None) -> DensityTrial:
+        return DensityTrial(self.functions, self.domain, self.dim, self.k, point)
 
     @lazy_property
     def _difference_steps(self) -> tuple[Array, Array]:
@@ -271,11 +271,12 @@ class Density(GibbsTarget):
         central difference is smallest at the step t (3 EPSILON |V|)^(1/3).
         """
         trial = self._trial()
-        scales = trial.scales(np.eye(self.dim))
+        scales = trial.coordinate_scales
+        # Coefficients that the domain fixes have no slope.
+        is_free = np.isfinite(scales)
         noise = EPSILON * max(1.0, abs(self.k * trial.value))
-        return scales * min((3.0 * noise) ** (1.0 / 3.0), 0.1), STEEPEST / (
-            self.k * scales
-        )
+        steps = np.where(is_free, scales * min((3.0 * noise) ** (1.0 / 3.0), 0.1), 0.0)
+        return steps, STEEPEST / (self.k * scales)
 
     def new_work(self) -> Work:
         """Scratch memory for one chain."""
@@ -285,6 +286,21 @@ class Density(GibbsTarget):
     def evaluation_size(self) -> int:
         """Quantity of numbers that one evaluation of the energy reads, about."""
         return self.functions.value.data.size + 10 * self.dim
+
+    @property
+    def num_records(self) -> int:
+        """Number of records: none."""
+        return 0
+
+    @property
+    def gradient_work(self) -> float:
+        """Number of multiply-adds that take about as long as a gradient."""
+        is_given = self.functions.gradient is not None
+        return 2.0 * self.evaluation_size * (2 if is_given else 1 + 2 * self.dim)
+
+    def scales(self, point: Array, directions: Array) -> Array:
+        """Return lengths along directions, see `DensityTrial.scales`."""
+        return self._trial(point).scales(directions)
 
     def identity(self, start: Array) -> list[object]:
         """Return all that defines the target, see `GibbsTarget.identity`."""

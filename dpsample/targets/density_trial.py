@@ -29,16 +29,35 @@ class DensityTrial:
     """Comparison of a density with what it has to be, around one point."""
 
     def __init__(
-        self, functions: DensityFunctions, domain: Domain, dim: int, k: float
+        self,
+        functions: DensityFunctions,
+        domain: Domain,
+        dim: int,
+        k: float,
+        point: Array | None = None,
     ) -> None:
         self.functions, self.domain, self.dim, self.k = functions, domain, dim, k
         self.rng = np.random.default_rng(0)
-        self.point = np.array(domain.interior_point(dim), dtype=np.float64)
+        center = domain.interior_point(dim) if point is None else point
+        self.point = np.array(center, dtype=np.float64)
+        # Directions that span the domain's hull, one in each row.
+        self.axes = np.ascontiguousarray(domain.hull(dim)[1].T)
 
     @cached_property
     def value(self) -> float:
         """F at the point."""
         return float(self.functions.values(self.point[None])[0])
+
+    @cached_property
+    def axis_scales(self) -> Array:
+        """Scales along the axes of the hull."""
+        return self.scales(self.axes)
+
+    @property
+    def coordinate_scales(self) -> Array:
+        """Scales of the coefficients, shape (dim,), infinite for those that are fixed."""
+        widths = np.abs(self.axes * self.axis_scales[:, None]).max(axis=0)
+        return np.where(widths > 0.0, widths, np.inf)
 
     @property
     def name(self) -> str:
@@ -135,12 +154,16 @@ class DensityTrial:
         both[~np.isfinite(both)] = np.inf
         return np.asarray(self.k * both.min(axis=0))
 
+    def _random_directions(self, count: int) -> Array:
+        """Return directions in the hull, one in each row, with the scales of axes."""
+        rank = len(self.axes)
+        weights = self.rng.standard_normal((count, rank)) * self.axis_scales
+        return np.asarray(weights @ self.axes / math.sqrt(rank))
+
     def _points(self, count: int, factors: Array) -> Array:
         """Return random points at which V differs by about the squared factors."""
         dim, domain = self.dim, self.domain
-        axes = self.scales(np.eye(dim))
-        directions = self.rng.standard_normal((count, dim)) * axes
-        directions /= math.sqrt(dim)
+        directions = self._random_directions(count)
         lengths = self.scales(directions) * factors
         points = np.empty((count, dim))
         for i, direction in enumerate(directions):
@@ -154,8 +177,7 @@ class DensityTrial:
         functions, dim = self.functions, self.dim
         gradient, out = np.full(dim, np.nan), np.full(1, np.nan)
         call_slope(functions.gradient_pointer, point, gradient, out)
-        axes = self.scales(np.eye(dim))
-        for direction in self.rng.standard_normal((3, dim)) * axes / math.sqrt(dim):
+        for direction in self._random_directions(3):
             sizes = 10.0 ** -np.arange(1.0, 8.0)
             steps = sizes[:, None] * direction
             above, below = (functions.values(point + s * steps) for s in (1.0, -1.0))
@@ -184,9 +206,8 @@ class DensityTrial:
     def _check_tails(self) -> None:
         """Fail where the energy does not rise along an infinite ray."""
         dim, domain = self.dim, self.domain
-        axes = np.eye(dim)[: min(dim, 50)]
-        random = self.rng.standard_normal((50, dim)) / math.sqrt(dim)
-        directions = np.concatenate([axes, -axes, random])
+        axes = self.axes[:50]
+        directions = np.concatenate([axes, -axes, self._random_directions(50)])
         lengths = self.scales(directions)
         for direction, length in zip(directions, lengths, strict=True):
             if domain.chord(self.point, direction)[1] < math.inf:

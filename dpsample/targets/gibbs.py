@@ -224,6 +224,17 @@ class Gibbs(GibbsTarget):
         return records.make_work(self.data)
 
     @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self.problem.num_records
+
+    @property
+    def gradient_work(self) -> float:
+        """Number of multiply-adds that take about as long as a gradient."""
+        data = self.data
+        return 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
+
+    @property
     def evaluation_size(self) -> int:
         """Quantity of numbers that one evaluation of the energy reads."""
         data = self.data

@@ -263,8 +263,18 @@ class GibbsTarget:
         raise NotImplementedError
 
     @property
+    def num_records(self) -> int:
+        """Number of records, 0 for a density without any."""
+        raise NotImplementedError
+
+    @property
     def evaluation_size(self) -> int:
         """Quantity of numbers that one evaluation of the energy reads."""
+        raise NotImplementedError
+
+    @property
+    def gradient_work(self) -> float:
+        """Number of multiply-adds that take about as long as a gradient."""
         raise NotImplementedError
 
     def new_work(self) -> Work:
