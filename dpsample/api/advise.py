@@ -174,7 +174,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     ...                         domain=dps.domains.Ball(10.0))
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
     >>> advice.choice, advice.loss
-    (NoisyGD(..., wall_loss=CappedLogistic(cap=0.5)), CalibratedLogistic())
+    (NoisyGD(..., boundary_loss=CappedLogistic(cap=0.5)), CalibratedLogistic())
     >>> advice.to_frame()["method"].tolist()[:5]
     ['scaled', 'tail', 'scaled', 'objective', 'average']
     """
@@ -334,8 +334,8 @@ def _candidates(
         ridge = 0.5 * max(public_ridge(scales, budget), min_ridge)
         methods["tail"] = NoisyGD(output="tail")
         is_tilted = isinstance(facts.loss, CalibratedLogistic) and clarity < UNCLEAR
-        wall_loss = CappedLogistic(CAP) if is_tilted else None
-        methods["scaled"] = NoisyGD(output="scaled", wall_loss=wall_loss)
+        boundary_loss = CappedLogistic(CAP) if is_tilted else None
+        methods["scaled"] = NoisyGD(output="scaled", boundary_loss=boundary_loss)
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     methods["average"] = NoisyGD(risk="empirical")
     if isinstance(facts.loss, Squared):

@@ -32,7 +32,7 @@ from dpsample.privacy import (
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.samplers import Localized, Proximal, gaussian_fit
-from dpsample.samplers.chain import RECORDS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import (
     FUNCTION_FAILED,
     NoCertificate,
@@ -288,7 +288,7 @@ class ReleasePlan:
             seconds_left = (num_steps / done - 1.0) * (time.perf_counter() - begin)
             left = _describe_duration(seconds_left)
             show(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left")
-            if state.counts[RECORDS] > max_records:
+            if state.counts[COUNT.records] > max_records:
                 raise WorkLimitError
 
         state = chain.init()

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
+from dpsample.core.renamed import with_present_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -353,10 +354,14 @@ def path(name: str, value: Any, *, exists: bool = False) -> Path:
 
 
 def build(name: str, kind: Callable[..., Result], fields: object) -> Result:
-    """Call ``kind`` with a dict of fields. Raise if some are missing or unknown."""
+    """Call ``kind`` with a dict of fields. Raise if some are missing or unknown.
+
+    Descriptions of an earlier version may have former names of fields.
+    """
     if not isinstance(fields, dict):
         fail(name, "a dict", describe(fields))
     try:
+        fields = with_present_names(kind, fields)
         inspect.signature(kind).bind(**fields)
     except TypeError as error:
         fail(name, f"a description of {kind.__name__}", str(error))

@@ -26,7 +26,7 @@ from dpsample.diagnostics.summaries import (
     differ,
     r_hat,
 )
-from dpsample.numerics.mixing import nested_r_hats
+from dpsample.numerics.r_hat_and_ess import nested_r_hats, normal_scores
 from dpsample.running.convergence import (
     RunFacts,
     are_many_and_short,
@@ -36,21 +36,6 @@ from dpsample.running.convergence import (
 # With fewer, a mean is known to a tenth of an sd at best, and the tests on batches, as
 # well as effective sizes themselves, are unreliable.
 MIN_ESS = 100.0
-
-
-def normal_scores(values: Array) -> Array:
-    """Return normal quantiles of ranks among all draws, for (chain, draw, m).
-
-    Ties share one rank.
-    """
-    from scipy.special import ndtri
-    from scipy.stats import rankdata
-
-    flat = values.reshape(-1, values.shape[2])
-    ranks = rankdata(flat, axis=0)
-    # Blom's approximation of the mean of a normal order statistic
-    scores = ndtri((ranks - 0.375) / (len(flat) + 0.25))
-    return np.asarray(scores).reshape(values.shape)
 
 
 def score_functions(chains: ChainDraws) -> tuple[Array, list[str]]:

@@ -209,8 +209,8 @@ def compare(
     grid = laws.grid(target) if rank in (1, 2) else None  # also for distances
     other: int | None = None
     if name in laws.DRAWN:
-        # Ten reference draws for each tested point. The error of proximal references may
-        # take a thousandth of the false alarms.
+        # Each tested point has ten reference draws. The error of proximal references
+        # may take a thousandth of the false alarms.
         other, error = 10 * len(points), 1e-3 * false_alarm
         tuning, *rest = streams(others, other + 1)
         draw = laws.drawer(target, name, error / other, tuning)

@@ -24,13 +24,13 @@ from scipy.special import fdtri
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
-from dpsample.numerics.mixing import (
+from dpsample.numerics.r_hat_and_ess import (
     nested_r_hats,
     normal_scores,
     sizes_of_means,
+    verdicts,
     with_squares,
 )
-from dpsample.numerics.ranked import verdicts
 
 # Limits of Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
 LARGEST_R_HAT = 1.01

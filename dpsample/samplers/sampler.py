@@ -16,9 +16,8 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel
 from dpsample.samplers.chain import (
-    ACCEPTED,
+    COUNT,
     NUM_STATS,
-    PROPOSALS,
     ChainState,
     MetropolisPlan,
     PreparedChain,
@@ -231,7 +230,7 @@ def measure_acceptance(
     draws = np.empty((count, state.position.size))
     prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
     counts = state.counts - before
-    return float(counts[ACCEPTED] / max(counts[PROPOSALS], 1))
+    return float(counts[COUNT.accepted] / max(counts[COUNT.proposals], 1))
 
 
 def _learn_covariance(

@@ -331,7 +331,7 @@ BY_NAME = {
     "values": ROOTS,
     "variant": TEXT,
     "verb": CALLABLE,
-    "wall_loss": optional(instance(dps.losses.Loss)),
+    "boundary_loss": optional(instance(dps.losses.Loss)),
     "when": CALLABLE,
     "where": DICT,
     "width": POSITIVE,

@@ -101,7 +101,10 @@ def test_chords_from_slacks_are_those_of_the_polytope(name):
     polytope = POLYTOPES[name]
     problem = target(L.Linear(), polytope, 4)
     room = slacks.make_body(problem, np.zeros(4), np.ones(4))
-    assert room.kind == {"dense": slacks.FACETS, "sparse": slacks.SPARSE_FACETS}[name]
+    assert (
+        room.kind
+        == {"dense": slacks.KIND.facets, "sparse": slacks.KIND.sparse_facets}[name]
+    )
     rng = np.random.default_rng(6)
     theta, room_left = polytope.interior_point(4), np.empty(len(room.limits))
     slacks.refresh(room, theta, room_left)
@@ -174,7 +177,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     )
     low, high = -state.position[0], state.position[2]
     weight = chosen.k / numbers.data.num_records
-    count, slope = coordinate_moves.collect_kinks(
+    count, slope = coordinate_moves.collect_breakpoints(
         plan, weight, here, rates, response, low, high, state.workspace.kinks
     )
     extra, curvature = coordinate_moves.regularizer_line(numbers, state.position, 0, 2)

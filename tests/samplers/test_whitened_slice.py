@@ -12,7 +12,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.samplers import HitAndRun, WhitenedSlice
 from dpsample.samplers.adaptive import whitened_slice
-from dpsample.samplers.adaptive.whitened_slice import AGE, TOTAL
+from dpsample.samplers.adaptive.whitened_slice import MEMORY
 from dpsample.samplers.gaussian_fit import fit
 from tests.core.test_pauses import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
@@ -148,7 +148,7 @@ def test_resuming_is_bit_identical(name):
     prepared = prepared_for(TARGETS[name])
     state = prepared.init()
     draw(prepared, state, np.random.default_rng(6), 170)
-    assert 0.0 < state.memory[AGE] < 100.0
+    assert 0.0 < state.memory[MEMORY.age] < 100.0
     other = copied(prepared, state)
     one = draw(prepared, state, np.random.default_rng(7), 150)
     two = draw(prepared, other, np.random.default_rng(7), 150)
@@ -307,4 +307,6 @@ def test_the_sum_over_the_records_is_that_of_the_margins():
     target = prepared.target
     margins = target.data.dense @ draws[-1] - target.data.response
     np.testing.assert_allclose(state.memory[2:], margins, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(state.memory[TOTAL], np.abs(margins).sum(), rtol=1e-11)
+    np.testing.assert_allclose(
+        state.memory[MEMORY.total], np.abs(margins).sum(), rtol=1e-11
+    )

@@ -194,7 +194,7 @@ def test_certificates_of_every_kind_verify_and_survive_json(kind):
 
 def test_a_mechanism_names_the_loss_at_the_wall():
     capped = dps.losses.CappedLogistic(0.5)
-    method = opt.NoisyGD(output="scaled", wall_loss=capped)
+    method = opt.NoisyGD(output="scaled", boundary_loss=capped)
     for candidate in (method, dps.advise(problem().facts, BUDGET).choice):
         known = problem(loss=dps.losses.CalibratedLogistic())
         plan = minimize.plan_minimization(
@@ -203,8 +203,15 @@ def test_a_mechanism_names_the_loss_at_the_wall():
         text = plan.certificate.to_json()
         made = EventCertificate.from_json(text)
         assert dps.verify(made).statement == plan.certificate.statement
-        assert "wall_loss=CappedLogistic(cap=0.5)" in made.mechanism
+        assert "boundary_loss=CappedLogistic(cap=0.5)" in made.mechanism
         prove(text)
+        former = made.mechanism.replace("boundary_loss=", "wall_loss=")
+        former_text = json.dumps(resealed(json.loads(text) | {"mechanism": former}))
+        former_certificate = EventCertificate.from_json(former_text)
+        assert former_certificate.mechanism == former
+        report = dps.verify(former_certificate)
+        assert report.statement == former_certificate.statement
+        prove(former_text)
     for other in ("cap=0.9", "Logistic()", "Nothing()", "NoisyGD()"):
         words = made.mechanism.replace("cap=0.5", other)
         if other != "cap=0.9":

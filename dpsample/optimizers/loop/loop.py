@@ -149,9 +149,9 @@ class Arguments:
             self._norms[q] = np.concatenate(list(parts))
         self._limits: dict[tuple[float, float], Array] = {}
         self._slope_bound = problem.facts.slope_bound
-        others = (getattr(phase, "wall_loss", None) for phase in recipe.phases)
+        others = (getattr(phase, "boundary_loss", None) for phase in recipe.phases)
         loss: Loss | None = next(filter(None, others), None)
-        self._at_wall = None if loss is None else self._with_loss(loss)
+        self._at_boundary = None if loss is None else self._with_loss(loss)
         self.num_buckets = max((e.num_sums for e in estimators), default=1)
 
     def _with_loss(self, loss: Loss) -> Arguments:
@@ -166,7 +166,7 @@ class Arguments:
     def now(self, memory: Memory) -> Arguments:
         """Return those of a stage: with the other loss if the domain holds it back."""
         is_held = memory.scale[OUTSIDE] >= HELD_BACK
-        return self._at_wall if is_held and self._at_wall else self
+        return self._at_boundary if is_held and self._at_boundary else self
 
     def phase(self, loop: Loop, rng: np.random.Generator) -> CompiledPhase:
         """One loop as its kernel reads it."""

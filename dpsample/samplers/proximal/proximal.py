@@ -52,15 +52,9 @@ MIN_STEP = 1e-12
 # If a larger share of the records is undecided, lists of them take longer than passes
 # over all records.
 MAX_UNDECIDED = 0.6
-# Draws in corners are tried if the step is below this share of the pilot's first one,
-# or if a smaller share of the proposals is inside the domain.
-SHORT_STEP = 0.01
-MIN_INSIDE = 0.1
 # Maximum rounding error of an acceptance probability.
 MAX_ERROR = 1e-3
 ORACLES = ("metric", "tangent", "thinned")
-# The pilot run minimizes the work for this error if there is no certificate.
-PILOT_GAMMA = 1e-3
 # All integers up to this one are floats.
 MAX_STEPS = 2**53
 # Multiply-adds of a year on one processor.
@@ -148,10 +142,10 @@ class Pilot:
         self.state = _init(target, start, screen)
         self.first_step, self.max_step = metric.pilot_steps()
         # Multiply-adds per count. A gradient is two passes, a value is one.
-        self.costs = np.zeros(alternation.NUM_COUNTS)
-        self.costs[chain.GRADIENTS] = 2.0 * pass_work(target)
-        self.costs[chain.VALUES] = pass_work(target)
-        self.costs[chain.PROPOSALS] = metric.draw_cost
+        self.costs = np.zeros(alternation.INSIDE + 1)
+        self.costs[chain.COUNT.gradients] = 2.0 * pass_work(target)
+        self.costs[chain.COUNT.values] = pass_work(target)
+        self.costs[chain.COUNT.proposals] = metric.draw_cost
 
     def trial(self, step: float, num_steps: int) -> Trial:
         """Run ``num_steps`` steps. Too many proposals of one make the work infinite."""
@@ -178,11 +172,11 @@ class Pilot:
         # ``work``, by which steps are compared, is for passes over all records, so that
         # the choice of the step does not depend on the screening.
         step_work = float(counts @ self.costs) / num_steps
-        num_passes = int(counts[chain.VALUES] + counts[chain.GRADIENTS])
+        num_passes = int(counts[chain.COUNT.values] + counts[chain.COUNT.gradients])
         share = 1.0
         if screen is not None:
             num_all = num_passes * self.target.data.num_records
-            share = int(counts[chain.RECORDS]) / num_all
+            share = int(counts[chain.COUNT.records]) / num_all
         return Trial(
             step=step,
             work=step_work * self.num_steps_for(step=step),
@@ -190,7 +184,7 @@ class Pilot:
             step_work=step_work * min(share, 1.0),
             step_seconds=seconds / num_steps,
             share=share,
-            inside=int(counts[alternation.INSIDE]) / int(counts[chain.PROPOSALS]),
+            inside=int(counts[alternation.INSIDE]) / int(counts[chain.COUNT.proposals]),
         )
 
     def _choose_oracle(self, plan: ProximalPlan) -> tuple[ChainState, Screen | None]:
@@ -288,7 +282,7 @@ class Proximal(Sampler):
         return True, ""
 
     def prepare(
-        self, target: Gibbs, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
+        self, target: Gibbs, rng: np.random.Generator, *, gamma: float = 1e-3
     ) -> PreparedProximal:
         """Choose metric, start and step for the target.
 
@@ -457,8 +451,10 @@ class PreparedProximal:
     @property
     def may_need_corners(self) -> bool:
         """Whether a corner may cause proposals outside, or short steps."""
-        is_short = self.trial.step < SHORT_STEP * self.metric.pilot_steps()[0]
-        is_outside = self.trial.inside < MIN_INSIDE
+        # Draws in corners take more time. So they are tried only if the step is below
+        # 1 % of the pilot's first one, or 90 % of the proposals are outside.
+        is_short = self.trial.step < 0.01 * self.metric.pilot_steps()[0]
+        is_outside = self.trial.inside < 0.1
         return self.metric.has_corners and (is_short or is_outside)
 
     @property
@@ -492,7 +488,8 @@ class PreparedProximal:
 
     def counts(self, state: ChainState) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""
-        return dict(zip(alternation.COUNT_NAMES, state.counts.tolist(), strict=True))
+        names = (*chain.COUNT._fields, "inside")
+        return dict(zip(names, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[object]:
         """Return all arrays and numbers of the chain, for a checkpoint's identity."""

@@ -34,8 +34,8 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import any_record
 from dpsample.samplers import chain, record_terms
 from dpsample.samplers.chain import (
-    PROPOSALS,
-    RECORDS,
+    COUNT,
+    ROW,
     ChainState,
     accept_or_reject,
     compile_run,
@@ -48,8 +48,6 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Rows of the scratch memory.
-NOISE, PROPOSAL = range(2)
 # Test of a step under way, which a pause may interrupt.
 RecordTest = record_dtype(
     num_left=int,  # drawn records that are not tested yet
@@ -133,7 +131,7 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
         test.num_left -= 1
         i = any_record(rng, 0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
-        state.counts[RECORDS] += 2
+        state.counts[COUNT.records] += 2
         if np.isnan(change):
             return FUNCTION_FAILED, np.nan
         if abs(change) > size + slack:
@@ -150,12 +148,12 @@ def sum_log_weights(target, pieces, plan, state, proposal, rng):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise, proposal = state.scratch[NOISE], state.scratch[PROPOSAL]
+    noise, proposal = state.vectors[ROW.noise], state.vectors[ROW.proposal]
     noise = noise[: plan.factor.shape[1]]
     if state.work.control[0].stage == 0:
         fill_with_normals(rng, noise)
         displace(plan, state.position, noise, plan.step, proposal)
-        state.counts[PROPOSALS] += 1
+        state.counts[COUNT.proposals] += 1
         status = gibbs_target.inside(target, pieces, proposal, state.work)
         if status == 0.0:
             return OK

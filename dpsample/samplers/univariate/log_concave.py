@@ -316,9 +316,9 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
     return np.nan
 
 
-_GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(6)
-_UNIT_NODES = 0.5 + 0.5 * _GAUSS_NODES
-_UNIT_WEIGHTS = 0.5 * _GAUSS_WEIGHTS
+# Nodes and weights of Gauss-Legendre quadrature on [0, 1].
+_UNIT_NODES = 0.5 + 0.5 * np.polynomial.legendre.leggauss(6)[0]
+_UNIT_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(6)[1]
 # Nodes on [0, 1.5] and [1.5, 7], in units of the width at which f has risen by about 1.
 _NODES = np.concatenate((1.5 * _UNIT_NODES, 1.5 + 5.5 * _UNIT_NODES))
 _WEIGHTS = np.concatenate((1.5 * _UNIT_WEIGHTS, 5.5 * _UNIT_WEIGHTS))
