@@ -19,12 +19,12 @@ uniform point of it. It is surely under f left of the next edge x_{i+1}.
 ball has the density prod t^(k - m) prod_{i<j} |t_i^2 - t_j^2| / ||t||_r^(m k) in the
 direction of t. Three proposals of the same form make exact rejection possible.
 
-- ``wishart``: the spectrum of a Gaussian matrix with a real number ``dof`` of columns. Its
-  direction has k replaced by ``dof`` and the norm by the Euclidean one.
+- ``wishart``: the spectrum of a Gaussian matrix with a real number ``dof`` of columns.
+  Its direction has k replaced by ``dof`` and the norm by the Euclidean one.
 - ``operator``: the spectrum of the leading m x k block of a random orthogonal matrix of
   size k + m + 1, which is uniform in the ball of the operator norm.
-- ``ordered``: independent t_1 > ... > t_m with density t_i^(k + m - 2 i) exp(-t_i^r), since
-  t_i^2 - t_j^2 <= t_i^2 for i < j.
+- ``ordered``: independent t_1 > ... > t_m with density t_i^(k + m - 2 i) exp(-t_i^r),
+  since t_i^2 - t_j^2 <= t_i^2 for i < j.
 
 References
 ----------

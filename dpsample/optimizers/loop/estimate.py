@@ -445,7 +445,7 @@ def central_means(numbers, divisor, memory):
 
 @kernel(counts_references=False)
 def estimate(data, loss, phase, t, theta, memory, rng):
-    """Fill memory.gradient with the estimate of step ``t``. Return OUTCOME.running or OUTCOME.failed.
+    """Fill memory.gradient with the estimate of step ``t``, and return an `Outcome`.
 
     A total estimator never fails. A return of PAUSED, between two blocks of the batch,
     leads back to Python, for instance for Ctrl-C. The next call with the same arguments

@@ -149,7 +149,7 @@ def enough_steps(
 
 @kernel(counts_references=False)
 def objective_gradient(data, loss, pieces, objective, w, memory, rng):
-    """Fill memory.gradient with grad J(w); return OUTCOME.running, PAUSED or OUTCOME.failed."""
+    """Fill memory.gradient with grad J(w), and return an `Outcome` or PAUSED."""
     outcome = estimate(data, loss, pieces, 0, w, memory, rng)
     if outcome == OUTCOME.running:
         for j in range(len(w)):
@@ -173,9 +173,10 @@ def fill_tilt(rng, stddev, out):
 def solve(data, loss, feasible, pieces, objective, memory, rng, start, stop):
     """Take turns ``start``, ..., ``stop - 1``.
 
-    A turn is a gradient step, which an epoch follows with SVRG. Return OUTCOME.certified if
-    memory.theta has the accuracy of the objective, OUTCOME.running after the last turn, OUTCOME.failed
-    if a number is not finite, or PAUSED. Then the next call with the same arguments
+    A turn is a gradient step, which an epoch follows with SVRG. Return
+    OUTCOME.certified if memory.theta has the accuracy of the objective, OUTCOME.running
+    after the last turn, OUTCOME.failed if a number is not finite, or PAUSED. Then the
+    next call with the same arguments
     continues in the middle of the turn. One kernel serves all methods, because the
     gradient's code, which takes longest to compile, is the same.
     """
