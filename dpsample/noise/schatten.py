@@ -256,7 +256,8 @@ def _large_exponent(m: int, k: int, r: float) -> list[Option]:
     log_operator = log_cube_spectrum(m, k) + math.log(dim)
     # The acceptance is the mean of the ratio over its bound. If the volume is not known
     # accurately, the smallest value of the ratio gives a lower bound. It is 1 for
-    # the Wishart method. For the operator method the ratio is (||t||_inf / ||t||_r)^dim >= m^(-dim / r).
+    # the Wishart method. For the operator method the ratio is
+    # (||t||_inf / ||t||_r)^dim >= m^(-dim / r).
     if math.isnan(log_target):
         wishart, operator = -log_bound, -dim * math.log(m) / r
     else:
@@ -304,9 +305,9 @@ def wishart_bound(m: int, k: int, dof: float, r: float) -> float:
     """Bound (k - dof) sum log t + m dof log||t||_2 - m k log||t||_r from above, r < 2.
 
     This is the log ratio of densities of directions, of the target and of the Wishart
-    method. At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0. The left side is
-    convex in t^r, so the t_i have at most two values. One dimension is left, in which q
-    of them are 1 and the others are x <= 1.
+    method. At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and
+    b, c > 0. The left side is convex in t^r, so the t_i have at most two values. One
+    dimension is left, in which q of them are 1 and the others are x <= 1.
     """
     best = -math.inf
     for q in range(1, m + 1):
