@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import dpsample as dps
 from dpsample.core import check
 from dpsample.losses import CappedLogistic
 from dpsample.optimizers import NoisyGD
@@ -13,6 +14,11 @@ from dpsample.optimizers import NoisyGD
 CAPPED = CappedLogistic(cap=0.5)
 # For each class: an object under present names, one attribute and its former name.
 SPECS = [(NoisyGD(output="scaled", boundary_loss=CAPPED), "boundary_loss", "wall_loss")]
+
+
+def files_of(seen):
+    """Return the files of whose lines a DeprecationWarning is."""
+    return [w.filename for w in seen if w.category is DeprecationWarning]
 
 
 def options_of(spec):
@@ -27,7 +33,7 @@ def test_a_former_parameter_warns_and_makes_the_same_object(spec, present, forme
     with pytest.warns(DeprecationWarning, match=message) as seen:
         again = type(spec)(**options)
     assert again == spec and repr(again) == repr(spec)
-    assert [warning.filename for warning in seen] == [__file__]
+    assert files_of(seen) == [__file__]
 
 
 @pytest.mark.parametrize(("spec", "present", "former"), SPECS)
@@ -62,3 +68,41 @@ def test_what_an_earlier_version_wrote_is_read_without_a_warning(spec, present, 
     vars(again).clear()
     again.__setstate__(fields)  # as pickle does
     assert again == spec and present in vars(again)
+
+
+def small_problem():
+    data = dps.datasets.logistic(50, 2, seed=1)
+    return dps.Problem(
+        data.features,
+        data.response,
+        row_bound=1.0,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(radius=1.0),
+    )
+
+
+def test_the_former_work_of_a_release_warns_and_gives_the_same_bits():
+    options = {"constant_time": True, "seed": 1}
+    problem, budget = small_problem(), dps.Budget(epsilon=1.0, delta=1e-6)
+    least = dps.release(problem, budget, **options)
+    count = least.nonprivate_diagnostics["num_passes"] + 1
+    expected = dps.release(problem, budget, num_passes=count, **options)
+    with pytest.warns(DeprecationWarning, match="work of release is now num_p") as seen:
+        answer = dps.release(problem, budget, work=count, **options)
+    assert files_of(seen) == [__file__]
+    assert answer.theta.tobytes() == expected.theta.tobytes()
+    assert answer.certificate.to_json() == expected.certificate.to_json()
+    with pytest.raises(TypeError, match="num_passes and its former name work"):
+        dps.release(problem, budget, work=count, num_passes=count, **options)
+    with pytest.warns(DeprecationWarning, match="work of release is now num_p") as seen:
+        runs = dps.replicate(
+            dps.release,
+            problem,
+            budget,
+            num_replicates=1,
+            seed=1,
+            work=count,
+            constant_time=True,
+        )
+    assert files_of(seen) == [__file__]
+    assert runs.thetas.shape == (1, 2)
