@@ -12,6 +12,7 @@ from dpsample.core.renamed import text_with_former_names, text_with_present_name
 from dpsample.losses import CappedLogistic
 from dpsample.optimizers import NoisyGD
 from dpsample.samplers import BilliardHMC
+from dpsample.tables import Encoding, Schema
 
 CAPPED = CappedLogistic(cap=0.5)
 # For each class: an object under present names, one attribute and its former name.
@@ -123,3 +124,12 @@ def test_checkpoints_are_identified_by_the_former_names():
     text = text_with_former_names(BilliardHMC, repr(BILLIARD))
     assert text == "BilliardHMC(num_steps=None, length=2.0, max_leaps=9)"
     assert text_with_present_names(BilliardHMC, text) == repr(BILLIARD)
+
+
+def test_the_former_units_of_an_encoding_warn_and_are_the_same():
+    encoding = Encoding(schema=Schema(numeric={"age": (0, 100)}))
+    with pytest.warns(DeprecationWarning, match=r"is now Encoding.feature_s") as seen:
+        former = encoding.units()
+    assert files_of(seen) == [__file__]
+    for old, new in zip(former, encoding.feature_scales(), strict=True):
+        assert old.tobytes() == new.tobytes()
