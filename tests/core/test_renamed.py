@@ -1,5 +1,6 @@
 """Former public names: they warn, give the same bits, and exclude the present ones."""
 
+import json
 import pickle
 from copy import copy
 from dataclasses import replace
@@ -133,3 +134,20 @@ def test_the_former_units_of_an_encoding_warn_and_are_the_same():
     assert files_of(seen) == [__file__]
     for old, new in zip(former, encoding.feature_scales(), strict=True):
         assert old.tobytes() == new.tobytes()
+
+
+def test_the_former_key_of_counts_warns_and_has_the_same_number():
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    answer = dps.release(small_problem(), budget, seed=1)
+    counts = answer.nonprivate_diagnostics["counts"]
+    for read in (lambda: counts["asked"], lambda: counts.get("asked")):
+        with pytest.warns(DeprecationWarning, match="'asked' is now 'candid") as seen:
+            number = read()
+        assert files_of(seen) == [__file__]
+        assert number == counts["candidates"] >= 1
+    assert "asked" in counts and "nothing" not in counts
+    assert set(counts) == {"proposals", "candidates", "records"}
+    assert json.loads(json.dumps(counts)) == counts == copy(counts)
+    assert pickle.loads(pickle.dumps(counts)).get("nothing", 3) == 3
+    with pytest.raises(KeyError, match="nothing"):
+        counts["nothing"]

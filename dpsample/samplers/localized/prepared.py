@@ -506,7 +506,7 @@ class PreparedLocalized:
         progress = workspace.progress
         counts = {
             "proposals": int(progress["proposals"][0]),
-            "asked": int(progress["candidates"][0]),
+            "candidates": int(progress["candidates"][0]),
             "records": int(progress["records"][0]),
         }
         if code == rejection.OUT_OF_PATIENCE:
