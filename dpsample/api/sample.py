@@ -24,7 +24,7 @@ from dpsample.running import chains
 from dpsample.running import draws as packing
 from dpsample.running import progress as screen
 from dpsample.running.chains import TimeLimit
-from dpsample.running.checkpoint import identity_of
+from dpsample.running.checkpoint import Progress, identity_of
 from dpsample.running.convergence import (
     Convergence,
     RunFacts,
@@ -488,7 +488,7 @@ def _given_starts(
 
 def _display(
     is_wanted: bool, title: str, num_warmup: int
-) -> AbstractContextManager[chains.Progress | None]:
+) -> AbstractContextManager[Progress | None]:
     if is_wanted and screen.is_shown():
         return screen.lines(title, num_warmup)
     return nullcontext()
