@@ -33,7 +33,7 @@ from dpsample.running.convergence import (
     superchains,
 )
 from dpsample.samplers import Sampler
-from dpsample.samplers.chain import ENERGY, Prepared, Settings
+from dpsample.samplers.chain import STAT, Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
@@ -281,7 +281,7 @@ def sample(
             is_interrupted = True
         interrupts.is_raised = False
         if reduced is not None:
-            run.stats[..., ENERGY] += reduced.shift
+            run.stats[..., STAT.energy] += reduced.shift
         tree = packing.to_datatree(
             draws,
             packing.name_statistics(

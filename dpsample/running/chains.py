@@ -26,8 +26,6 @@ from dpsample.running.checkpoint import CheckpointRun, Progress, load, save, sna
 from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
 
 CHECKPOINT_SECONDS = 30.0
-# Time after Ctrl-C or a time limit in which a chunk may end. Then it is given up.
-GRACE_SECONDS = 0.05
 # Maximum number of coefficients in a chunk of draws that are discarded.
 CHUNK_NUMBERS = 2**20
 
@@ -211,7 +209,9 @@ class _Loop:
                 self.on_progress(run.done, goal, run)
 
         def is_late() -> bool:
-            return self.has_to_end(interrupted, GRACE_SECONDS)
+            # Time after Ctrl-C or a time limit in which a chunk may end. Then it is
+            # given up.
+            return self.has_to_end(interrupted, 0.05)
 
         while run.done < goal and not self.has_to_end(interrupted):
             pauses.notify_listeners()

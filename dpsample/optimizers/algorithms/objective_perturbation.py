@@ -32,7 +32,6 @@ from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
 Solver = Literal["accelerated", "svrg"]
-SOLVERS = ("accelerated", "svrg")
 SHARE = 0.99
 
 
@@ -214,7 +213,7 @@ class ApproximateObjectivePerturbation(Optimizer):
                 check.fail("ridge", "> 0 without strong_convexity", self.ridge)
         self._check_given("gap")
         check.open_interval(0.0, 1.0, share=self.share)
-        check.one_of(SOLVERS, solver=self.solver)
+        check.one_of(("accelerated", "svrg"), solver=self.solver)
         check.one_of(RISKS, risk=self.risk)
         check.one_of(PAPERS, printed=self.printed)
 

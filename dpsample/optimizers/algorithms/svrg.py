@@ -33,9 +33,6 @@ from dpsample.privacy.curves.objective_perturbation import (
 )
 from dpsample.problem.facts import PublicFacts
 
-# Default error of the solver, in units of what one record can move the minimizer.
-ERROR_PART = 0.005
-
 
 @dataclass(frozen=True, kw_only=True)
 class SVRG(Optimizer):
@@ -106,7 +103,9 @@ class SVRG(Optimizer):
         ridge = self._ridge(scales, budget)
         m = 2.0 * ridge
         sensitivity = 2.0 * scales.lipschitz / (facts.num_records * m)
-        gap = self.gap or 0.5 * m * (ERROR_PART * sensitivity) ** 2
+        # Default error of the solver, in units of what one record can move the
+        # minimizer.
+        gap = self.gap or 0.5 * m * (0.005 * sensitivity) ** 2
         stddev, event = 0.0, None
         if budget is not None:
             sensitivity = minimizer_sensitivity(

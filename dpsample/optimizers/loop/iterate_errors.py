@@ -77,8 +77,6 @@ from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts, smoothness
 
 LOSSES = (Linear, Logistic, CappedLogistic, SmoothedHinge, Huber, Squared)
-# Up to so many steps terms of second order are below 2 % of the first.
-_MAX_STEPS = 10**9
 # This exceeds all that subnormal numbers lose.
 _SUBNORMAL_LOSS = 1e-290
 
@@ -223,7 +221,8 @@ def _is_plain(loop: Loop) -> bool:
     step, estimator = loop.step, loop.estimator
     is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
     is_step = isinstance(step, GradientStep) and math.isinf(step.local_radius)
-    return is_mean and is_step and loop.num_steps <= _MAX_STEPS
+    # Up to this number of steps, terms of second order are below 2% of the first.
+    return is_mean and is_step and loop.num_steps <= 10**9
 
 
 def _projection_error(domain: Domain, dim: int, reach: float) -> float:

@@ -35,7 +35,6 @@ from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.last_iterate import last_iterate_gdp
 from dpsample.problem.facts import PublicFacts
 
-MAX_STEPS = 10**6
 # The grid of the noise is finer by so many bits in the steps before the last.
 EXTRA_BITS = 18
 # Largest rounding error of a step, relative to the distance that a record moves it.
@@ -103,7 +102,7 @@ def last_iterate_recipe(
     ridge: float,
 ) -> Recipe:
     """Noisy steps, and a last one with noise on its end."""
-    check.integer(1, num_steps=num_steps, maximum=MAX_STEPS)
+    check.integer(1, num_steps=num_steps, maximum=10**6)
     if not step_size * (scales.smoothness + ridge) <= 2.0:
         longest = 2.0 / (scales.smoothness + ridge)
         check.fail(

@@ -68,7 +68,6 @@ FIRST_ERROR = 1e-12  # relative error of a mass of X_i
 VALUE_ERROR = 2e-13  # relative error e of a value that is split
 # Relative error of a sum of up to a million terms that are cut off.
 SUMS_ERROR = 1e-9
-NEGLIGIBLE = 1e-26  # probability, or mean, that a sum loses at either end
 # Pairs of values whose sums one compiled call adds, in some 20 ms.
 CALL_PAIRS = 10**7
 # Gauss-Legendre rule on [-1, 1].
@@ -227,11 +226,13 @@ def _trim(ratio: RatioDistribution, interval: float) -> RatioDistribution:
     Mass below is split between 0 and the new first value. Mass above moves down to the
     new last value, and its mean is lost.
     """
+    # Probability at the lower end, and mean at the upper end, that a sum may lose.
+    negligible = 1e-26
     first, masses, at_zero, lost, short = ratio
     values = np.exp(interval * (first + np.arange(len(masses))))
-    low = int(np.searchsorted(np.cumsum(masses), NEGLIGIBLE))
+    low = int(np.searchsorted(np.cumsum(masses), negligible))
     means = np.cumsum((masses * values)[::-1])[::-1]  # from each value on
-    high = int(np.searchsorted(-means, -NEGLIGIBLE))
+    high = int(np.searchsorted(-means, -negligible))
     inner = masses[low:high].copy()
     lifted = float(masses[:low] @ values[:low]) / values[low]
     below = float(masses[:low].sum())

@@ -60,8 +60,6 @@ from dpsample.privacy.curves.objective_perturbation import tilt_curve
 CURVE_ERROR = 1e-12
 # A curve is followed until its delta is this small. The rest counts as infinite loss.
 TAIL = 1e-31
-# Standard deviations beyond which a normal distribution has less than that.
-DEVIATIONS = 12.0
 # Smallest interval of a grid, and largest number of its points for one step.
 MIN_INTERVAL = 1e-8
 MAX_GRID = 120_000
@@ -320,17 +318,19 @@ def _curve_of_block(block: tuple[Event, ...], losses: Array, relation: str) -> A
 
 def _reach(part: Event, relation: str) -> float:
     """Return a loss beyond which the curve is flat or below `TAIL`."""
+    # A normal distribution has less than `TAIL` beyond 12 standard deviations.
+    deviations = 12.0
     if isinstance(part, GaussianEvent):
-        return part.gdp * (0.5 * part.gdp + DEVIATIONS)
+        return part.gdp * (0.5 * part.gdp + deviations)
     if isinstance(part, PoissonGaussianEvent):
         size = _relative_shift(part, relation)
-        return size * (0.5 * size + DEVIATIONS)
+        return size * (0.5 * size + deviations)
     if isinstance(part, PureEvent | ApproximateEvent):
         return part.epsilon
     if isinstance(part, ConcentratedEvent):
         return part.rho + 2.0 * math.sqrt(-part.rho * math.log(TAIL))
     if isinstance(part, TiltEvent):
-        return part.log_determinant + part.distance * (0.5 * part.distance + DEVIATIONS)
+        return part.log_determinant + part.distance * (0.5 * part.distance + deviations)
     return max(sum(_range(p, relation) for p in block) for block in blocks_of(part))
 
 

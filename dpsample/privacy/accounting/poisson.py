@@ -44,8 +44,6 @@ from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 
 # Largest relative excess of calibrated noise over the smallest that is enough.
 TOLERANCE = 1e-5
-# The search for noise ends below this multiplier, which protects hardly anything.
-MIN_NOISE = 0.1
 
 
 @check.unwrap_numpy
@@ -252,6 +250,8 @@ def _smallest_noise(
     come close at once. Then a point just beyond the secant's root closes the bracket
     from the other side.
     """
+    # The search for noise ends below this multiplier, which protects hardly anything.
+    min_noise = 0.1
 
     def excess(noise: float) -> float:
         event, relation = steps(noise), budget.relation
@@ -260,7 +260,7 @@ def _smallest_noise(
         # Its sign must say exactly whether delta is above the target.
         return max(ratio, 1e-16) if delta > budget.delta else ratio
 
-    safe = max(guess, MIN_NOISE)
+    safe = max(guess, min_noise)
     while (safe_excess := excess(safe)) > 0.0:
         safe *= 1.25
         if safe > 1e9:
@@ -268,7 +268,7 @@ def _smallest_noise(
             check.fail("delta", "large enough for finite noise", "less", remedy)
     unsafe = safe / 1.25
     while (unsafe_excess := excess(unsafe)) <= 0.0:
-        if unsafe <= MIN_NOISE:  # a record is hardly ever taken
+        if unsafe <= min_noise:  # a record is hardly ever taken
             return unsafe
         safe, safe_excess, unsafe = unsafe, unsafe_excess, unsafe / 1.25
     nudge = 0.0
