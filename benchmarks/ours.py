@@ -21,7 +21,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample import samplers
 from dpsample.core import pauses
-from dpsample.samplers.chain import COUNT_NAMES, NUM_COUNTS, NUM_STATS
+from dpsample.samplers.chain import COUNT, NUM_STATS
 
 NUM_CHAINS = 2
 CHUNK_SECONDS = 0.2
@@ -101,7 +101,7 @@ def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:
     # Draws past those that are kept are timed too, and cost as much as those.
     draws = np.concatenate(parts)
     share = len(draws) / num_draws
-    counts = share * (state.counts - before)[:NUM_COUNTS]
+    counts = share * (state.counts - before)[: len(COUNT)]
     return draws, counts, warm, share * spent
 
 
@@ -149,7 +149,7 @@ def measure(name: str, case: targets.Case, seconds: float, *, as_box: bool) -> A
     # Draws past the end of the shorter chain are left out, and so is their cost.
     shares = [length / len(run[0]) for run in runs]
     counts = sum(share * run[1] for share, run in zip(shares, runs, strict=True))
-    totals = dict(zip(COUNT_NAMES, counts, strict=True))
+    totals = dict(zip(COUNT._fields, counts, strict=True))
     facts |= {
         "cpu": sum(share * run[3] for share, run in zip(shares, runs, strict=True)),
         "warm": sum(run[2] for run in runs),

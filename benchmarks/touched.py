@@ -25,7 +25,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.core.pauses import single_threaded_blas
 from dpsample.core.streams import streams
-from dpsample.samplers.chain import NUM_RECORDS, NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, STAT
 
 PAGE_OUT = 21  # MADV_PAGEOUT, which Python has no name for
 
@@ -71,7 +71,7 @@ def one(num_records: int, dim: int, num_draws: int, folder: str) -> dict[str, An
         "peak_mb": round(memory.resident("VmHWM") / 1e6),
         "draw_us": round(1e6 * (stop[0] - start[0]) / num_draws, 1),
         "draw_cpu_us": round(1e6 * (stop[1] - start[1]) / num_draws, 1),
-        "records": round(float(stats[:, NUM_RECORDS].mean()), 2),
+        "records": round(float(stats[:, STAT.num_records].mean()), 2),
         "pages": round(faults / num_draws, 2),
         "kilobytes": round((bytes_read() - read) / num_draws / 1e3, 2),
     }

@@ -33,7 +33,7 @@ from dpsample.privacy import (
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.samplers import Localized, Proximal, gaussian_fit
-from dpsample.samplers.chain import RECORDS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import (
     FUNCTION_FAILED,
     NoCertificate,
@@ -69,11 +69,6 @@ from dpsample.verification.recomputation import verify_own
 NOT_PRIVATE = "NOT PRIVATE"
 # Maximum number of coefficients. A plan holds a few square matrices of this size.
 MAX_DIM = 10_000
-# Up to this number of expected passes over the records, the rejection sampler is used
-# without a pilot run of the proximal sampler.
-CHEAP_PASSES = 100.0
-# Public seed of the pilot run, see `ReleasePlan.rejection_sampler`.
-PILOT_SEED = 0
 # Expected duration from which the live line also says what would shorten the draw.
 VERY_LONG_SECONDS = 600.0
 SPEED_ADVICE = (
@@ -143,7 +138,8 @@ class ReleasePlan:
         """
         if self.localization is None:
             return None
-        prepared = self.localization.prepare(streams(PILOT_SEED, 1)[0])
+        # Public seed of the pilot run, see `ReleasePlan.rejection_sampler`.
+        prepared = self.localization.prepare(streams(0, 1)[0])
         if prepared.is_practical or not self.has_proximal_proof:
             return prepared
         return None
@@ -161,7 +157,9 @@ class ReleasePlan:
         if self.rejection_sampler is None:
             return False
         is_only_way = not self.has_proximal_proof
-        return is_only_way or self.rejection_sampler.expected_passes <= CHEAP_PASSES
+        # Up to this number of expected passes over the records, the rejection sampler
+        # is used without a pilot run of the proximal sampler.
+        return is_only_way or self.rejection_sampler.expected_passes <= 100.0
 
     @lazy_property
     def reduced_target(self) -> ReducedTarget:
@@ -297,7 +295,7 @@ class ReleasePlan:
             seconds_left = (num_steps / done - 1.0) * (time.perf_counter() - begin)
             left = _describe_duration(seconds_left)
             show(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left")
-            if state.counts[RECORDS] > max_records:
+            if state.counts[COUNT.records] > max_records:
                 raise WorkLimitError
 
         state = chain.init()

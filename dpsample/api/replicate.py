@@ -39,11 +39,8 @@ Records = Callable[[np.random.Generator], tuple[Any, ...]]
 Answer = tuple[Array, Certificate | EventCertificate | None]
 Runs = Callable[[Seeds], Answer]
 Evaluate = Callable[[Array], ArrayLike] | Problem
-# Parameters of the verbs that replicate sets itself.
-RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
 # Those of release that watch a single call.
 WATCHED = {"deadline", "constant_time", "num_passes", "ledger"}
-BLOCK = 512  # runs of a task, at most
 # Child of a run's seed that draws its records: verbs take the first ones.
 RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
@@ -184,7 +181,8 @@ def replicate(
     if options.get("max_seconds") is not None:
         remedy = "Choose num_draws: the lengths of replicates must not differ."
         check.fail("max_seconds", "left out", options["max_seconds"], remedy)
-    for name in RESERVED:
+    # `replicate` itself sets these parameters of the functions that it calls.
+    for name in ("seed", "threads", "progress", "checkpoint", "evaluation"):
         if name in options:
             check.fail(name, "left to replicate", options[name])
     if not (data is None or callable(data)):
@@ -347,7 +345,9 @@ def _run(
     on_done: Callable[[int], None],
 ) -> list[tuple[Answer, Array]]:
     """Answers and risks in the order of the seeds; the first failure ends all."""
-    size = max(1, min(BLOCK, len(seeds) // (8 * threads)))
+    # Eight tasks for each thread, so that none waits long for the last one. A task
+    # has at most 512 runs, because progress is reported between tasks.
+    size = max(1, min(512, len(seeds) // (8 * threads)))
     blocks = [seeds[i : i + size] for i in range(0, len(seeds), size)]
 
     def one(block: Seeds) -> tuple[Answer, Array]:

@@ -25,7 +25,7 @@ from dpsample.running import chains
 from dpsample.running import draws as packing
 from dpsample.running import progress as screen
 from dpsample.running.chains import TimeLimit
-from dpsample.running.checkpoint import identity_of
+from dpsample.running.checkpoint import Progress, identity_of
 from dpsample.running.convergence import (
     Convergence,
     RunFacts,
@@ -34,7 +34,7 @@ from dpsample.running.convergence import (
     superchains,
 )
 from dpsample.samplers import Sampler
-from dpsample.samplers.chain import ENERGY, Prepared, Settings
+from dpsample.samplers.chain import STAT, Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
@@ -284,7 +284,7 @@ def sample(
             is_interrupted = True
         interrupts.is_raised = False
         if reduced is not None:
-            run.stats[..., ENERGY] += reduced.shift
+            run.stats[..., STAT.energy] += reduced.shift
         tree = packing.to_datatree(
             draws,
             packing.name_statistics(
@@ -491,7 +491,7 @@ def _given_starts(
 
 def _display(
     is_wanted: bool, title: str, num_warmup: int
-) -> AbstractContextManager[chains.Progress | None]:
+) -> AbstractContextManager[Progress | None]:
     if is_wanted and screen.is_shown():
         return screen.lines(title, num_warmup)
     return nullcontext()

@@ -17,7 +17,12 @@ from dpsample.api.minimize import minimize
 from dpsample.api.release import release
 from dpsample.api.sample import sample
 from dpsample.core.streams import release_streams
-from dpsample.numerics.ranked import transformed_size, verdicts
+from dpsample.numerics.r_hat_and_ess import (
+    effective_share,
+    largest_r_hat,
+    plain_sizes,
+    verdicts,
+)
 from dpsample.privacy import (
     AllocatedGaussianEvent,
     Budget,
@@ -294,7 +299,9 @@ def _verdicts() -> None:
     """Judge a few draws, as short chains and as long ones."""
     draws = np.random.default_rng(0).standard_normal((2, 8, 1))
     verdicts(draws)
-    transformed_size(draws.ravel(), 2)
+    plain_sizes(draws)
+    largest_r_hat(draws)
+    effective_share(draws)
 
 
 def _pieces(target: Gibbs) -> None:

@@ -47,8 +47,6 @@ from dpsample.numerics.norms import thin_svd, write_product
 from dpsample.numerics.vectors import copy_into
 
 NUM_LAYERS = 256
-# Larger exponents count as r = inf, from which no double distinguishes them.
-LARGEST_EXPONENT = 1e18
 # Methods of a `SchattenPlan`.
 WISHART, OPERATOR, ORDERED = range(3)
 
@@ -108,7 +106,8 @@ def cone_table(r: float) -> ConeTable:
     (3,)
     """
     check.at_least(1.0, r=r)
-    table = _table(math.inf if r > LARGEST_EXPONENT else float(r))
+    # Doubles cannot distinguish the table of a larger exponent from that of r = inf.
+    table = _table(math.inf if r > 1e18 else float(r))
     return table._replace(layers=table.layers.copy())
 
 

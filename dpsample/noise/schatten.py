@@ -46,8 +46,6 @@ from dpsample.noise.noise import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import schatten
 
 _LOG_GAMMA_3_2 = math.lgamma(1.5)
-# Minimum acceptance rate of a proposal. Matrices for which no proposal has it raise.
-MIN_ACCEPTANCE = 1e-4
 
 
 class Option(NamedTuple):
@@ -234,7 +232,9 @@ def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
         return SchattenPlan(r, *shape, OPERATOR, float(k), 0.0, 1.0)
     options = _large_exponent(m, k, r) if r > 2.0 else _small_exponent(m, k, r)
     best = max(options)
-    if not best.log_acceptance >= math.log(MIN_ACCEPTANCE):  # NaN, too
+    # Minimum acceptance rate of a proposal. Matrices for which no proposal has it
+    # raise.
+    if not best.log_acceptance >= math.log(1e-4):  # NaN, too
         remedy = (
             "Use r = 2 or r = inf, which are exact at every size, or Gaussian noise."
         )

@@ -28,17 +28,45 @@ from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import Target, TargetFunctions
 
-# Positions in the counts of a chain since its start. VALUES and GRADIENTS are numbers
-# of evaluations, RECORDS the records that they read. A sampler may append counts.
-PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
-COUNT_NAMES = ("proposals", "accepted", "values", "gradients", "records")
-NUM_COUNTS = len(COUNT_NAMES)
-# Rows of the scratch memory of Metropolis steps.
-NOISE, PROPOSAL = range(2)
-# Columns of the statistics of a draw. The last three are differences of counts.
-ENERGY, ACCEPTANCE, NUM_VALUES, NUM_GRADIENTS, NUM_RECORDS = range(5)
-STAT_NAMES = ("energy", "acceptance_rate", "num_values", "num_gradients", "num_records")
-NUM_STATS = len(STAT_NAMES)
+
+class CountIndex(NamedTuple):
+    """Positions in the counts of a chain since its start.
+
+    A sampler may append counts of its own.
+    """
+
+    proposals: int = 0
+    accepted: int = 1
+    values: int = 2  # evaluations of the energy
+    gradients: int = 3  # evaluations of the gradient
+    records: int = 4  # records that these evaluations read
+
+
+COUNT = CountIndex()
+
+
+class VectorRow(NamedTuple):
+    """Rows of the scratch vectors of Metropolis steps."""
+
+    noise: int = 0
+    proposal: int = 1
+
+
+ROW = VectorRow()
+
+
+class StatColumn(NamedTuple):
+    """Columns of the statistics of a draw. The last three are differences of counts."""
+
+    energy: int = 0
+    acceptance_rate: int = 1
+    num_values: int = 2
+    num_gradients: int = 3
+    num_records: int = 4
+
+
+STAT = StatColumn()
+NUM_STATS = len(STAT)
 
 
 @by_address
@@ -51,9 +79,9 @@ class ChainState(NamedTuple):
 
     position: Array  # (dim,)
     energy: Array  # (1,): k (F + mu r) at the position, NaN if it is not known
-    counts: Ints  # (NUM_COUNTS,) or more
+    counts: Ints  # (len(COUNT),) or more
     memory: Array  # numbers of the last step that the next one needs, as a gradient
-    scratch: Array  # (rows, dim), whose rows have names in each sampler
+    vectors: Array  # (rows, dim), whose rows have names in each sampler
     work: Any  # scratch memory of passes over the records, and the control of pauses
     workspace: Any = ()  # arrays of this sampler alone
 
@@ -87,9 +115,9 @@ def new_state(
     return ChainState(
         position=point,
         energy=np.array([energy]),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        counts=np.zeros(len(COUNT), dtype=np.int64),
         memory=np.array(memory, dtype=np.float64),
-        scratch=np.empty((rows, point.size)),
+        vectors=np.empty((rows, point.size)),
         work=work,
         workspace=workspace,
     )
@@ -147,14 +175,16 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
 @kernel(counts_references=False)
 def fill_statistics(state, before, row):
     """Fill the statistics of one draw from the counts before and after it."""
-    proposals = state.counts[PROPOSALS] - before[PROPOSALS]
-    row[ENERGY] = state.energy[0]
-    row[ACCEPTANCE] = np.nan
+    proposals = state.counts[COUNT.proposals] - before[COUNT.proposals]
+    row[STAT.energy] = state.energy[0]
+    row[STAT.acceptance_rate] = np.nan
     if proposals > 0:
-        row[ACCEPTANCE] = (state.counts[ACCEPTED] - before[ACCEPTED]) / proposals
-    row[NUM_VALUES] = state.counts[VALUES] - before[VALUES]
-    row[NUM_GRADIENTS] = state.counts[GRADIENTS] - before[GRADIENTS]
-    row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
+        row[STAT.acceptance_rate] = (
+            state.counts[COUNT.accepted] - before[COUNT.accepted]
+        ) / proposals
+    row[STAT.num_values] = state.counts[COUNT.values] - before[COUNT.values]
+    row[STAT.num_gradients] = state.counts[COUNT.gradients] - before[COUNT.gradients]
+    row[STAT.num_records] = state.counts[COUNT.records] - before[COUNT.records]
 
 
 @kernel(counts_references=False)
@@ -344,11 +374,11 @@ def evaluate_proposal(target, pieces, state, proposal):
 
     It is infinite outside the domain, and NaN if a function failed.
     """
-    state.counts[PROPOSALS] += 1
+    state.counts[COUNT.proposals] += 1
     status = gibbs_target.inside(target, pieces, proposal, state.work)
     if status == 1.0:
-        state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
+        state.counts[COUNT.values] += 1
+        state.counts[COUNT.records] += target.data.num_records
         return gibbs_target.energy(target, pieces, proposal, state.work)
     return np.inf if status == 0.0 else np.nan
 
@@ -356,8 +386,8 @@ def evaluate_proposal(target, pieces, state, proposal):
 @kernel(counts_references=False)
 def evaluate_gradient(target, pieces, state, theta, gradient):
     """Return the energy, fill its gradient, and count it."""
-    state.counts[GRADIENTS] += 1
-    state.counts[RECORDS] += target.data.num_records
+    state.counts[COUNT.gradients] += 1
+    state.counts[COUNT.records] += target.data.num_records
     return gibbs_target.energy_gradient(target, pieces, theta, state.work, gradient)
 
 
@@ -374,7 +404,7 @@ def decide(state, proposal, energy, log_ratio, threshold):
     if threshold <= log_ratio:
         copy_into(proposal, state.position)
         state.energy[0] = energy
-        state.counts[ACCEPTED] += 1
+        state.counts[COUNT.accepted] += 1
     return OK
 
 
@@ -410,7 +440,7 @@ def fill_with_normals(rng, noise):
 @kernel(counts_references=False)
 def walk(target, pieces, plan, state, rng, noise):
     """Make a Metropolis step to position + step factor noise, for symmetric noise."""
-    proposal = state.scratch[PROPOSAL]
+    proposal = state.vectors[ROW.proposal]
     displace(plan, state.position, noise, plan.step, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
     return accept_or_reject(state, proposal, energy, state.energy[0] - energy, rng)

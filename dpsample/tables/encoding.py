@@ -55,10 +55,6 @@ from dpsample.tables.schema import (
 FORMAT = "dpsample encoding 1"
 # Norms are rounded, so rows are accepted up to this share above their bound.
 NORM_TOLERANCE = 1e-12
-# Factor that brings the norm of any row of finite numbers into the range of floats.
-OVERFLOW_FACTOR = 2.0**-200
-# Integers of more bits are not accepted as labels, because floats cannot hold them.
-MAX_LABEL_BITS = 1000
 Table = Mapping[str, Column]
 
 
@@ -584,7 +580,9 @@ def clip_rows(
     # Finite entries may have an infinite norm. Such rows are made shorter in two steps.
     overflows = np.isinf(lengths)
     if overflows.any():
-        rows = _multiply_rows(rows, np.where(overflows, OVERFLOW_FACTOR, 1.0))
+        # Factor that brings the norm of any row of finite numbers into the range of
+        # floats.
+        rows = _multiply_rows(rows, np.where(overflows, 2.0**-200, 1.0))
         lengths = np.where(overflows, np.asarray(norm(rows)), lengths)
     factors = np.where(is_long, bound / np.maximum(lengths, 1e-300), 1.0)
     return _multiply_rows(rows, factors)
@@ -655,7 +653,8 @@ def check_positive_label(
     """
     remedy = 'Pass one of the declared levels, as "yes", 1 or True.'
     label_types = (str, bool, int, float, bytes, np.generic, type(None))
-    is_long = isinstance(label, int) and label.bit_length() > MAX_LABEL_BITS
+    # Integers of more bits are not accepted as labels, because floats cannot hold them.
+    is_long = isinstance(label, int) and label.bit_length() > 1000
     if is_long or not isinstance(label, label_types):
         check.fail("positive_label", "a label", check.describe(label), remedy)
     if isinstance(label, np.generic):

@@ -85,7 +85,7 @@ def test_the_state_begins_with_the_common_fields_and_keeps_its_type(name):
     assert state._fields[:4] == FIELDS
     assert state.position.dtype == state.energy.dtype == state.memory.dtype == float
     assert state.energy.shape == (1,) and state.memory.ndim == 1
-    assert state.counts.dtype == np.int64 and len(state.counts) >= chain.NUM_COUNTS
+    assert state.counts.dtype == np.int64 and len(state.counts) >= len(chain.COUNT)
     before = typeof(state)
     _, _, after = draw(prepared, [3], state=state)
     assert after is state and typeof(after) == before
@@ -114,7 +114,7 @@ def test_the_stored_energy_is_the_targets(name, domain):
         target = grid_case(domain, loss).target
         prepared = prepared_cell(name, domain, loss)
         draws, stats, state = draw(prepared, [1] * 12)
-        for point, energy in zip(draws, stats[:, chain.ENERGY], strict=True):
+        for point, energy in zip(draws, stats[:, chain.STAT.energy], strict=True):
             if not np.isnan(energy):
                 assert energy == pytest.approx(target.energy(point), rel=1e-9)
         np.testing.assert_array_equal(state.position, draws[-1])
@@ -130,12 +130,12 @@ def test_counts_grow_and_the_statistics_are_their_differences(name):
         advance(state, rng, out, stats)
         made, seen = state.counts - seen, state.counts.copy()
         assert (made >= 0).all()
-        assert made[chain.ACCEPTED] <= made[chain.PROPOSALS]
-        if made[chain.PROPOSALS] > 0:
-            rate = made[chain.ACCEPTED] / made[chain.PROPOSALS]
-            assert stats[0, chain.ACCEPTANCE] == rate
-        names = (chain.VALUES, chain.GRADIENTS, chain.RECORDS)
-        assert stats[0, chain.NUM_VALUES :].tolist() == [made[i] for i in names]
+        assert made[chain.COUNT.accepted] <= made[chain.COUNT.proposals]
+        if made[chain.COUNT.proposals] > 0:
+            rate = made[chain.COUNT.accepted] / made[chain.COUNT.proposals]
+            assert stats[0, chain.STAT.acceptance_rate] == rate
+        names = (chain.COUNT.values, chain.COUNT.gradients, chain.COUNT.records)
+        assert stats[0, chain.STAT.num_values :].tolist() == [made[i] for i in names]
     assert seen.sum() > 0
 
 

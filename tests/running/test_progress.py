@@ -21,10 +21,10 @@ from rich.console import Console
 import dpsample as dps
 from dpsample.api.warm import LOGISTIC, make, public_samplers
 from dpsample.core import cache
-from dpsample.numerics.mixing import effective_share
+from dpsample.numerics.r_hat_and_ess import effective_share
 from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
-from dpsample.samplers.chain import ACCEPTANCE, ENERGY
+from dpsample.samplers.chain import STAT
 from tests.api.test_release_time import FakeClock
 from tests.running.test_trial_runs import autoregression
 from tests.support.processes import ROOT
@@ -45,8 +45,8 @@ def a_run(draws):
     run.reserve(draws.shape[1])
     run.draws[:] = draws
     run.stats[:] = 0.0
-    run.stats[:, :, ACCEPTANCE] = 0.25
-    run.stats[:, :, ENERGY] = np.nan
+    run.stats[:, :, STAT.acceptance_rate] = 0.25
+    run.stats[:, :, STAT.energy] = np.nan
     run.done = draws.shape[1]
     return run
 

@@ -100,11 +100,11 @@ def tries(mean, reach, count, rng):
         True, 0.0, 0.0, 1.0, False, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, reach, 1, 1,
         np.zeros(dim),
     )  # fmt: skip
-    vectors, out = np.zeros((fixed_passes.NUM_VECTORS, dim)), np.empty(dim)
+    vectors, out = np.zeros((len(fixed_passes.ROW), dim)), np.empty(dim)
     points, paid = np.empty((count, dim)), np.empty(count)
     masks = np.array([0, -1])
     for i in range(count):
-        vectors[fixed_passes.MEAN], vectors[fixed_passes.NOISE] = (
+        vectors[fixed_passes.ROW.mean], vectors[fixed_passes.ROW.noise] = (
             mean,
             rng.normal(size=dim),
         )

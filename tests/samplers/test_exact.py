@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.samplers import Exact, SamplingError
-from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.exact import exact, grid_cells
 from tests.support.exact_runs import prepare, run, three_dimensions
 from tests.support.gibbs_cases import example
@@ -46,9 +46,9 @@ def test_draws_have_the_law(name):
     assert case.inside(draws).all()
     np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-9, atol=1e-9)
     assert law_margin(case, draws) <= 1.0
-    assert counts[ACCEPTED] == 8000
-    assert counts[ACCEPTED] >= 0.9 * counts[PROPOSALS]
-    assert counts[VALUES] <= counts[PROPOSALS]
+    assert counts[COUNT.accepted] == 8000
+    assert counts[COUNT.accepted] >= 0.9 * counts[COUNT.proposals]
+    assert counts[COUNT.values] <= counts[COUNT.proposals]
     assert prepared.num_warmup == 0
 
 
@@ -132,7 +132,7 @@ def test_half_of_the_proposals_are_accepted_in_three_dimensions(name):
     target = BODIES[name]
     draws, _, counts = run(prepare(target), 5, 2000)
     assert all(map(target.domain.contains, draws))
-    assert counts[ACCEPTED] >= 0.5 * counts[PROPOSALS]
+    assert counts[COUNT.accepted] >= 0.5 * counts[COUNT.proposals]
 
 
 def energies(target, points):

@@ -44,7 +44,7 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     state, rng = prepared.init(), np.random.default_rng(1)
     hit_and_run.synchronize(target.numbers, state)
     hit_and_run.choose_direction(prepared.plan, state, rng)
-    data, direction = target.numbers.data, state.scratch[1]
+    data, direction = target.numbers.data, state.vectors[1]
     line.rates_of(data, direction, state.workspace.rates)
     is_quadratic, penalty = prepared.plan.is_quadratic, (0.0, 0.0, 0.0)
     if is_quadratic == 1:
@@ -140,7 +140,7 @@ def test_directions_on_the_simplex_sum_to_zero():
     state, rng = prepared.init(), np.random.default_rng(9)
     for _ in range(50):
         hit_and_run.choose_direction(prepared.plan, state, rng)
-        direction = state.scratch[1]
+        direction = state.vectors[1]
         assert abs(direction.sum()) <= 1e-15 * np.abs(direction).sum()
 
 

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers.chain import (
-    ACCEPTANCE,
-    ENERGY,
-    NUM_GRADIENTS,
-    NUM_RECORDS,
-    NUM_STATS,
-    NUM_VALUES,
-)
+from dpsample.samplers.chain import NUM_STATS, STAT
 from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.targets import gibbs_target
 from tests.support.gibbs_targets import CASES
@@ -232,8 +225,8 @@ def test_energies_belong_to_their_draws(name):
     state = prepared.init()
     rows, stats = drawn(prepared.runner(), state, 50, seed=4)
     energies = case.energy(rows)
-    np.testing.assert_allclose(stats[:, ENERGY], energies, rtol=1e-10, atol=1e-10)
-    assert state.energy[0] == stats[-1, ENERGY]
+    np.testing.assert_allclose(stats[:, STAT.energy], energies, rtol=1e-10, atol=1e-10)
+    assert state.energy[0] == stats[-1, STAT.energy]
 
 
 @one_in(4)
@@ -246,11 +239,13 @@ def test_statistics_are_differences_of_the_counts(name):
     counts = prepared.counts(state)
     assert counts["accepted"] == 50
     assert 50 <= counts["inside"] <= counts["proposals"]
-    assert (1.0 / stats[:, ACCEPTANCE]).sum() == pytest.approx(counts["proposals"])
+    assert (1.0 / stats[:, STAT.acceptance_rate]).sum() == pytest.approx(
+        counts["proposals"]
+    )
     for column, word in (
-        (NUM_VALUES, "values"),
-        (NUM_GRADIENTS, "gradients"),
-        (NUM_RECORDS, "records"),
+        (STAT.num_values, "values"),
+        (STAT.num_gradients, "gradients"),
+        (STAT.num_records, "records"),
     ):
         assert stats[:, column].sum() == counts[word]
     passes = counts["values"] + counts["gradients"]
@@ -264,7 +259,7 @@ def test_the_squeeze_saves_passes_and_moves_no_draw():
     rows, _ = drawn(prepared.runner(), plain, 200, seed=4)
     same, stats = drawn(prepared.runner(squeeze=True), squeezed, 200, seed=4)
     np.testing.assert_array_equal(rows, same)
-    assert np.isnan(stats[:, ENERGY]).any()
+    assert np.isnan(stats[:, STAT.energy]).any()
     assert prepared.counts(squeezed)["values"] < prepared.counts(plain)["values"]
 
 

@@ -13,7 +13,7 @@ from dpsample.core.streams import streams
 from dpsample.running import chains
 from dpsample.running import draws as packing
 from dpsample.samplers import chain
-from dpsample.samplers.chain import PROPOSALS
+from dpsample.samplers.chain import COUNT
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import mirror_langevin
 from dpsample.targets import gibbs_target
@@ -78,9 +78,9 @@ def tree(theta, *, energies=None, **attributes) -> Any:
 
 def unadjusted(target, pieces, plan, state, rng):
     """Mirror Langevin that accepts every proposal."""
-    gradient, proposal, new_gradient = state.memory, state.scratch[0], state.scratch[1]
-    here, there = state.scratch[2], state.scratch[3]
-    state.counts[PROPOSALS] += 1
+    gradient, proposal, new_gradient = state.memory, state.vectors[0], state.vectors[1]
+    here, there = state.vectors[2], state.vectors[3]
+    state.counts[COUNT.proposals] += 1
     is_inside = mirror_langevin.propose(
         plan, state.position, gradient, rng, here, there, proposal
     )

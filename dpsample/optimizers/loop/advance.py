@@ -37,8 +37,6 @@ from dpsample.optimizers.loop.scaled import (
     scaled_size,
 )
 
-# Strides that look for a bracket double each time.
-MAX_DOUBLINGS = 60
 # Limit of both searches, for cases in which rounding errors prevent the end.
 MAX_ROUNDS = 200
 # Relative error at which a search ends, two roundings.
@@ -120,7 +118,8 @@ def into_lp_ball(step, dual, w, logs):
     low = high = math.log(0.5 * top)
     low_mismatch = high_mismatch = log_mismatch(step, dual, low, logs)
     stride = 1.0
-    for _ in range(MAX_DOUBLINGS):
+    # Strides that look for a bracket double each time.
+    for _ in range(60):
         if low_mismatch < 0.0 <= high_mismatch:
             break
         if low_mismatch >= 0.0:

@@ -41,10 +41,6 @@ AT_END = -1.0  # cursor of a batch that goes on in another window
 # Rounds of tangents and secants, after which brackets are halved.
 MAX_GUESSES = 12
 MAX_ROUNDS = 80
-# Relative error at which a solution is accepted, a few roundings.
-ROUNDING = 1e-15
-# The slope jumps if it changes by more than this share between the ends of a bracket.
-MIN_JUMP = 1e-4
 # Rows of the matrix of brackets, which has one column per open bracket. The first five
 # are the record's number in the block, its response, the two ends, and the guess. The
 # next six are loss, slope and miss at each end. The "high" end is the one that began at
@@ -124,9 +120,9 @@ def uses_tangents(b, k, round_number):
     """Return whether a jump makes this round try the point where two tangents meet."""
     jump = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k])
     top = abs(b[SLOPE_LOW, k]) + abs(b[SLOPE_HIGH, k])
-    return (
-        round_number < MAX_GUESSES and round_number % 2 == 0 and (jump > MIN_JUMP * top)
-    )
+    # The slope jumps if it changes by more than this share between the ends of a
+    # bracket.
+    return round_number < MAX_GUESSES and round_number % 2 == 0 and (jump > 1e-4 * top)
 
 
 @kernel
@@ -148,6 +144,8 @@ def next_guess(b, k, c, round_number):
 @kernel
 def narrow(b, records, num_open, round_number, memory):
     """Move an end of every bracket to its guess. Return how many are still open."""
+    # Relative error at which a solution is accepted, a few roundings.
+    rounding = 1e-15
     num_kept = 0
     for k in range(num_open):
         i = int(b[RECORD, k])
@@ -156,12 +154,12 @@ def narrow(b, records, num_open, round_number, memory):
         c = records.norms[memory.rows[i]] ** 2 / records.smoothing
         # The margin's rounding error, times the mean phi'' of the bracket, moves phi'.
         curved = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]) / abs(b[HIGH, k] - b[LOW, k])
-        tolerance = ROUNDING * (abs(slope_guess) + curved / c * abs(memory.margins[i]))
+        tolerance = rounding * (abs(slope_guess) + curved / c * abs(memory.margins[i]))
         is_done = abs(miss) <= tolerance
         if uses_tangents(b, k, round_number):
             fall = b[SLOPE_LOW, k] * c * (slope_guess - b[LOW, k])
             scale = abs(b[VALUE_LOW, k]) + abs(b[SLOPE_LOW, k] * memory.margins[i])
-            if abs(b[VALUE_LOW, k] - fall - b[VALUE, k]) <= 4.0 * ROUNDING * scale:
+            if abs(b[VALUE_LOW, k] - fall - b[VALUE, k]) <= 4.0 * rounding * scale:
                 # The guess lies on both tangents, so the loss is linear on either side
                 # of their meeting point, and the envelope's slope is between.
                 min_slope = min(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
@@ -180,17 +178,13 @@ def narrow(b, records, num_open, round_number, memory):
                 b[HIGH, k], b[VALUE_HIGH, k] = slope_guess, b[VALUE, k]
                 b[SLOPE_HIGH, k], b[MISS_HIGH, k] = b[SLOPE, k], miss
                 b[MISS_LOW, k] *= 0.5
-            is_done = abs(b[HIGH, k] - b[LOW, k]) <= ROUNDING * abs(slope_guess)
+            is_done = abs(b[HIGH, k] - b[LOW, k]) <= rounding * abs(slope_guess)
         memory.slopes[i] = slope_guess
         if not is_done:
             for row in range(NUM_ROWS):
                 b[row, num_kept] = b[row, k]
             num_kept += 1
     return num_kept
-
-
-# Records in order from which a matrix product is faster than a loop.
-MIN_RUN = 8
 
 
 @kernel(fastmath={"reassoc"}, counts_references=False)
@@ -243,7 +237,8 @@ def is_run(is_in_order, rows, count):
     non-differentiable points. The privacy proof allows one record to change its own
     part only.
     """
-    if is_in_order == 0 or count < MIN_RUN:
+    # Records in order from which a matrix product is faster than a loop.
+    if is_in_order == 0 or count < 8:
         return False
     return count == rows[count - 1] - rows[0] + 1
 

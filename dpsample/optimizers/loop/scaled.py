@@ -52,10 +52,6 @@ FIRST, MIDDLE, LAST = range(1, 4)  # codes of the stages
 # largest ratio of |f u| to what the domain left of it.
 FACTOR, SLOPES, SQUARES, COUNT, COUNT_FIRST, OUTSIDE = range(6)
 NUM_SUMS = 6
-# One change of the scale is between 1/4 and 4.
-MAX_FACTOR = 4.0
-# The estimates a and b are trusted up to this many standard deviations v.
-DEVIATIONS = 2.0
 # The domain holds the point back if |f u| is this many times the distance it leaves.
 HELD_BACK = 1.5
 
@@ -100,6 +96,8 @@ def observe(step, t, num_steps, memory):
 @kernel(counts_references=False)
 def factor_of(step, memory, point):
     """Return the factor f of the module, for ``point`` at the end of a stage."""
+    # One change of the scale is between 1/4 and 4.
+    max_factor = 4.0
     sums, slope, square, early = memory.scale, 0.0, 0.0, 0.0
     for j in range(len(point)):
         offset = point[j] - memory.anchor[j]
@@ -112,7 +110,8 @@ def factor_of(step, memory, point):
     start = slope / sums[COUNT_FIRST] - pull
     change = start + sums[SLOPES] / count
     variance = noise * (square / sums[COUNT_FIRST] + sums[SQUARES] / count / count)
-    slack = DEVIATIONS * math.sqrt(variance + eta * noise * pull)
+    # The estimates a and b are trusted up to this many standard deviations v.
+    slack = 2.0 * math.sqrt(variance + eta * noise * pull)
     top, bottom = max(start, 0.0) + slack, max(change, 0.0) + slack
     if not bottom > 0.0 or not top < math.inf:  # no noise and no slope, or overflow
         return 1.0
@@ -121,4 +120,4 @@ def factor_of(step, memory, point):
     growth = (1.0 - part) * (top / bottom - 1.0)
     if step.stage == LAST and growth > 0.0:
         growth *= 1.0 - part
-    return min(max(1.0 + growth, 1.0 / MAX_FACTOR), MAX_FACTOR)
+    return min(max(1.0 + growth, 1.0 / max_factor), max_factor)

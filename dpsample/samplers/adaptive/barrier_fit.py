@@ -42,7 +42,8 @@ from dpsample.targets.gibbs_target import form_in_basis, times_basis
 
 # Maximum number of Newton steps. Then the last iterate is used, as any fit is valid.
 MAX_STEPS = 200
-MAX_DENSE = 800  # maximum number of dimensions of a dense mass matrix
+# Maximum number of dimensions of a dense mass matrix.
+MAX_DENSE = 800
 # Minimum share of each slack that a Newton step leaves.
 MIN_SLACK_SHARE = 0.1
 # Share of the way from the mode to an interior point at which Newton's method starts.
@@ -227,7 +228,8 @@ def _box_barrier(lower: Array, upper: Array) -> Barrier:
     """Return the barrier -sum log(x - lower) - sum log(upper - x)."""
 
     def differentiate(point: Array) -> tuple[Array, Array]:
-        # In a box that is a few doubles wide, rounding may put the point on a bound.
+        # In a box that is only a few floating-point numbers wide, rounding may put the
+        # point on a bound, where the barrier is infinite.
         spacing = np.spacing(np.abs(point))
         below = 1.0 / np.maximum(point - lower, spacing)
         above = 1.0 / np.maximum(upper - point, spacing)

@@ -3,8 +3,10 @@
 
 The method is Newton's. Each step minimizes the quadratic model of the energy on the
 domain. The localization does not need the exact minimizer. The part of the gradient
-that no constraint balances is the ``residual``, and the proofs include it. Flat parts
-of the boundary are *sides*, inequalities <side, v> <= depth for moves v from the mode.
+that no constraint balances is the ``residual``, and the proofs of `region` include it.
+Flat parts of the boundary are *sides*, inequalities <side, v> <= depth for moves v from
+the mode. A *multiplier* says how strongly the energy presses the mode against a side,
+or against a sphere. It is 0 if the constraint is not active.
 """
 
 from __future__ import annotations
@@ -30,11 +32,10 @@ from dpsample.samplers.record_terms import RecordSums, sum_over_records
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import DomainGeometry, form_in_basis, rows_in_basis
 
-# Maximum number of Newton steps, and of halvings of a step.
+# Maximum number of Newton steps, and of halvings of a step. If they do not suffice,
+# there is no mode by this method.
 MAX_STEPS = 40
 MAX_HALVINGS = 40
-# After a step with a smaller Newton decrement, the residual is small enough.
-SMALL_DECREMENT = 0.03
 # An inequality is active if its relative depth is below the first number. Depths have
 # the relative rounding error of the second.
 ACTIVE_DEPTH = 1e-9
@@ -65,9 +66,9 @@ class Mode:
     sides: Array  # (num_sides, m)
     depths: Array  # (num_sides,)
     multipliers: Array  # (num_sides,)
-    shortfall: (
-        float  # <q, w> >= -shortfall on the domain, as x0 may be off the boundary
-    )
+    # <q, w> >= -shortfall on the domain. It is above 0 if x0 is near the boundary, but
+    # rounding errors have put it inside.
+    shortfall: float
 
 
 def find(
@@ -75,12 +76,13 @@ def find(
     mu: float,
     neighbor: Mode | None = None,
     *,
-    max_decrement: float = SMALL_DECREMENT,
+    max_decrement: float = 0.03,
 ) -> Mode | None:
     """Minimize k (F + mu r) on the domain. None is an expected result, not an error.
 
     The search starts from a neighboring mode and its curvatures, if there is one. It
-    ends with the step whose gain in energy is at most ``max_decrement`` squared.
+    ends with the step whose gain in energy is at most ``max_decrement`` squared, since
+    the residual is small enough after it.
     """
     geometry, basis, weight = target.geometry, target.geometry.basis, target.k * mu
     # The derivative of the entropy is infinite at 0. So x0 stays off by this distance,

@@ -279,8 +279,8 @@ def refill(target, pieces, plan, state, rng):
     if progress.next_record < target.data.num_records:
         control.stage = 1
         return PAUSED
-    state.counts[chain.VALUES] += num_inside
-    state.counts[chain.RECORDS] += num_inside * target.data.num_records
+    state.counts[chain.COUNT.values] += num_inside
+    state.counts[chain.COUNT.records] += num_inside * target.data.num_records
     for i in range(num_inside):
         # The log weights were minus log q until now.
         state.workspace.log_weights[i] -= state.workspace.energies[i]
@@ -329,7 +329,7 @@ def step(target, pieces, plan, state, rng):
         code = refill(target, pieces, plan, state, rng)
         if code != OK:
             return code
-    state.counts[chain.PROPOSALS] += 1
+    state.counts[chain.COUNT.proposals] += 1
     i = int(header.num_used)
     # Proposals outside the domain were drawn before the i-th one inside, or at the end.
     if i == int(header.num_inside):
@@ -346,7 +346,7 @@ def step(target, pieces, plan, state, rng):
         copy_into(state.workspace.proposals[i], state.position)
         state.energy[0] = state.workspace.energies[i]
         header.log_weight = state.workspace.log_weights[i]
-        state.counts[chain.ACCEPTED] += 1
+        state.counts[chain.COUNT.accepted] += 1
     return OK
 
 

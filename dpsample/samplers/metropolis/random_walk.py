@@ -21,11 +21,9 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run, fill_with_normals, walk
+from dpsample.samplers.chain import ROW, compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
-
-NOISE = 0  # Row of the scratch memory. `walk` writes the proposal to row 1.
 
 
 @by_address
@@ -73,7 +71,7 @@ def fill_noise(p, rng, noise):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise = state.scratch[NOISE][: plan.factor.shape[1]]
+    noise = state.vectors[ROW.noise][: plan.factor.shape[1]]
     fill_noise(plan.p, rng, noise)
     return walk(target, pieces, plan, state, rng, noise)
 

@@ -19,12 +19,7 @@ from dpsample.domains import Domain
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.proximal.alternation import (
-    BALL_HALFSPACE,
-    NO_HALFSPACE,
-    PROJECTED_HALFSPACE,
-    ProximalPlan,
-)
+from dpsample.samplers.proximal.alternation import HALFSPACE, ProximalPlan
 from dpsample.samplers.proximal.envelope_draws import (
     DRAW,
     draw_in_ball,
@@ -39,6 +34,7 @@ from dpsample.targets.gibbs_target import Target
 # Lower bounds of eigenvalues are reduced by this share of the largest eigenvalue, for
 # the rounding errors of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
+# Largest step size that is tried. Then a step hardly depends on the last position.
 MAX_STEP = 1e4
 
 
@@ -50,7 +46,7 @@ class ProximalMetric:
     precision: Array  # P
     upper: Array | None  # bound of the Hessian of U
     draw: Pointer
-    halfspace: int = NO_HALFSPACE
+    halfspace: int = HALFSPACE.none
     max_distance: float = 0.0
     tangent: float = 1.0
     keeps_regularizer: bool = False  # the draw has its factor, which is not part of U
@@ -259,11 +255,11 @@ def _gaussian_metrics(
     """Return the full metric, and the one whose draws are inside if there is one."""
     dim = len(low)
     is_ball = domain.lp_exponent == 2.0
-    halfspace, max_distance = NO_HALFSPACE, 0.0
+    halfspace, max_distance = HALFSPACE.none, 0.0
     if is_ball:
-        halfspace = BALL_HALFSPACE
+        halfspace = HALFSPACE.ball
     elif not domain.is_whole_space:
-        halfspace = PROJECTED_HALFSPACE
+        halfspace = HALFSPACE.projected
         max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
     full = ProximalMetric(
         name="full",

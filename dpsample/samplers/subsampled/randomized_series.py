@@ -48,9 +48,7 @@ from dpsample.samplers.errors import (
 )
 from dpsample.samplers.proximal import alternation, envelope_draws, metric
 from dpsample.samplers.proximal.alternation import (
-    NO_HALFSPACE,
-    NUM_ROWS,
-    PROJECTED_HALFSPACE,
+    HALFSPACE,
     ProximalPlan,
     Support,
     set_halfspace,
@@ -67,11 +65,25 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 ROUNDING = 1e-12
 # Maximum number of pairs of a step, and of proposals of an inner draw.
 MAX_PROPOSALS = 1_000_000
-# Rows of the scratch memory. TANGENT_POINT is w, and TILT is s plus the gradient of psi
-# at w. The exact draws use the last two of the `NUM_ROWS` rows of `alternation`.
-Y, TANGENT_POINT, TILT, MEAN, X, Z = range(6)
+
+
+class VectorRow(NamedTuple):
+    """Rows of a chain's scratch vectors.
+
+    The exact draws also use the last two rows of `alternation.ROW`.
+    """
+
+    y: int = 0
+    tangent_point: int = 1  # w
+    tilt: int = 2  # s plus the gradient of psi at w
+    mean: int = 3
+    x: int = 4
+    z: int = 5
+
+
+ROW = VectorRow()
 # Number of proposals of inner draws, in addition to the counts of all chains.
-INNER = chain.NUM_COUNTS
+INNER = len(chain.COUNT)
 
 # Memory of a chain, which a checkpoint stores as floats: sums over pairs.
 OvershootMeter = record_dtype(num_pairs=float, total=float, squares=float)
@@ -124,7 +136,7 @@ def estimate_ratio(target, pieces, plan, state, x, z, rng):
         for _ in range(num_factors):
             i = any_record(rng, 0, target.data.num_records)
             factor, slack = loss_change(target, pieces, plan, state.work, x, z, i)
-            state.counts[chain.RECORDS] += 2
+            state.counts[chain.COUNT.records] += 2
             if np.isnan(factor):
                 return FUNCTION_FAILED, np.nan
             if abs(factor) > limit + slack:
@@ -169,7 +181,7 @@ class SeriesWork(NamedTuple):
 
 def step(target, pieces, plan, state, rng):
     """Draw y, then x given y. After a pause, go on with the next inner draw."""
-    y, x, z = state.scratch[Y], state.scratch[X], state.scratch[Z]
+    y, x, z = state.vectors[ROW.y], state.vectors[ROW.x], state.vectors[ROW.z]
     control, code = state.work.control[0], OK
     progress, meter = state.workspace.progress[0], state.workspace.meter[0]
     if control.stage == 0:
@@ -193,13 +205,13 @@ def step(target, pieces, plan, state, rng):
         code, rho = estimate_ratio(target, pieces, plan, state, x, z, rng)
         if code != OK:
             return code
-        state.counts[chain.PROPOSALS] += 1
+        state.counts[chain.COUNT.proposals] += 1
         excess = overshoot_of(rho)
         meter.num_pairs += 1.0
         meter.total += excess
         meter.squares += excess * excess
         if 2.0 * rng.random() <= rho:
-            state.counts[chain.ACCEPTED] += 1
+            state.counts[chain.COUNT.accepted] += 1
             copy_into(x, state.position)
             state.energy[0] = np.nan
             return OK
@@ -219,13 +231,13 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     """
     del plan  # the memory depends on the target's sizes alone
     memory = np.zeros(OvershootMeter.itemsize // 8)  # floats of 8 bytes
-    state = new_state(target, position, is_weighed=False, memory=memory, rows=NUM_ROWS)
+    state = new_state(target, position, is_weighed=False, memory=memory, rows=len(ROW))
     work = SeriesWork(
         support=Support.empty(position.size),
         progress=np.zeros(1, SeriesStep),
         meter=state.memory.view(OvershootMeter),
     )
-    counts = np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64)
+    counts = np.zeros(len(chain.COUNT) + 1, dtype=np.int64)
     return state._replace(counts=counts, workspace=work)
 
 
@@ -418,7 +430,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
         )
     draw, halfspace = _gaussian_draw(domain)
     max_distance = 0.0
-    if halfspace != NO_HALFSPACE:
+    if halfspace != HALFSPACE.none:
         max_distance = domain.max_norm(2.0, domain.default_center(dim), dim)
     option = ProximalMetric(
         name="gaussian",
@@ -435,12 +447,12 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
 def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Return the exact draw of a round Gaussian on the domain, or in a halfspace."""
     if domain.is_whole_space:
-        return envelope_draws.draw_in_halfspace, NO_HALFSPACE
+        return envelope_draws.draw_in_halfspace, HALFSPACE.none
     if domain.lp_exponent == 2.0:
-        return envelope_draws.draw_in_ball, NO_HALFSPACE
+        return envelope_draws.draw_in_ball, HALFSPACE.none
     if domain.is_box:
-        return envelope_draws.draw_in_box, NO_HALFSPACE
-    return envelope_draws.draw_in_halfspace, PROJECTED_HALFSPACE
+        return envelope_draws.draw_in_box, HALFSPACE.none
+    return envelope_draws.draw_in_halfspace, HALFSPACE.projected
 
 
 def inner_plan(target: Gibbs, step: float, tilt: Array) -> InnerPlan:
@@ -459,7 +471,7 @@ def inner_plan(target: Gibbs, step: float, tilt: Array) -> InnerPlan:
 @kernel(counts_references=False)
 def prepare_inner_draws(target, pieces, inner, state, y):
     """Set the Gaussian's mean and the halfspace of draws given y. Return a code."""
-    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
+    w, tilt = state.vectors[ROW.tangent_point], state.vectors[ROW.tilt]
     copy_into(inner.tilt, tilt)
     copy_into(target.regularizer.center, w)
     if inner.is_tangent == 1:
@@ -471,14 +483,14 @@ def prepare_inner_draws(target, pieces, inner, state, y):
             tilt[j] += inner.weight * gradient[j]
             if not np.isfinite(tilt[j]):
                 return FUNCTION_FAILED
-    alternation.set_envelope_mean(inner.metric, y, w, tilt, state.scratch[MEAN])
-    return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
+    alternation.set_envelope_mean(inner.metric, y, w, tilt, state.vectors[ROW.mean])
+    return set_halfspace(target, pieces, inner.metric, state, state.vectors[ROW.mean])
 
 
 @kernel(counts_references=False)
 def regularizer_gap(target, pieces, inner, state, x):
     """Return psi at x minus its tangent and quadratic, and the rounding error."""
-    w, tilt = state.scratch[TANGENT_POINT], state.scratch[TILT]
+    w, tilt = state.vectors[ROW.tangent_point], state.vectors[ROW.tilt]
     linear, square = 0.0, 0.0
     for j in range(w.shape[0]):
         linear += (tilt[j] - inner.tilt[j]) * (x[j] - w[j])
@@ -496,7 +508,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
 
     After a pause it goes on when it is called again.
     """
-    mean, control = state.scratch[MEAN], state.work.control[0]
+    mean, control = state.vectors[ROW.mean], state.work.control[0]
     progress, is_over = state.workspace.progress[0], False
     while progress.num_inner < MAX_PROPOSALS:
         if is_over:
