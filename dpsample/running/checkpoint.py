@@ -72,6 +72,10 @@ class CheckpointRun:
         return np.empty((*shape, self.draws.shape[2])), self.warmup_stats
 
 
+# Function that is called with the number of draws done, their total, and the run.
+Progress = Callable[[int, int, CheckpointRun], None]
+
+
 def _extend(array: Array, done: int, length: int) -> Array:
     result = np.empty((array.shape[0], length, array.shape[2]))
     result[:, :done] = array[:, :done]

@@ -34,6 +34,7 @@ from dpsample.targets.gibbs_target import Target
 # Lower bounds of eigenvalues are reduced by this share of the largest eigenvalue, for
 # the rounding errors of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
+# Largest step size that is tried. Then a step hardly depends on the last position.
 MAX_STEP = 1e4
 
 
