@@ -22,6 +22,7 @@ from dpsample.api.release_plan import plan_release
 from dpsample.api.sample import sample
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array, Values
+from dpsample.core.renamed import rename_options
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
@@ -39,7 +40,7 @@ Answer = tuple[Array, Certificate | EventCertificate | None]
 Runs = Callable[[Seeds], Answer]
 Evaluate = Callable[[Array], ArrayLike] | Problem
 # Those of release that watch a single call.
-WATCHED = {"deadline", "constant_time", "work", "ledger"}
+WATCHED = {"deadline", "constant_time", "num_passes", "ledger"}
 # Child of a run's seed that draws its records: verbs take the first ones.
 RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
@@ -187,6 +188,8 @@ def replicate(
     if not (data is None or callable(data)):
         check.fail("data", "None or a callable", data)
     seeds = _seeds(seed, num_replicates)
+    # Level 2 is the decorator.
+    options = rename_options(verb, options, stacklevel=3)
     runs = _runs(verb, arguments, options, data)
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:

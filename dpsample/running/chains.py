@@ -22,10 +22,8 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
 from dpsample.core.pauses import ChunkSize, Interrupts
-from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
+from dpsample.running.checkpoint import CheckpointRun, Progress, load, save, snapshot
 from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
-
-Progress = Callable[[int, int, CheckpointRun], None]
 
 CHECKPOINT_SECONDS = 30.0
 # Maximum number of coefficients in a chunk of draws that are discarded.

@@ -21,13 +21,12 @@ import numpy as np
 
 from dpsample.core import cache, check, files, linking, pauses
 from dpsample.numerics.r_hat_and_ess import effective_share
-from dpsample.running.checkpoint import CheckpointRun
+from dpsample.running.checkpoint import CheckpointRun, Progress
 from dpsample.samplers.chain import COUNT, STAT
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Paint = Callable[[object], None]  # function that shows a table or a text
-Progress = Callable[[int, int, CheckpointRun], None]
 
 REFRESH_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0  # before a line appears

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from dpsample.core import check
 from dpsample.optimizers.loop.iterate_errors import has_error_bound
-from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
+from dpsample.optimizers.loop.noisy_descent import RISKS
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.loop.tilted import (
     Tilt,
@@ -27,6 +27,7 @@ from dpsample.optimizers.printed import (
 )
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 

@@ -23,13 +23,9 @@ from dpsample.optimizers.loop.estimators import (
     Estimator,
 )
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Calibration, Loop, Recipe
-from dpsample.optimizers.loop.perturbations import (
-    SHIFTS,
-    CalibratedNoise,
-    GaussianNoise,
-)
+from dpsample.optimizers.loop.perturbations import CalibratedNoise, GaussianNoise
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
 

@@ -13,7 +13,7 @@ from dpsample.core import check
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.iterate_errors import has_error_bound
-from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
+from dpsample.optimizers.loop.noisy_descent import RISKS
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Minimization,
@@ -21,10 +21,11 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     refuse_paper,
 )
-from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
+from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.optimizers.loop.tilted import TiltScales, tilt_scales
 from dpsample.privacy.accounting.events import GaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.privacy.curves.additive import round_up
 from dpsample.privacy.curves.objective_perturbation import (
     minimizer_error,

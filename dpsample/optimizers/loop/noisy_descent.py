@@ -45,7 +45,6 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
 )
 from dpsample.optimizers.loop.perturbations import (
-    SHIFTS,
     CalibratedNoise,
     GaussianNoise,
     NoNoise,
@@ -59,10 +58,10 @@ from dpsample.privacy.accounting.events import (
     GaussianEvent,
     PoissonGaussianEvent,
 )
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.problem.facts import PublicFacts
 
-Risk = Literal["population", "empirical"]
 RISKS = ("population", "empirical")
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from dpsample.core import check
 from dpsample.domains import Domain
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.noisy_descent import Risk
 from dpsample.optimizers.loop.optimizer import Minimization
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
@@ -26,6 +25,7 @@ from dpsample.privacy.calibration.objective_calibration import (
     approximate_noise,
     objective_stddev,
 )
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
     PerturbedObjective,

@@ -56,7 +56,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.core.jit import kernel
 
 # The grid holds this many standard deviations of a logarithm on either side. A normal
@@ -64,7 +64,6 @@ from dpsample.core.jit import kernel
 REACH = 10.0
 ENDS = 1.6e-23
 MAX_STEPS = 100_000
-UNIT = 2.0**-53  # u
 FIRST_ERROR = 1e-12  # relative error of a mass of X_i
 VALUE_ERROR = 2e-13  # relative error e of a value that is split
 # Relative error of a sum of up to a million terms that are cut off.
@@ -172,7 +171,7 @@ def _add_ratios(
         _add_sums(left.masses, right.masses, firsts, table, part, masses)
         pauses.notify_listeners()
     num_values = len(left.masses) + len(right.masses)
-    short = left.short + right.short + (6.0 * num_values + 16.0) * UNIT
+    short = left.short + right.short + (6.0 * num_values + 16.0) * UNIT_ROUNDOFF
     # Where one value is 0 the other one is split between 0 and the grid's end. That is
     # coarse, and matters little because the probability is tiny.
     at_zero, lost = left.at_zero * right.at_zero, left.lost + right.lost

@@ -36,9 +36,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 
-UNIT_ROUNDOFF = 2.0**-53  # u
 MAX_LOSS = 700.0  # its exponential is a double
 # Tilts are 0 and sqrt(2)^k / (standard deviation of the loss) for integers k >= this
 # exponent. A tilt changes little if it is smaller than the first of these.

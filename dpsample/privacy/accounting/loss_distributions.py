@@ -29,12 +29,11 @@ from collections import Counter
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import UNIT_ROUNDOFF, Array
 from dpsample.core.jit import kernel
 from dpsample.privacy.accounting.allocation import REACH, epoch_ratio
 from dpsample.privacy.accounting.convolution import (
     MAX_LOSS,
-    UNIT_ROUNDOFF,
     Composition,
     LossDistribution,
 )
@@ -50,8 +49,9 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     TiltEvent,
 )
-from dpsample.privacy.accounting.normal_form import blocks_of, step_shift
+from dpsample.privacy.accounting.normal_form import blocks_of
 from dpsample.privacy.accounting.renyi import log_factor
+from dpsample.privacy.budget import SHIFTS
 from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
 # This covers the errors of two terms whose difference is a delta, relative to the
@@ -336,7 +336,7 @@ def _reach(part: Event, relation: str) -> float:
 
 def _relative_shift(part: PoissonGaussianEvent, relation: str) -> float:
     """Return the distance of a step's means, in standard deviations of its noise."""
-    return step_shift(relation) / max(part.noise_multiplier, MIN_NOISE)
+    return SHIFTS[relation] / max(part.noise_multiplier, MIN_NOISE)
 
 
 def _range(part: Event, relation: str) -> float:

@@ -28,6 +28,7 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     has_near,
 )
+from dpsample.privacy.budget import SHIFTS
 
 # Largest gdp and rho. More counts as this. At them delta is 1 at every epsilon up to
 # 600, and their sums are doubles.
@@ -117,11 +118,6 @@ def blocks_of(part: Event) -> list[tuple[Event, ...]]:
     return [block.events for block in events if isinstance(block, ComposedEvent)]
 
 
-def step_shift(relation: str) -> float:
-    """Return how far a sum differs between neighbors, in units of a record's bound."""
-    return 2.0 if relation == "replace_one" else 1.0
-
-
 def _simplify(event: Event, relation: str) -> Event:
     """Rewrite steps on all records, or on revealed ones, as Gaussian, and delta = 0."""
     # Largest noise multiplier of sampled steps. More noise counts as this, which is
@@ -173,7 +169,7 @@ def reveal_samples(parts: tuple[Event, ...], relation: str) -> tuple[Event, ...]
 
 def _unsampled_gaussian(noise: float, times: int, relation: str) -> GaussianEvent:
     """Return the event of steps that all read the record."""
-    gdp = math.sqrt(times) * (step_shift(relation) / noise)
+    gdp = math.sqrt(times) * (SHIFTS[relation] / noise)
     return GaussianEvent(min(max(gdp, check.MIN_NORMAL), MAX_GDP))
 
 

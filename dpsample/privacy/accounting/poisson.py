@@ -39,8 +39,7 @@ from dpsample.privacy.accounting.events import (
     Event,
     PoissonGaussianEvent,
 )
-from dpsample.privacy.accounting.normal_form import step_shift
-from dpsample.privacy.budget import Budget, check_not_pure
+from dpsample.privacy.budget import SHIFTS, Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 
 # Largest relative excess of calibrated noise over the smallest that is enough.
@@ -93,7 +92,7 @@ def poisson_noise_multiplier(
     )
     # Noise of steps on all records is enough. For large noise z, gdp is about q times
     # that of all records, q shift sqrt(T) / z. This gives a first guess.
-    shift = step_shift(budget.relation) * math.sqrt(event.num_steps)
+    shift = SHIFTS[budget.relation] * math.sqrt(event.num_steps)
     epsilon = min(budget.epsilon, LARGEST_EPSILON)
     unsampled_noise = shift / gdp_from_budget(epsilon, budget.delta)
     if event.sampling_rate == 1.0:
@@ -157,7 +156,7 @@ def allocated_noise_multiplier(
 
     steps(1.0)  # checks the numbers
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
-    guess = step_shift(budget.relation) * math.sqrt(num_epochs) / gdp
+    guess = SHIFTS[budget.relation] * math.sqrt(num_epochs) / gdp
     if budget.relation == "zero_out":  # the random choice of one of t steps helps
         guess = guess / num_steps**0.5
     return _smallest_noise(steps, budget, guess=guess)
