@@ -42,16 +42,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CAP = 0.5  # of the slope of the logistic loss
-# Widths at which kinks are seen as curvature L^2/width: half a margin of labels, and a
-# part of the bound of real responses. A step of twice its inverse costs L^2 eta/2, a
-# width, at most (the regret of a subgradient step).
-LABEL_WIDTH = 0.5
-RESPONSE_WIDTH = 0.05
-# Steps of descent on a loss that is not smooth, by default and at most.
-KINK_STEPS = 1000
-MAX_KINK_STEPS = 4000
-# beta/m_0 from which half of the noise is worth less than a likelihood's efficiency.
-CLEAR = 1000.0
 # And up to which a binding ball is worth the capped loss's bias.
 UNCLEAR = 500.0
 RELEASE: Literal["release"] = "release"
@@ -211,8 +201,6 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
 # Of `default_radius`: share of the loss of the answer 0 that noise may cost.
 NOISE_SHARE = 1.0 / 3.0
-# Of `default_radius`: largest effect of one column.
-MAX_EFFECT = 100.0
 
 
 @check.unwrap_numpy
@@ -281,7 +269,8 @@ def default_radius(
     responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
     answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
     radius = NOISE_SHARE * answer_zero / bound
-    return min(radius, MAX_EFFECT * unit * row_divisor)
+    # One column can move the margin by at most 100 units of the response.
+    return min(radius, 100.0 * unit * row_divisor)
 
 
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
@@ -301,7 +290,9 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
     if not isinstance(loss, Logistic):
         return "tail", loss, where + "steps need less noise than a tilted objective."
     why = "noisy gradients tell how long steps should be."
-    if clarity < CLEAR:
+    # Below this beta/m_0 the noise dominates, so half of it is worth more than the
+    # statistical efficiency of a likelihood.
+    if clarity < 1000.0:
         loss, why = CalibratedLogistic(), "half the slope halves the noise, and " + why
     return "scaled", loss, where + why
 
@@ -314,12 +305,16 @@ def _scales(facts: PublicFacts) -> DescentScales:
 
 def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> NoisyGD:
     """Descent whose steps suit the noise and, at most, kinks of a public width."""
-    width = LABEL_WIDTH
+    # Widths at which kinks are seen as curvature L^2/width: half a margin of labels,
+    # and a part of the bound of real responses. A step of twice its inverse costs L^2
+    # eta/2, a width, at most (the regret of a subgradient step).
+    width = 0.5
     if not facts.loss.is_classification:
-        width = RESPONSE_WIDTH * (facts.response_bound or 1.0)
+        width = 0.05 * (facts.response_bound or 1.0)
     longest = 2.0 * width / scales.lipschitz**2
     total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
-    count = math.ceil(min(max(total / longest, KINK_STEPS), MAX_KINK_STEPS))
+    # Steps of descent on a loss that is not smooth, by default and at most.
+    count = math.ceil(min(max(total / longest, 1000), 4000))
     size = min(total / count, longest)
     return NoisyGD(output="tail", num_steps=count, step_size=size)
 

@@ -22,6 +22,7 @@ from dpsample.api.release_plan import plan_release
 from dpsample.api.sample import sample
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array, Values
+from dpsample.core.renamed import rename_options
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
@@ -38,11 +39,8 @@ Records = Callable[[np.random.Generator], tuple[Any, ...]]
 Answer = tuple[Array, Certificate | EventCertificate | None]
 Runs = Callable[[Seeds], Answer]
 Evaluate = Callable[[Array], ArrayLike] | Problem
-# Parameters of the verbs that replicate sets itself.
-RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
 # Those of release that watch a single call.
-WATCHED = {"deadline", "constant_time", "work", "ledger"}
-BLOCK = 512  # runs of a task, at most
+WATCHED = {"deadline", "constant_time", "num_passes", "ledger"}
 # Child of a run's seed that draws its records: verbs take the first ones.
 RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
@@ -183,12 +181,15 @@ def replicate(
     if options.get("max_seconds") is not None:
         remedy = "Choose num_draws: the lengths of replicates must not differ."
         check.fail("max_seconds", "left out", options["max_seconds"], remedy)
-    for name in RESERVED:
+    # `replicate` itself sets these parameters of the functions that it calls.
+    for name in ("seed", "threads", "progress", "checkpoint", "evaluation"):
         if name in options:
             check.fail(name, "left to replicate", options[name])
     if not (data is None or callable(data)):
         check.fail("data", "None or a callable", data)
     seeds = _seeds(seed, num_replicates)
+    # Level 2 is the decorator.
+    options = rename_options(verb, options, stacklevel=3)
     runs = _runs(verb, arguments, options, data)
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:
@@ -344,7 +345,9 @@ def _run(
     on_done: Callable[[int], None],
 ) -> list[tuple[Answer, Array]]:
     """Answers and risks in the order of the seeds; the first failure ends all."""
-    size = max(1, min(BLOCK, len(seeds) // (8 * threads)))
+    # Eight tasks for each thread, so that none waits long for the last one. A task
+    # has at most 512 runs, because progress is reported between tasks.
+    size = max(1, min(512, len(seeds) // (8 * threads)))
     blocks = [seeds[i : i + size] for i in range(0, len(seeds), size)]
 
     def one(block: Seeds) -> tuple[Answer, Array]:

@@ -18,13 +18,14 @@ from dpsample.core import check as checks
 from dpsample.core import files, pauses
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.renamed import text_with_former_names
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.problem.storage import MemoryStorage
 from dpsample.running import chains
 from dpsample.running import draws as packing
 from dpsample.running import progress as screen
 from dpsample.running.chains import TimeLimit
-from dpsample.running.checkpoint import identity_of
+from dpsample.running.checkpoint import Progress, identity_of
 from dpsample.running.convergence import (
     Convergence,
     RunFacts,
@@ -206,7 +207,9 @@ def sample(
         identity = ""
         if options.get("checkpoint") is not None:  # it reads all records
             numbers = (*prepared.numbers(), *starts, *entropy)
-            identity = identity_of(repr(method), *numbers)
+            # Checkpoints of an earlier version hold a hash of the former names.
+            name = text_with_former_names(type(method), repr(method))
+            identity = identity_of(name, *numbers)
         with _display(progress, title, warmup) as on_progress:
             interrupts.is_raised = False  # from now on Ctrl-C keeps what was drawn
             return chains.run(
@@ -497,7 +500,7 @@ def _given_starts(
 
 def _display(
     is_wanted: bool, title: str, num_warmup: int
-) -> AbstractContextManager[chains.Progress | None]:
+) -> AbstractContextManager[Progress | None]:
     if is_wanted and screen.is_shown():
         return screen.lines(title, num_warmup)
     return nullcontext()

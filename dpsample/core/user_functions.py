@@ -30,7 +30,6 @@ from numba.extending import intrinsic, is_jitted
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import (
-    COMPILED,
     Pointer,
     compile_c_function,
     kernel,
@@ -374,7 +373,7 @@ def _identity_parts(function: object, seen: set[int] | None = None) -> Iterator[
             return
         seen.add(id(function))
         yield from _code_parts(function.__code__)
-        if str(function.__module__).split(".")[0] not in COMPILED:
+        if str(function.__module__).split(".")[0] not in ("numba", "numpy", "scipy"):
             for value in values_of_names(function):
                 yield from _identity_parts(value, seen)
     elif inspect.ismodule(function) or inspect.isclass(function):

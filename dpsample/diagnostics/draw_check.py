@@ -50,9 +50,6 @@ ALPHA = 1e-4
 # Median distance to a side, relative to that of an inner point: nearer, half of the
 # draws are in a thin layer along it.
 NEAR = 0.01
-# Slopes are evaluated at most at so many draws, equally spaced: each costs a pass over
-# the records, and neighbors in a chain tell much the same.
-MAX_POINTS = 10_000
 # Points at which the target is evaluated anew: each costs a pass over the records.
 NUM_PROBES = 100
 # Rounding of a mean over many records, in units of its size.
@@ -305,7 +302,9 @@ def look_at_stein(
 ) -> tuple[list[Finding], str]:
     """Test all identities at a level together; also say if that was not possible."""
     num_chains, num_draws, dim = chains.theta.shape
-    stride = -(-num_chains * num_draws // MAX_POINTS)
+    # Slopes are evaluated at most at so many draws, equally spaced: each costs a pass
+    # over the records, and neighbors in a chain tell much the same.
+    stride = -(-num_chains * num_draws // 10_000)
     theta = chains.theta[:, ::stride]
     functions = list(stein_values(target, theta.reshape(-1, dim)))
     values = np.stack([column for _, column in functions], axis=1)

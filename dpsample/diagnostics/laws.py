@@ -49,9 +49,6 @@ DRAWN = ("exact draws", "proximal")
 REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
 
 View = Callable[[Array], Array]
-# Total variation is estimated on a partition with so many points per cell on average.
-POINTS_PER_CELL = 25
-MAX_CELLS = 64
 
 
 def end_of(
@@ -319,7 +316,9 @@ def cells(points: Array, weights: Array, size: int) -> Callable[[Array], Ints]:
     Returns the function that maps points to numbers of cells; there are as many as a
     sample of the given size can fill.
     """
-    number = int(np.clip(size // POINTS_PER_CELL, 2, MAX_CELLS))
+    # Total variation is estimated on a partition with so many points per cell on
+    # average.
+    number = int(np.clip(size // 25, 2, 64))
     if points.shape[1] == 1:
         cuts = quantiles(points[:, 0], weights, number)
         return lambda x: np.asarray(np.searchsorted(cuts, x[:, 0]))

@@ -20,9 +20,6 @@ from dpsample.samplers.chain import Prepared
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-# Averaged values of k per lag: what is spent on the burn-in becomes a small part.
-LAGS_AVERAGED = 5
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MomentCheck:
@@ -187,13 +184,14 @@ def unbiased_moments(
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
+    # Averaged values of k per lag: what is spent on the burn-in becomes a small part.
     unbiased = couplings.unbiased_moments(
         prepared,
         target,
         moments=moments,
         lag=lag,
         burn_in=lag if burn_in is None else burn_in,
-        num_draws=LAGS_AVERAGED * lag if num_draws is None else num_draws,
+        num_draws=5 * lag if num_draws is None else num_draws,
         replicates=replicates,
         seed=main,
         max_steps=lag + max_steps,

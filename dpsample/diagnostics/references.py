@@ -22,10 +22,6 @@ from dpsample.targets.gibbs_target import energies
 if TYPE_CHECKING:
     from xarray import DataTree
 
-# Reference draws per point that is tested.
-DRAWS_PER_POINT = 10
-# Share of the false alarms that the error of proximal references may take.
-SLACK = 1e-3
 # Probability that one limit of a total variation or Wasserstein distance is wrong.
 LIMIT_ERROR = 0.025
 
@@ -213,7 +209,9 @@ def compare(
     grid = laws.grid(target) if rank in (1, 2) else None  # also for distances
     other: int | None = None
     if name in laws.DRAWN:
-        other, error = DRAWS_PER_POINT * len(points), SLACK * false_alarm
+        # Each tested point has ten reference draws. The error of proximal references
+        # may take a thousandth of the false alarms.
+        other, error = 10 * len(points), 1e-3 * false_alarm
         tuning, *rest = streams(others, other + 1)
         draw = laws.drawer(target, name, error / other, tuning)
         drawn = np.array(run_all(draw, rest, threads))

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 # Fewer draws in a chain have no effective sample size: halves need two each.
 MIN_DRAWS = 4
-# The interval that ArviZ shows by default: odd, lest it look like a test.
-CI_PROB = 0.89
 MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
 # Effective sizes, and the errors that they decide.
 SIZES = {"ess_bulk": "mcse_mean", "ess_square": "mcse_sd", "ess_tail": ""}
@@ -51,9 +49,6 @@ CAN = (
 # Means of such batches correlate by less than 0.1; longer ones would leave chains of
 # effective size 100 with too few. Simulated levels are within a factor of 3 of nominal.
 BATCH_TIMES = 5.0
-# More batches in half a chain than this add no power; fewer are closer to normal.
-MAX_BATCHES = 20
-MIN_BATCHES = 2
 
 
 class ChainDraws(NamedTuple):
@@ -125,7 +120,7 @@ def superchains(theta: DataArray) -> Ints | None:
     return groups if len(sizes) > 1 and sizes.min() > 1 else None
 
 
-def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
+def summary(draws: DataTree, *, ci_prob: float = 0.89) -> pd.DataFrame:
     """Return location, spread, Monte Carlo errors and effective sizes as a table.
 
     Effective sample sizes and R-hat are rank-normalized (arXiv:1903.08008), with
@@ -406,8 +401,9 @@ def batch_means(values: Array, time: float) -> Array | None:
     half = values.shape[1] // 2
     if not math.isfinite(time):
         return None
-    count = min(half // math.ceil(BATCH_TIMES * time), MAX_BATCHES)
-    if count < MIN_BATCHES:
+    # More batches in half a chain than this add no power; fewer are closer to normal.
+    count = min(half // math.ceil(BATCH_TIMES * time), 20)
+    if count < 2:
         return None
     length = half // count
     halves = np.stack([values[:, :half], values[:, -half:]], axis=1)

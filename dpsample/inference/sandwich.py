@@ -98,32 +98,20 @@ SMOOTH = (
     losses.PowerFour,
 )
 KINKED = (losses.Hinge, losses.Absolute, losses.Quantile)
-MOST_DIM = 1000  # coefficients: a matrix of them, and its eigenvectors
 # Default share of the squared gdp for one matrix, and for two.
 SHARES = (0.3, 0.4)
 # Share of it for the mean of squares of residuals.
 SQUARE_SHARE = 0.1
-LEAST_SHARE = 0.01  # below, a matrix is noise
-# Of epsilon, for the determinant of objective perturbation: sets the ridge.
-DETERMINANT_SHARE = 0.1
-# Its ridge is 1/(147 n) of beta; a smaller one would drown in rounding errors.
-MOST_DETERMINANT = 5.0
 # Share of the squared gdp of objective perturbation for the noise of its output.
 OUTPUT_SHARE = 0.01
-# Smallest standard deviation of this noise, relative to the least of the tilt.
-OUTPUT_SIZE = 0.1
 # Steps of noisy gradient descent, and the share of them whose mean is the fit.
 NUM_STEPS = 1000
 TAIL_SHARE = 0.5
 # Intervals are flagged if an eigenvalue of the curvature, or the trace of the scores'
 # matrix, is below this multiple of the matrix noise.
 CLEAR = 2.0
-# They are flagged if the fit is within so many standard errors of the boundary.
+# Intervals are flagged if the fit is within so many standard errors of the boundary.
 NEAR = 3.0
-# They are flagged if descent covers a smaller share of the way from its start.
-MIN_KEPT = 0.98
-# Share of delta at which the gdp of the descent is turned into a budget and back.
-SPLIT_DELTA = 0.5
 # Smallest epsilon of this budget, for a delta that alone is enough.
 MIN_EPSILON = 1e-12
 FLAGS = {
@@ -165,7 +153,8 @@ class Sandwich:
     def __post_init__(self) -> None:
         """Check the fields."""
         check.one_of(BASES, base=self.base)
-        check.half_open(LEAST_SHARE, 1.0, share=self.share)
+        # With a smaller share a released matrix is only noise.
+        check.half_open(0.01, 1.0, share=self.share)
         check.instance(bool, robust=self.robust)
         if self.bandwidth is not None:
             check.scale(bandwidth=self.bandwidth)
@@ -251,6 +240,9 @@ def plan_intervals(
 
 def check_facts(sandwich: Sandwich, facts: PublicFacts) -> None:
     """Refuse what the theory is not about."""
+    # Maximum number of coefficients. The estimate holds square matrices of this size,
+    # and computes their eigenvectors.
+    most_dim = 1000
     if not isinstance(facts.loss, SMOOTH + KINKED):
         condition = "a built-in loss that is curved or has a kink"
         check.fail("loss", condition, facts.loss)
@@ -259,8 +251,8 @@ def check_facts(sandwich: Sandwich, facts: PublicFacts) -> None:
     if not (domain.is_whole_space or domain.is_box or is_ball):
         remedy = "On others minimizers lie on the boundary, where they are not normal."
         check.fail("domain", "a Ball, a Box or the WholeSpace", domain, remedy)
-    if facts.dim > MOST_DIM:
-        check.fail("problem", f"with at most {MOST_DIM} coefficients", facts.dim)
+    if facts.dim > most_dim:
+        check.fail("problem", f"with at most {most_dim} coefficients", facts.dim)
     is_kinked = isinstance(facts.loss, KINKED)
     if is_kinked and sandwich.base != "noisy_gd":
         check.fail("base", "'noisy_gd' for a loss with a kink", sandwich.base)
@@ -348,12 +340,16 @@ def _plan_objective(
 ) -> tuple[Recipe, Callable[[Array], Spread]]:
     """Objective perturbation with as little ridge as a tenth of epsilon allows."""
     scales, n = tilt_scales(facts, risk="empirical"), facts.num_records
-    epsilon = min(DETERMINANT_SHARE * budget.epsilon, MOST_DETERMINANT)
+    # Part of epsilon for the determinant of objective perturbation, which sets the
+    # ridge m. At epsilon = 5 it is beta/(147 n). A smaller one would be lost in
+    # rounding errors.
+    epsilon = min(0.1 * budget.epsilon, 5.0)
     m = scales.smoothness / (n * math.expm1(epsilon))
     objective = perturbed_objective(scales, 0.5 * m, budget.relation)
     stddev = composed_stddev(objective, budget, other_gdp)
     output_gdp = other_gdp * math.sqrt(OUTPUT_SHARE)
-    min_stddev = OUTPUT_SIZE * stddev / (n * scales.smoothness)
+    # Smallest standard deviation of this noise, relative to the least of the tilt.
+    min_stddev = 0.1 * stddev / (n * scales.smoothness)
     gap = max(0.5 * m * (0.5 * output_gdp * min_stddev) ** 2, resolved_gap(scales, m))
     error = minimizer_error(strong_convexity=m, gap=gap)
     output = 2.0 * error / output_gdp * (1.0 + 1e-12)
@@ -374,7 +370,8 @@ def _plan_objective(
 
 def _gaussian_part(budget: Budget, gdp: float) -> Budget:
     """Budget of a Gaussian mechanism with this gdp."""
-    delta = SPLIT_DELTA * budget.delta
+    # Share of delta at which the gdp of the descent is turned into a budget and back.
+    delta = 0.5 * budget.delta
     epsilon = gaussian_epsilon(delta, gdp)
     if epsilon < MIN_EPSILON:  # that delta alone would be enough for more
         epsilon = MIN_EPSILON
@@ -514,7 +511,8 @@ def estimate(
     if min_curvature <= 0.0:
         return unknown
     kept_shares, variance = plan.spread(values)
-    if kept_shares.min() < MIN_KEPT and plan.sandwich.base == "noisy_gd":
+    # Intervals are flagged if descent covers less than 98% of the way from its start.
+    if kept_shares.min() < 0.98 and plan.sandwich.base == "noisy_gd":
         flags.append("start")
     away = vectors.T @ (theta - facts.center)
     estimated = facts.center + vectors @ (away / kept_shares)

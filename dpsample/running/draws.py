@@ -17,11 +17,6 @@ from dpsample.targets.gibbs_target import GibbsTarget, energy
 if TYPE_CHECKING:
     from xarray import DataTree
 
-# Number of draws whose statistics are converted at once.
-BLOCK = 8192
-# Record evaluations for energies afterwards, relative to those of the draws.
-FILL_SHARE = 0.1
-
 
 def fill_energies(target: GibbsTarget, draws: Array, stats: Array) -> None:
     """Fill in energies that a sampler did without, unless they cost much.
@@ -30,7 +25,9 @@ def fill_energies(target: GibbsTarget, draws: Array, stats: Array) -> None:
     """
     missing = np.argwhere(np.isnan(stats[:, :, STAT.energy]))
     records = target.num_records
-    if len(missing) * records > FILL_SHARE * stats[:, :, STAT.num_records].sum():
+    # Energies are computed later only if that takes at most a tenth of the record
+    # evaluations of the draws.
+    if len(missing) * records > 0.1 * stats[:, :, STAT.num_records].sum():
         return
     work = target.new_work()
     for c, t in missing:
@@ -46,11 +43,13 @@ def name_statistics(
     The integers take the place of the floats in ``stats``: new memory would cost more
     time than the conversion, and after Ctrl-C somebody waits.
     """
+    # Number of draws whose statistics are converted at once.
+    block = 8192
     counts = stats.view(np.int64)
     is_count = [name.startswith("num_") for name in STAT._fields]
     for chain, draws in enumerate(stats):
-        for start in range(0, len(draws), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(draws), block):
+            part = slice(start, start + block)
             counts[chain][part, is_count] = draws[part, is_count].astype(np.int64)
     named: dict[str, Array | Ints] = {
         name: (counts if is_count[column] else stats)[:, :, column]

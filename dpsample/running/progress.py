@@ -21,17 +21,15 @@ import numpy as np
 
 from dpsample.core import cache, check, files, linking, pauses
 from dpsample.numerics.r_hat_and_ess import effective_share
-from dpsample.running.checkpoint import CheckpointRun
+from dpsample.running.checkpoint import CheckpointRun, Progress
 from dpsample.samplers.chain import COUNT, STAT
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Paint = Callable[[object], None]  # function that shows a table or a text
-Progress = Callable[[int, int, CheckpointRun], None]
 
 REFRESH_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0  # before a line appears
-REMEDY_SECONDS = 60.0  # before it has a remedy
 # A first call says that it compiles if more follows after so long.
 COMPILED_SECONDS = 0.3
 COMPILING = (
@@ -251,7 +249,8 @@ def patience(
 
         def draw() -> None:
             seconds = time.monotonic() - begin
-            advice = f"; {remedy}" if remedy and seconds > REMEDY_SECONDS else ""
+            # The line names a remedy after one minute.
+            advice = f"; {remedy}" if remedy and seconds > 60.0 else ""
             paint(f"{title}: {seconds:.0f} s{addition or advice}")
 
         def show_text(text: str) -> None:

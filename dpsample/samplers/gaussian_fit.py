@@ -4,8 +4,8 @@ The start is the result of accelerated projected gradients with restarts. From t
 Newton's method minimizes an energy in which every loss is averaged over a window u +- w
 around its margin u: its derivative is (phi(u + w) - phi(u - w)) / 2w and its curvature
 (phi'(u + w) - phi'(u - w)) / 2w. The mean over two widths w has the first five moments
-of the margin under the Gaussian itself. So smooth losses and losses with *kinks*, where
-they are not differentiable, have the same rule.
+of the margin under the Gaussian itself. So losses that are smooth, and losses that are
+not differentiable everywhere, have the same rule.
 
 The *tails* of a fit are points at `FAR` standard deviations. If the energy rises less
 there than the Gaussian's, a sampler with proposals from the Gaussian misses them.
@@ -40,12 +40,14 @@ from dpsample.targets.gibbs_target import (
     times_basis,
 )
 
-# Share of the way from the mode to an interior point, off the boundary.
+# Share of the way from the mode to an interior point by which a start is moved off the
+# boundary.
 RETREAT = 1e-3
-FAR = 5.0  # standard deviations from the center at which tails are examined
+# Standard deviations from the center at which tails are examined.
+FAR = 5.0
 # Minimum rise of the energy there, relative to the Gaussian's. In a tail that rises
-# less a chain is rarely, and then for long. Its draws agree, and their variance is too
-# small.
+# less, a chain is rarely, but then for long. Chains that have not been there agree, and
+# their variance is too small.
 LEAST_RISE = 2.0 / 3.0
 # The search for the direction of the smallest rise begins at the axes and at this
 # number of random directions, and makes this number of steps of descent.
@@ -288,8 +290,9 @@ class Damping:
     """Lengths of Newton steps in a number of dimensions.
 
     The Newton decrement is the length of a step in standard deviations. Up to half of
-    the root of the dimension it is not damped. Where it grows, between kinks, all later
-    steps are shorter by a factor of 1.5, and below 1/30 the search is over.
+    the root of the dimension it is not damped. If it grows, as it does where the
+    gradient jumps, all later steps are shorter by a factor of 1.5. When the factors
+    multiply to 1/30 the search is over.
     """
 
     def __init__(self, rank: int) -> None:

@@ -18,6 +18,8 @@ from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.gibbs_target import energies
 
+# Difference of log densities beyond which a ray ends. What is left out has a share of
+# about e^-80, which is far below rounding errors.
 LOG_RANGE = 80.0
 
 
@@ -58,10 +60,11 @@ def discretize(
 ) -> tuple[Array, Array]:
     """Return points (num_points, dim), and their probabilities for each target.
 
-    The targets are densities on one domain whose affine hull has dimension 1 or 2;
+    The targets are densities on one domain whose affine hull has dimension 1 or 2.
     ``origin`` and ``factor`` are those of `mean_and_factor`. In the plane there are
     ``num_panels`` panels per ray, and 16 times as many rays. A line has 50 times as
-    many panels, because a single kink decides about the error there. Rows of the
+    many panels, because there a single point at which the density is not smooth decides
+    about the error. Rows of the
     probabilities, one per target, sum to 1.
     """
     rays = _rays(targets, origin, factor, num_angles=16 * num_panels)
@@ -114,7 +117,8 @@ def _shorten(
 
     low, high = np.zeros(len(ends)), ends.copy()
     for _ in range(40):
-        # Ends of unbounded rays are many powers of two away: take the geometric mean.
+        # Ends of unbounded rays are many powers of two away. The geometric mean halves
+        # the number of powers in each step.
         middle = np.where(low > 0.0, np.sqrt(low * high), np.minimum(high, 1.0) / 2.0)
         is_low = is_within(middle)
         low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)

@@ -55,7 +55,7 @@ class DensityTrial:
 
     @property
     def coordinate_scales(self) -> Array:
-        """Scales of the coefficients, shape (dim,), infinite for those that are fixed."""
+        """Scales of the coefficients, infinite for those that the domain fixes."""
         widths = np.abs(self.axes * self.axis_scales[:, None]).max(axis=0)
         return np.where(widths > 0.0, widths, np.inf)
 
@@ -205,7 +205,7 @@ class DensityTrial:
 
     def _check_tails(self) -> None:
         """Fail where the energy does not rise along an infinite ray."""
-        dim, domain = self.dim, self.domain
+        domain = self.domain
         axes = self.axes[:50]
         directions = np.concatenate([axes, -axes, self._random_directions(50)])
         lengths = self.scales(directions)

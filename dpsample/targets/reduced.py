@@ -29,9 +29,6 @@ from dpsample.targets.density import Density
 from dpsample.targets.gibbs import Gibbs, as_rows
 from dpsample.targets.gibbs_target import GibbsTarget
 
-# Factor by which public bounds of the records in v are widened for rounding errors.
-WIDENED = 1.0 + 1e-9
-
 
 def find_free_coefficients(basis: Array) -> Bools:
     """Return which coefficients change along the directions of a hull."""
@@ -150,6 +147,8 @@ def _reduce_density(target: Density) -> ReducedTarget:
 
 
 def _reduce_gibbs(target: Gibbs) -> ReducedTarget:
+    # Factor by which public bounds of the records in v are widened for rounding errors.
+    widened = 1.0 + 1e-9
     problem, dim = target.problem, target.dim
     origin, basis = problem.domain.hull(dim)
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
@@ -169,10 +168,10 @@ def _reduce_gibbs(target: Gibbs) -> ReducedTarget:
         data.response,
         loss=loss,
         domain=problem.domain.in_hull_coordinates(dim),
-        row_bound=max(size * WIDENED, 1e-30),
+        row_bound=max(size * widened, 1e-30),
         response_bound=problem.response_bound,
         offset=offset,
-        offset_bound=max(reach * WIDENED, 1e-30),
+        offset_bound=max(reach * widened, 1e-30),
     )
     inner_target = Gibbs(
         inner, k=target.k, mu=penalty.weight, regularizer=penalty.regularizer

@@ -178,7 +178,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     low, high = -state.position[0], state.position[2]
     weight = chosen.k / numbers.data.num_records
     count, slope = coordinate_moves.collect_breakpoints(
-        plan, weight, here, rates, response, low, high, state.workspace.kinks
+        plan, weight, here, rates, response, low, high, state.workspace.breakpoints
     )
     extra, curvature = coordinate_moves.regularizer_line(numbers, state.position, 0, 2)
     strength = chosen.k * chosen.mu
@@ -186,7 +186,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     direction = np.array([1.0, 0.0, -1.0, 0.0])
     energies = [chosen.energy(state.position + t * direction) for t in points]
     found = (slope + strength * extra) * points + 0.5 * strength * curvature * points**2
-    for kink, rise in state.workspace.kinks[:2, :count].T:
+    for kink, rise in state.workspace.breakpoints[:2, :count].T:
         found += rise * np.maximum(points - kink, 0.0)
     np.testing.assert_allclose(np.diff(found), np.diff(energies), rtol=1e-9, atol=1e-11)
 

@@ -178,10 +178,10 @@ def test_sums_of_distances_are_sums_of_losses(loss):
         loss, D.Box(-0.5, 1.0), num_records=40, offset=np.linspace(-1, 1, 40)
     )
     prepared = prepared_for(case.target)
-    assert len(prepared.plan.kinks) == 40
+    assert len(prepared.plan.breakpoints) == 40
     plain = prepared_for(case.target)
     plan = plain.plan._replace(
-        kinks=np.empty(0), tilt=np.zeros(2), weight=case.k / 40.0
+        breakpoints=np.empty(0), tilt=np.zeros(2), weight=case.k / 40.0
     )
     plain = dataclasses.replace(plain, plan=plan)
     pair = [
@@ -194,7 +194,7 @@ def test_sums_of_distances_are_sums_of_losses(loss):
 def test_losses_without_one_kink_have_no_distances():
     for loss in (L.Logistic(), L.Huber(0.5)):
         plan = prepared_for(example(loss, D.Ball(1.0)).target).plan
-        assert plan.kinks.size == 0 and not plan.tilt.any()
+        assert plan.breakpoints.size == 0 and not plan.tilt.any()
 
 
 def correlated(*, is_sparse=False):

@@ -34,25 +34,18 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     refuse_paper,
 )
-from dpsample.optimizers.loop.scaled import FIRST, LAST, MIDDLE
+from dpsample.optimizers.loop.scaled import STAGE
 from dpsample.optimizers.loop.steps import ScaledStep
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 Output = Literal["average", "tail", "scaled", "last"]
-OUTPUTS = ("average", "tail", "scaled", "last")
 # Options that only one output uses. They are None for the others.
 OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "boundary_loss": "scaled"}
-# Default number of steps of the outputs "tail" and "scaled". A plan takes more if its
-# steps would be too long to be stable.
-MIN_TAIL_STEPS = 100
 # Default share of the steps, at the end, whose iterates are averaged.
 TAIL_SHARE = 0.5
 OUTPUTS_WITH_TAIL = ("tail", "scaled")
 MIN_SCALED_STEPS = 2  # the first stage and the last one have one at least
-# num_steps * step_size * ridge of the last iterate. The weight of the start is then at
-# most e^-3.
-FORGETTING_TIMES = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +252,7 @@ class NoisyGD(ProjectedDescent):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check.one_of(OUTPUTS, output=self.output)
+        check.one_of(("average", "tail", "scaled", "last"), output=self.output)
         if self.tail_share is not None:
             check.positive(tail_share=self.tail_share)
             if self.tail_share > 1.0:
@@ -297,7 +290,9 @@ class NoisyGD(ProjectedDescent):
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
         if self.output in OUTPUTS_WITH_TAIL and self.num_steps is None:
-            count, beta = MIN_TAIL_STEPS, scales.smoothness
+            # Default number of steps of the outputs "tail" and "scaled". A plan takes
+            # more if its steps would be too long to be stable.
+            count, beta = 100, scales.smoothness
             if self.step_size is None and budget is not None and beta < math.inf:
                 longest = 2.0 if self.output == "scaled" else 1.0  # times the rule's
                 stable = 0.5 * longest * beta / public_ridge(scales, budget)
@@ -352,14 +347,14 @@ class NoisyGD(ProjectedDescent):
                     stddev=float(recipe.inputs.get("noise_stddev", 0.0)),
                     longest=longest,
                 ),
-                weights=loop.weights if stage == LAST else None,
-                keeps_anchor=stage != FIRST,
+                weights=loop.weights if stage == STAGE.last else None,
+                keeps_anchor=stage != STAGE.first,
                 boundary_loss=self.boundary_loss,
             )
             for stage, count in (
-                (FIRST, first),
-                (MIDDLE, half - first),
-                (LAST, total - half),
+                (STAGE.first, first),
+                (STAGE.middle, half - first),
+                (STAGE.last, total - half),
             )
             if count
         ]
@@ -382,7 +377,9 @@ class NoisyGD(ProjectedDescent):
         if count is None:
             if ridge == 0.0:
                 check.fail("num_steps", "given without a ridge", "None")
-            count = math.ceil(FORGETTING_TIMES / (size * ridge))
+            # num_steps * step_size * ridge of the last iterate. The weight of the start
+            # is then at most e^-3.
+            count = math.ceil(3.0 / (size * ridge))
         return last_iterate_recipe(
             facts,
             scales,

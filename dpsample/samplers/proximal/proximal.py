@@ -1,6 +1,7 @@
 """Proximal sampler: exact conditional draws in a metric, with a proved error.
 
-In the metric of a matrix P the energy V is 1-strongly convex on the domain. Each
+A *metric* is given by a matrix P such that the energy V is 1-strongly convex on the
+domain in the norm ||x||_P. A *step* has a size h and two conditional draws. Each
 conditional draw of the chain of `alternation` is exact, and T(gamma) steps give a total
 variation of at most gamma. The *oracle* of the chain tests proposals on all records, on
 a few of them (`thinned`), or on those that `screened` leaves undecided.
@@ -44,15 +45,17 @@ from dpsample.samplers.proximal.screened import Screen
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-# Steps of the chain per trial, in the coarse search and in the fine one.
+# Steps of the chain per trial, in the coarse search of a step size and in the fine one.
 NUM_COARSE = 12
 NUM_FINE = 40
+# Factor between two step sizes of the fine search. The coarse one uses 2 and 4.
 FINE_FACTOR = math.sqrt(2.0)
+# No smaller step size is tried.
 MIN_STEP = 1e-12
 # If a larger share of the records is undecided, lists of them take longer than passes
 # over all records.
 MAX_UNDECIDED = 0.6
-# Maximum rounding error of an acceptance probability.
+# Maximum rounding error of a log acceptance probability.
 MAX_ERROR = 1e-3
 ORACLES = ("metric", "tangent", "thinned")
 # All integers up to this one are floats.
@@ -71,14 +74,14 @@ class Trial:
     step_work: float = 0.0  # multiply-adds of a step
     step_seconds: float = 0.0
     share: float = 1.0  # share of the records that an evaluation reads
-    inside: float = 0.0  # share of the proposals that are inside the domain
+    inside: float = 0.0  # proposals inside the domain, as a share of all
 
     @property
     def is_steady(self) -> bool:
         """Whether so few proposals are rejected that no step may take forever."""
         # The number of proposals of a step has a heavy tail, which a short trial may
-        # not show. So a step size is not used if fewer of the proposals inside the
-        # domain are accepted.
+        # not show. So a step size is used only if at least this share of the proposals
+        # inside the domain is accepted.
         return self.acceptance >= 0.4
 
 
@@ -155,8 +158,7 @@ class Pilot:
         stats = np.empty((num_steps, chain.NUM_STATS))
         state, screen = self._choose_oracle(plan)
         begin = time.perf_counter()
-        # Maximum number of proposals per step of the pilot run. A step that needs more
-        # is too long.
+        # A step that needs more than 200 proposals is too long, and ends the trial.
         fill = _filler(self.target, self.metric, plan, screen, 200)
         code = fill(state, self.rng, draws, stats)
         seconds = time.perf_counter() - begin

@@ -62,7 +62,7 @@ Point = record_dtype(
     channel=int,
     rate_left=float,  # rest of the channel's rate, after the point
     num_points=int,  # so far
-    mark=float,  # uniform number, times the rate at the point
+    mark=float,  # uniform number times the rate at the point, which decides if it fires
     before=float,  # s_i at x
     after=float,  # s_i at x'
 )

@@ -54,6 +54,7 @@ class VectorRow(NamedTuple):
 
 
 ROW = VectorRow()
+# Number of rows, of which the last ones describe the move.
 NUM_ROWS = ROW.first_move + len(events.MOVE)
 
 
@@ -124,11 +125,10 @@ def step(target, pieces, plan, state, rng):
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
         moves[events.MOVE.before, j] = state.position[j] - plan.anchor[j]
-    status = gibbs_target.inside(
-        target, pieces, proposal, state.work
-    )  # NaN if it fails
+    status = gibbs_target.inside(target, pieces, proposal, state.work)
+    # Outside of the domain the proposal is rejected, and the chain stays.
     if status == 0.0:
-        return OK  # rejected: the chain stays
+        return OK
     new_remainder = regularizer_remainder(
         target, pieces, plan, proposal, delta, state.work
     )

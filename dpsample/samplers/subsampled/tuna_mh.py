@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs
 r"""TunaMH: exact Metropolis steps that look at a few records.
 
-A step x' = x + s L z, with L L^T a covariance fitted to the target, has the norm M. It
-draws B ~ Poisson(chi C^2 M^2 + C M) random records. A drawn record i enters the test
-with probability r_i / (chi c C M^2 + c M), where
+A step x' = x + s L z, with L L^T a covariance fitted to the target, has the norm M =
+||x' - x||_p. It draws B ~ Poisson(chi C^2 M^2 + C M) random records. A drawn record i
+enters the test with probability r_i / (chi c C M^2 + c M), where
 
     r_i = chi c C M^2 + (d_i + c M) / 2,    d_i = (k / n) (f_i(x') - f_i(x)),
 
@@ -13,7 +13,8 @@ probability
     min(1, prod_i r_i(x', x) / r_i(x, x') * exp(psi(x) - psi(x'))),    psi = k mu r,
 
 where the product is over the records of the test. Given (x, x') record i is in it
-Poisson(r_i) times. In the balance equation, these probabilities cancel exp(-sum_i d_i)
+Poisson(r_i) times. In the equation of detailed balance, the probabilities of these
+numbers cancel exp(-sum_i d_i), so that no sum over all records is needed
 (Zhang, Cooper, De Sa, arXiv:2006.11677). A larger chi gives more records and a higher
 acceptance rate.
 """
@@ -89,7 +90,7 @@ def count_probability(plan, size, change):
 @kernel(counts_references=False)
 def log_weight(plan, size, change):
     """Return the log of r_i(x', x) / r_i(x, x')."""
-    # log((a - b) / (a + b)) = -2 atanh(b / a)
+    # log((a - b) / (a + b)) = -2 atanh(b / a), which keeps its digits for small b.
     return -2.0 * math.atanh(change / (size * (1.0 + 2.0 * plan.chi * size)))
 
 
