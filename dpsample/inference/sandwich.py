@@ -410,7 +410,8 @@ def _gaussian_part(budget: Budget, gdp: float) -> Budget:
     # the given one epsilon is usually above 0.
     delta = 0.5 * budget.delta
     epsilon = gaussian_epsilon(delta, gdp)
-    # If this delta alone covers the mechanism, a smaller one is taken at a tiny epsilon.
+    # If this delta alone covers the mechanism, a smaller one is taken at a tiny
+    # epsilon.
     min_epsilon = 1e-12
     if epsilon < min_epsilon:
         epsilon = min_epsilon
@@ -426,7 +427,7 @@ def _spread_without_bias(values: Array) -> Spread:
 def _plan_descent(
     sandwich: Sandwich, facts: PublicFacts, budget: Budget, total: float
 ) -> tuple[Recipe, Callable[[Array], Spread]]:
-    """Plan noisy gradient descent. The fit is the mean of the last half of iterates."""
+    """Plan noisy gradient descent, whose fit is the mean of half of its iterates."""
     part = _gaussian_part(budget, total * math.sqrt(1.0 - sandwich.share))
     beta = weight_bounds(sandwich, facts)[0] * _row_bound(facts) ** 2
     steps: dict[str, Any] = {"num_steps": NUM_STEPS, "step_size": 1.0 / beta}
