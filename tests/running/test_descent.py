@@ -10,7 +10,7 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.core.pauses import PAUSED, ChunkSize
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
-from dpsample.optimizers.loop.estimate import RUNNING
+from dpsample.optimizers.loop.estimate import OUTCOME
 from dpsample.optimizers.loop.estimators import BucketedMedian, ClippedMean
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
@@ -264,7 +264,7 @@ def test_the_time_before_a_pause_counts(monkeypatch):
     def solve(*arguments):
         for _ in range(5 if len(answers) % 3 < 2 else 0):
             next(clock)
-        answers.append(RUNNING if len(answers) % 3 == 2 else PAUSED)
+        answers.append(OUTCOME.running if len(answers) % 3 == 2 else PAUSED)
         return answers[-1]
 
     monkeypatch.setattr(descent, "solve", solve)
@@ -273,5 +273,5 @@ def test_the_time_before_a_pause_counts(monkeypatch):
     program = descent.Program(problem(), recipe(ridge(solver="svrg")))
     with pytest.raises(descent.DescentError, match="certify"):
         program.run(np.random.default_rng(0))
-    assert answers.count(RUNNING) == 8
+    assert answers.count(OUTCOME.running) == 8
     assert program.chunks[0].size == 1

@@ -34,7 +34,7 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     refuse_paper,
 )
-from dpsample.optimizers.loop.scaled import FIRST, LAST, MIDDLE
+from dpsample.optimizers.loop.scaled import STAGE
 from dpsample.optimizers.loop.steps import ScaledStep
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
@@ -347,14 +347,14 @@ class NoisyGD(ProjectedDescent):
                     stddev=float(recipe.inputs.get("noise_stddev", 0.0)),
                     longest=longest,
                 ),
-                weights=loop.weights if stage == LAST else None,
-                keeps_anchor=stage != FIRST,
+                weights=loop.weights if stage == STAGE.last else None,
+                keeps_anchor=stage != STAGE.first,
                 boundary_loss=self.boundary_loss,
             )
             for stage, count in (
-                (FIRST, first),
-                (MIDDLE, half - first),
-                (LAST, total - half),
+                (STAGE.first, first),
+                (STAGE.middle, half - first),
+                (STAGE.last, total - half),
             )
             if count
         ]

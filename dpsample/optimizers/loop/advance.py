@@ -29,9 +29,8 @@ from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.contributions import saturate
 from dpsample.optimizers.loop.scaled import (
-    FACTOR,
-    LAST,
-    OUTSIDE,
+    STAGE,
+    SUM,
     factor_of,
     observe,
     scaled_size,
@@ -241,7 +240,7 @@ def end_stage(feasible, step, weight, memory):
     the weights in `memory.average`.
     """
     point, total = memory.theta, 1.0
-    if step.stage == LAST:
+    if step.stage == STAGE.last:
         point, total = memory.query, weight
         for j in range(len(point)):
             point[j] = memory.average[j] / total
@@ -252,11 +251,13 @@ def end_stage(feasible, step, weight, memory):
     if 0.0 < before < math.inf:
         # Only the distance that the domain allows lengthens the steps.
         after = distance(point, memory.anchor, 2.0)
-        memory.scale[OUTSIDE] = max(memory.scale[OUTSIDE], factor * before / after)
+        memory.scale[SUM.outside] = max(
+            memory.scale[SUM.outside], factor * before / after
+        )
         factor = after / before
     size = min(scaled_size(step, memory) * factor, step.longest)
-    memory.scale[FACTOR] = size / step.size
-    if step.stage == LAST:
+    memory.scale[SUM.factor] = size / step.size
+    if step.stage == STAGE.last:
         for j in range(len(point)):
             memory.average[j] = total * point[j]
 
