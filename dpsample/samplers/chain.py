@@ -150,6 +150,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
         if target._is_inside(end):
             return np.asarray(end)
         chord[:] = nearest[:] = np.nan
+        # A function that fails writes nothing, and NaN remains.
         call(domain.chord_piece, target.body, point, move, chord)
         call(domain.project_piece, target.body, end, nearest)
         share = min(float(chord[1]), share_left)
@@ -248,6 +249,7 @@ def compile_filler(
     It goes on after each pause and returns the code. Its arguments must always have the
     same types, because it calls the machine code of the first call.
     """
+    # Numba's dispatcher would find it again for each call, which takes microseconds.
     machine_code: Callable[..., tuple[int, int]] | None = None
 
     def fill(
@@ -398,7 +400,7 @@ def decide(state, proposal, energy, log_ratio, threshold):
     The threshold is the logarithm of a uniform number, that is, minus a standard
     exponential one.
     """
-    # A function that fails has the value NaN.
+    # An energy is NaN if a function failed.
     if np.isnan(log_ratio):
         return FUNCTION_FAILED
     if threshold <= log_ratio:

@@ -11,7 +11,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import losses
-from dpsample.domains import Ball, WholeSpace
+from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.contributions import (
     LARGEST,
     add_clipped,
@@ -33,10 +33,10 @@ from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
 from dpsample.optimizers.loop.pieces import new_memory
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
+from tests.support.extreme_records import TINY, others, problem
 from tests.support.tiers import one_in
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
-TINY = 5e-324
 RESPONSES = (1e103, -1e103, 1e308, -1e308, TINY, -TINY, 0.0)
 ROWS = (
     (0.5, 0.0),
@@ -58,27 +58,6 @@ BOUNDED = (
     CatoniMean(scale=0.5, precision=1.5),
     CatoniMean(scale=1e-250),
 )
-
-
-def problem(
-    rows: object,
-    response: object,
-    loss: losses.Loss | None = None,
-    **facts: object,
-) -> dps.Problem:
-    """Records whose slopes are as large as they like."""
-    defaults = {"domain": Ball(1.0), "row_bound": 1.0, "response_bound": np.inf}
-    loss = losses.PowerFour() if loss is None else loss
-    return dps.Problem(rows, response, loss=loss, **(defaults | facts))
-
-
-def others(count: int, row: object, response: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ordinary records after one of any kind."""
-    rng = np.random.default_rng(0)
-    rows = rng.uniform(-0.5, 0.5, (count, 2))
-    y = rng.uniform(-1.0, 1.0, count)
-    rows[0], y[0] = row, response
-    return rows, y
 
 
 def noisy(estimator: Estimator, **fields: object) -> Recipe:

@@ -26,6 +26,7 @@ def uniform_in_ball(rng, out):
     The direction is uniform, and the radius is U^{1/m} with U uniform on [0, 1].
     """
     fill_with_normals(rng, out)
+    # A vector of normals has a uniform direction. Its length is replaced.
     size = math.sqrt(np.dot(out, out))
     radius = rng.random() ** (1.0 / out.shape[0])
     for j in range(out.shape[0]):

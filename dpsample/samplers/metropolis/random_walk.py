@@ -52,6 +52,7 @@ def fill_noise(p, rng, noise):
         if p == np.inf:
             noise[j] = 2.0 * rng.random() - 1.0
         else:
+            # |z_j|^p has a gamma distribution if z_j has a density exp(-|z|^p).
             power = rng.standard_gamma(1.0 / p)
             power_sum += power
             noise[j] = power ** (1.0 / p)
