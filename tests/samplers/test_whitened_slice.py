@@ -14,7 +14,7 @@ from dpsample.samplers import HitAndRun, WhitenedSlice
 from dpsample.samplers.adaptive import whitened_slice
 from dpsample.samplers.adaptive.whitened_slice import MEMORY
 from dpsample.samplers.gaussian_fit import fit
-from tests.core.test_pauses import assert_same_bits, chain_of
+from tests.support.allowances import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.line_targets import TARGETS, copied, draw
 from tests.support.sampler_grid import exact_starts, fast_draws, grid_case
