@@ -19,28 +19,11 @@ from dpsample.samplers.errors import (
     SamplingError,
 )
 from dpsample.samplers.proximal import fixed_passes
+from tests.support.fake_clock import FakeClock
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 LOGISTIC = dps.losses.Logistic()
 KEPT = 0.05  # seconds after a deadline
-
-
-class FakeClock:
-    """Seconds that pass when a release sleeps and, by ``tick``, when it looks."""
-
-    def __init__(self, monkeypatch, tick=0.0):
-        self.now, self.tick = 100.0, tick
-        monkeypatch.setattr(releases, "time", self)
-
-    def monotonic(self):
-        self.now += self.tick
-        return self.now
-
-    perf_counter = monotonic
-
-    def sleep(self, seconds):
-        assert 0.0 < seconds <= releases.SLEEP_SECONDS  # Ctrl-C is heard in between
-        self.now += seconds
 
 
 def problem(n=300, dim=2, *, loss=None, domain=None, flipped=None, **options):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpsample.running import checkpoint
-from tests.contracts.test_bad_input import GRAMMAR
-from tests.running.test_chains import DIM, assert_same, run
+from tests.support.message_grammar import GRAMMAR
+from tests.support.walks import DIM, assert_same, run
 
 CHAINS, DONE = 3, 30
 

@@ -16,30 +16,11 @@ from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.running import descent
+from tests.support.descent_problems import problem, recipe
 from tests.support.descents import descend
 from tests.support.statistics import assert_law, rejected
 
-BALL = dps.domains.Ball(2.0)
 RNG = np.random.default_rng(0)  # for runs that draw nothing
-
-
-def problem(loss=None, *, domain=BALL, num_records=60, dim=3, **options):
-    rng = np.random.default_rng(7)
-    rows = rng.uniform(-0.5, 0.5, (num_records, dim))
-    response = np.sign(rng.standard_normal(num_records))
-    return dps.Problem(
-        rows,
-        response,
-        loss=loss or dps.losses.Logistic(),
-        domain=domain,
-        row_bound=1.0,
-        response_bound=1.0,
-        **options,
-    )
-
-
-def recipe(*phases, **options):
-    return Recipe(phases=phases, event=None, inputs={}, **options)
 
 
 def noisy(num_steps=40, **options):

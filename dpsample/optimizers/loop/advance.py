@@ -40,6 +40,8 @@ from dpsample.optimizers.loop.scaled import (
 MAX_ROUNDS = 200
 # Relative error at which a search ends, two roundings.
 ROUNDING = 4e-16
+# Logarithm of the largest number. Beyond it compiled exp is infinite, Python's raises.
+MAX_EXPONENT = 709.782712893384
 
 
 @kernel(counts_references=False)
@@ -55,7 +57,9 @@ def log_root(a, b, c):
         return c
     x = min(c / a, c / b)
     for _ in range(MAX_ROUNDS):
-        share = 1.0 / (1.0 + math.exp((b - a) * x))  # share of u^a in the sum
+        exponent = (b - a) * x
+        # share of u^a in the sum
+        share = 1.0 / (1.0 + math.exp(exponent)) if exponent <= MAX_EXPONENT else 0.0
         # The larger of both powers is factored out, so that exp does not overflow.
         if x > 0.0:
             value = a * x + math.log1p(math.exp((b - a) * x))

@@ -79,6 +79,7 @@ def prepare_chain(
     target: GibbsTarget, warm: WarmUp, num_steps: int | None = None
 ) -> PreparedChain:
     """Return the chain of a warm-up, which also chooses the transitions per draw."""
+    # The warm-up chooses how many trajectories a draw needs, unless the user has.
     steps = warm.num_steps if num_steps is None else num_steps
     return PreparedChain(
         target=target,
