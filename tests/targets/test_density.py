@@ -1,4 +1,4 @@
-"""Densities from functions of the user: values, refusals, and draws with the right law."""
+"""Densities from functions of the user: values, refusals, and right draws."""
 
 import copy
 import dataclasses
@@ -78,11 +78,9 @@ class TestForms:
         np.testing.assert_allclose(target.gradient(POINT), slope, rtol=1e-6)
 
     def test_copies_have_their_own_data(self):
-        target = gaussian()
-        for other in (copy.deepcopy(target), pickle.loads(pickle.dumps(target))):
-            del target
+        copies = [copy.deepcopy(gaussian()), pickle.loads(pickle.dumps(gaussian()))]
+        for other in copies:  # the originals and their data are gone
             assert other.energy(POINT) == quadratic(POINT, MATRIX)
-            target = other
 
     def test_data_are_copied(self):
         matrix = MATRIX.copy()
@@ -96,7 +94,7 @@ class TestForms:
 
     def test_there_are_no_placeholder_records(self):
         with pytest.raises(AttributeError, match="has no records"):
-            gaussian().problem
+            getattr(gaussian(), "problem")  # noqa: B009
 
     def test_differences_near_a_wall_and_with_a_large_offset(self):
         wall = dps.Density(
