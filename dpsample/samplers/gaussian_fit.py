@@ -230,8 +230,7 @@ def fit(target: GibbsTarget) -> GaussianFit:
     domain = target.domain
     if gaussian.share_inside < 0.5 and domain.is_bounded:
         # Add the inverse variances of a ball of the domain's widths.
-        eye = np.eye(target.dim)
-        widths = 0.5 * (domain.support(eye) + domain.support(-eye))
+        widths = domain.half_widths(target.dim)
         inverse = (target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2
         extra = form_in_basis(np.diag(inverse), basis)
         gaussian = _from_precision(target, basis, center, precision + extra)
