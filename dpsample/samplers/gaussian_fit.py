@@ -370,22 +370,22 @@ def differenced_derivatives(
     else:
         root = np.array(np.linalg.cholesky(covariance))
     moves = np.ascontiguousarray(times_basis(basis, root).T)
-    # Moves that would leave the domain are shortened.
-    for i, move in enumerate(moves.copy()):
-        low, high = target.domain.chord(theta, move)
-        share = max(min(1.0, 0.9 * high, -0.9 * low), 1e-12)
-        moves[i] *= share
-        root[:, i] *= share
-    above, below = theta + moves, theta - moves
+    # Shares of the moves to both sides that stay in the domain.
+    chords = np.array([target.domain.chord(theta, move) for move in moves])
+    ahead = np.clip(0.9 * chords[:, 1:], 1e-12, 1.0)
+    behind = np.clip(-0.9 * chords[:, :1], 1e-12, 1.0)
+    above, below = theta + ahead * moves, theta - behind * moves
+    widths = ahead + behind
     if len(moves) * target.gradient_work > MAX_HESSIAN_WORK:
         center = energies(target, theta[None])[0]
-        heights, depths = energies(target, above), energies(target, below)
-        slope = 0.5 * (heights - depths)
-        hessian = np.diag(heights + depths - 2.0 * center)
+        rises = (energies(target, above) - center) / ahead[:, 0]
+        falls = (center - energies(target, below)) / behind[:, 0]
+        slope = 0.5 * (rises + falls)
+        hessian = np.diag(2.0 * (rises - falls) / widths[:, 0])
     else:
         rising, falling = slopes(target, above), slopes(target, below)
         slope = 0.5 * ((rising + falling) * moves).sum(axis=1)
-        hessian = 0.5 * (rising - falling) @ moves.T
+        hessian = (rising - falling) @ moves.T / widths
         hessian = 0.5 * (hessian + hessian.T)
     # The floor and the absolute values make a precision of any curvatures. At a kink in
     # the center, or between modes, they may have the wrong sign.
