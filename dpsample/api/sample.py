@@ -263,7 +263,9 @@ def sample(
         size: dict[str, float | bool] = {}
         if trial is not None:
             size["target_ess"] = trial.target_size
-        try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
+        # Statistics of a million draws take seconds. Ctrl-C ends them, and the draws are
+        # returned nevertheless.
+        try:
             interrupts.is_raised = True
             is_interrupted = bool(interrupts)
             if libraries is not None:
@@ -320,7 +322,8 @@ def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:
         metric = prepared.metric
         bound = max(start_bound(target, metric, start) for start in starts)
         return dataclasses.replace(prepared, start_bound=bound)
-    if "bias_bound" in prepared.settings:  # of the chain's own start
+    # The bound is for a start that the sampler chose, not for another one.
+    if "bias_bound" in prepared.settings:
         rest = dict(prepared.settings)
         del rest["bias_bound"]
         return dataclasses.replace(prepared, settings=rest)
@@ -475,7 +478,7 @@ def _starts(
 def _given_starts(
     target: Gibbs, init: ArrayLike | None, num_chains: int
 ) -> list[Array]:
-    """Where the caller wants chains to start; empty if it does not say."""
+    """Return the starts of chains that the caller chose, or an empty list."""
     if init is None:
         return []
     shape = (num_chains, target.dim)
