@@ -57,10 +57,9 @@ def test_remembered_signatures_are_numbas(context, function, args):
 
 
 def test_functions_whose_code_depends_on_the_options_are_not_remembered(context):
-    before = set(compiling._signatures)
     vector = types.Array(f8, 1, "C")
     KernelTyping(context).resolve_function_type(np.sum, (vector,), {})
-    assert set(compiling._signatures) == before
+    assert np.sum not in [function for function, *_ in compiling._signatures]
 
 
 def test_array_expressions_and_comprehensions_give_numpys_numbers():
