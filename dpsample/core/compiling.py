@@ -10,6 +10,7 @@ which means translated to LLVM's language, as kernels that kernels call are.
 import dis
 from collections.abc import Iterator
 from functools import cache, partial
+from inspect import CO_GENERATOR
 from types import BuiltinFunctionType, CodeType
 from typing import Any
 
@@ -18,7 +19,7 @@ from numba.core import typed_passes, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_machinery import CompilerPass, PassManager, register_pass
-from numba.core.errors import new_error_context
+from numba.core.errors import new_error_context  # type: ignore[attr-defined]
 from numba.core.ir import Assign, Expr
 from numba.core.targetconfig import ConfigStack
 from numba.core.typing.context import BaseContext
@@ -68,7 +69,8 @@ class KernelFlags(Flags):  # type: ignore[misc]
 
     def values(self) -> dict[str, object]:
         """Return the values of all options, which Numba looks up one by one."""
-        return _defaults_of_flags() | self._values
+        values: dict[str, object] = _defaults_of_flags() | self._values
+        return values
 
 
 @cache
@@ -145,8 +147,8 @@ def _has_array_expression(state: Any) -> bool:
 class KernelPasses(PassManager):  # type: ignore[misc]
     """Passes in a row.
 
-    Numba analyzes the function again after each pass, in case that the next one relies
-    on it. All that do, analyze it themselves.
+    Numba analyzes the function again after each pass, in case the next one relies on
+    that. Those that do analyze it themselves.
     """
 
     def _runPass(self, index: int, pss: CompilerPass, internal_state: Any) -> None:
@@ -182,7 +184,8 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
 
 
 def _is_plain(code: CodeType) -> bool:
-    if any(isinstance(constant, CodeType) for constant in code.co_consts):
+    is_generator = bool(code.co_flags & CO_GENERATOR)
+    if is_generator or any(isinstance(value, CodeType) for value in code.co_consts):
         return False
     return SPECIAL.isdisjoint(step.opname for step in dis.get_instructions(code))
 
@@ -211,7 +214,11 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class LowerOnly(typed_passes.NativeLowering):  # type: ignore[misc]
-    """Translation to LLVM's language, without machine code."""
+    """Translation to LLVM's language, without machine code.
+
+    Numba would also optimize and assemble the function for itself, with a wrapper in C
+    that nobody calls. The kernel that calls it is optimized with it anyway.
+    """
 
     _name = "dpsample_lower_only"
 
