@@ -120,7 +120,9 @@ OPTIONS = {
 # Largest second derivative of the losses that a draw in constant time supports. A
 # smoothed hinge has one over its width.
 CURVATURES = {"logistic": 0.25, "huber": 1.0, "squared": 1.0}
-OPTION = rf"(?:[a-z0-9_]+={VALUE}|wall_loss=[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\))"
+# Earlier certificates have the option `boundary_loss` under the name `wall_loss`.
+LOSS = rf"[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\)"
+OPTION = rf"(?:[a-z0-9_]+={VALUE}|(?:boundary|wall)_loss={LOSS})"
 CALL = re.compile(rf"([A-Za-z]+)\((?:{OPTION}(?:, {OPTION})*)?\)")
 # Names that users may give to their own mechanisms; names of inputs; words as inputs.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")

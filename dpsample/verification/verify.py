@@ -17,6 +17,7 @@ import numpy as np
 
 from dpsample import domains, losses, noise, optimizers, samplers
 from dpsample.core import check
+from dpsample.core.renamed import text_with_present_names
 from dpsample.inference import sandwich
 from dpsample.inference.tuning_plan import TuningPlan, name_candidates
 from dpsample.optimizers.certification import certify
@@ -320,8 +321,10 @@ def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
         condition = f"of names of {namespace.__name__}"
         check.fail("certificate.mechanism", condition, tree.func.id)
     for entry in tree.keywords:
-        # The only parameter of an optimizer or sampler that is a loss.
-        source = losses if entry.arg == "wall_loss" else namespace
+        # The only parameter of an optimizer or sampler that is a loss. Certificates of
+        # an earlier version have its former name.
+        is_loss = entry.arg in ("boundary_loss", "wall_loss")
+        source = losses if is_loss else namespace
         arguments[entry.arg] = _build_value(entry.value, source)
     return check.build("certificate.mechanism", kind, arguments)
 
@@ -329,10 +332,11 @@ def _build_value(tree: ast.expr, namespace: ModuleType) -> Any:
 def _compare_event(stated: EventCertificate, rebuilt: EventCertificate) -> list[Check]:
     """Compare the mechanism, its inputs and its event with what was built again."""
     for name in ("kind", "mechanism", "calibration", "facts"):
-        if getattr(stated, name) != getattr(rebuilt, name):
-            recomputation.fail_disagreement(
-                name, getattr(rebuilt, name), getattr(stated, name)
-            )
+        stated_value, rebuilt_value = getattr(stated, name), getattr(rebuilt, name)
+        if name == "mechanism":
+            stated_value = text_with_present_names(optimizers.NoisyGD, stated_value)
+        if stated_value != rebuilt_value:
+            recomputation.fail_disagreement(name, rebuilt_value, stated_value)
     names = [name for name, _ in stated.inputs]
     expected = [name for name, _ in rebuilt.inputs]
     if names != expected:
