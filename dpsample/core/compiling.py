@@ -9,11 +9,13 @@ which means translated to LLVM's language, as kernels that kernels call are.
 
 import dis
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from inspect import CO_GENERATOR
 from types import BuiltinFunctionType, CodeType
 from typing import Any
 
+from llvmlite.binding import ffi
 from numba._dynfunc import make_function
 from numba.core import typed_passes, types
 from numba.core.codegen import JITCodeLibrary
@@ -81,6 +83,25 @@ def _hash_of_flags() -> int:
 @cache
 def _defaults_of_flags() -> dict[str, object]:
     return dict(Flags().values())
+
+
+@contextmanager
+def without_events() -> Iterator[None]:
+    """Compile without the events by which Numba measures how long LLVM works.
+
+    There are two for each of 40000 calls, and each goes to every function that is being
+    compiled. A thread that compiles at the same time only loses its measurement.
+    """
+    removed = []
+    for callbacks in list(getattr(getattr(ffi.lib, "_lock", None), "_cblist", ())):
+        with suppress(ValueError):  # another thread was quicker
+            ffi.unregister_lock_callback(*callbacks)
+            removed.append(callbacks)
+    try:
+        yield
+    finally:
+        for callbacks in removed:
+            ffi.register_lock_callback(*callbacks)
 
 
 # By function, types and options: the signature that Numba has found.

@@ -20,7 +20,7 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
 
 from dpsample.core.cache import package_cache
-from dpsample.core.compiling import KernelCompiler, LoweredLibrary
+from dpsample.core.compiling import KernelCompiler, LoweredLibrary, without_events
 from dpsample.core.frames import FrameType
 
 # Types of arguments, as Numba has them.
@@ -42,7 +42,8 @@ def without_collector() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with without_events():
+            yield
     finally:
         if was_on and _holding:
             _owed.append(None)
