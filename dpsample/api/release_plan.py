@@ -8,15 +8,16 @@ both have a proof, the choice may depend on the records.
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.renamed import RenamedKeys
 from dpsample.core.spec import lazy_property
 from dpsample.core.streams import (
     ReusableGenerator,
@@ -80,6 +81,12 @@ ShowProgress = Callable[[str], None]
 
 def _show_nothing(_text: str) -> None:
     pass
+
+
+class RejectionCounts(RenamedKeys):
+    """Numbers of proposals, of candidates among them, and of records that were read."""
+
+    present_keys: ClassVar[Mapping[str, str]] = {"asked": "candidates"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -212,7 +219,7 @@ class ReleasePlan:
                 notes = {
                     "method": "rejection",
                     **rejection.settings,
-                    "counts": counts,
+                    "counts": RejectionCounts(counts),
                     "decisions": "exact" if is_exact else "doubles",
                 }
                 return self.grid.round(theta), notes

@@ -1,8 +1,10 @@
-"""The verb for Monte Carlo studies: independent runs of another verb, in threads.
+"""Independent runs of `minimize`, `release` or `sample` in threads, for studies.
 
-What depends on public facts is made once, what depends on the records once for each set
-of records. Runs of one set of records are drawn in blocks, by compiled code if they can
-be. A block's size can change no draw.
+The plan of a run depends on public facts only and is computed once for all runs. What
+depends on the records is computed once for each set of records. Runs that share their
+records form blocks. A thread draws a block in one call of compiled code where that is
+possible. The size of a block cannot change a draw, because each run has its own stream
+of random numbers.
 """
 
 import inspect
@@ -22,6 +24,7 @@ from dpsample.api.release_plan import plan_release
 from dpsample.api.sample import sample
 from dpsample.core import check, columns, pauses
 from dpsample.core.arrays import Array, Values
+from dpsample.core.renamed import rename_options
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
@@ -34,30 +37,32 @@ from dpsample.targets.gibbs import Gibbs
 Seeds = Sequence[np.random.SeedSequence]
 # Records of one run, a function of a stream: features, response and perhaps an offset.
 Records = Callable[[np.random.Generator], tuple[Any, ...]]
-# One theta for each seed, and what is proved of it.
+# One theta for each seed, and the certificate that all of them share.
 Answer = tuple[Array, Certificate | EventCertificate | None]
 Runs = Callable[[Seeds], Answer]
 Evaluate = Callable[[Array], ArrayLike] | Problem
-# Those of release that watch a single call.
-WATCHED = {"deadline", "constant_time", "work", "ledger"}
-# Child of a run's seed that draws its records: verbs take the first ones.
+# Options of `release` that observe or limit a single call. A release with one of them
+# is drawn alone, not in a block.
+WATCHED = {"deadline", "constant_time", "num_passes", "ledger"}
+# Number of the child of a run's seed from which its records are drawn. The repeated
+# function spawns children 0, 1, ..., so a large number cannot collide with them.
 RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Replicates:
-    """What independent runs found. None of it is releasable.
+    """Results of independent runs, none of which is releasable.
 
     Attributes
     ----------
     thetas : array of shape (num_replicates, dim)
-        One row per run; of `sample`, shape (num_replicates, chain, draw, dim).
+        One row per run. For `sample` the shape is (num_replicates, chain, draw, dim).
     certificate : Certificate, EventCertificate or None
-        The one that all runs share; it says that they are seeded. None without a
-        budget, and for `sample`.
+        The certificate that all runs share, which says that they are seeded. It is
+        None without a budget, and for `sample`.
     values : array of shape (num_replicates, ...) or None
-        What ``evaluate`` gave for each theta.
+        Values of ``evaluate`` at each theta.
     seed : int
         Entropy of the root from which the runs' seeds were spawned.
     """
@@ -109,35 +114,37 @@ def replicate(
 ) -> Replicates:
     """Run `minimize`, `release` or `sample` many times, in threads.
 
-    Run i is the verb with the i-th child of the root seed,
+    Run i calls the function with the i-th child of the root seed,
     ``np.random.SeedSequence(seed).spawn(num_replicates)[i]``, so neither the number of
     threads nor the number of replicates can change it. For `minimize`, noise is
-    calibrated and checked once; kernels release the interpreter lock.
+    calibrated and checked once. Compiled code runs without the interpreter lock, so
+    threads run at the same time.
 
     Parameters
     ----------
     verb : {dps.minimize, dps.release, dps.sample}
-        What is repeated.
+        Function that is repeated.
     *arguments, **options
-        Of the verb. Every replicate of `sample` runs its chains one after the other.
+        Arguments of this function. Every replicate of `sample` runs its chains
+        one after the other.
     num_replicates : int
         Number of runs.
     seed : int, SeedSequence or sequence of SeedSequence, optional
-        Root of the seeds, or one for each run; None for fresh entropy, which
+        Root of the seeds, or one seed for each run. None takes fresh entropy, which
         `Replicates.seed` records.
     threads : int, optional
         Number of threads; by default the number of processors.
     evaluate : Problem or callable, optional
-        Its risk, or ``evaluate(theta)``, is recorded for each theta. A problem has
-        the columns of the one that is minimized or drawn from. A callable is
-        called in the calling thread, in the order of the runs.
+        The risk of this problem, or ``evaluate(theta)``, is recorded for each theta. A
+        problem must have the columns of the one that is minimized or drawn from. A
+        callable is called in the calling thread, in the order of the runs.
     data : callable, optional
-        Draws fresh records for each run: ``data(rng)`` returns what
-        `Problem.with_records` takes, within the bounds of the problem, whose own
-        records are not used then. ``rng`` is a stream of the run's own; calls come
-        from all threads.
+        Function that draws fresh records for each run. ``data(rng)`` returns the
+        arguments of `Problem.with_records`, within the bounds of the problem, whose
+        own records are not used then. Each run has its own stream ``rng``, and calls
+        come from all threads.
     progress : bool
-        Show the runs done in a terminal or notebook, until the end.
+        Show the number of finished runs in a terminal or notebook.
 
     Returns
     -------
@@ -148,14 +155,14 @@ def replicate(
     Raises
     ------
     ValueError
-        If an argument is malformed, here or in the verb.
+        If an argument is malformed, here or in the repeated function.
     KeyboardInterrupt
-        After Ctrl-C; nothing is returned then.
+        After Ctrl-C, and nothing is returned.
 
     Notes
     -----
-    **Guarantee.** None: every run is seeded, and the certificate is about one run. To
-    publish one answer, call the verb without a seed.
+    **Guarantee.** There is none, because every run is seeded, and the certificate is
+    about one run. To publish one answer, call the repeated function without a seed.
 
     Examples
     --------
@@ -187,6 +194,9 @@ def replicate(
     if not (data is None or callable(data)):
         check.fail("data", "None or a callable", data)
     seeds = _seeds(seed, num_replicates)
+    # A warning about a former name must show the caller's line. Level 1 is this
+    # function, level 2 its decorator, and level 3 the caller.
+    options = rename_options(verb, options, stacklevel=3)
     runs = _runs(verb, arguments, options, data)
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:
@@ -208,15 +218,16 @@ def replicate(
 def _check_columns(
     evaluate: Problem, first_argument: object = None, *_: object, **options: object
 ) -> None:
-    """Refuse records of other columns than those of the problem or target."""
+    """Raise unless ``evaluate`` has the columns of the problem or target."""
     first = options.get("problem", options.get("target", first_argument))
     problem = getattr(first, "problem", first)
-    if isinstance(problem, Problem):  # else the verb says what is wrong with it
+    # Another type is an error that the repeated function reports itself.
+    if isinstance(problem, Problem):
         columns.require_same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
 def _seeds(seed_argument: Seed | Seeds, number: int) -> Seeds:
-    """One seed for each run."""
+    """Return one seed for each run."""
     if not isinstance(seed_argument, Sequence):
         return Children(seed_sequence(seed_argument), range(number))
     if len(seed_argument) != number:
@@ -232,7 +243,7 @@ def _runs(
     options: dict[str, Any],
     data: Records | None,
 ) -> Runs:
-    """Return runs of the verb as a function of their seeds."""
+    """Return a function that takes seeds and makes one run for each of them."""
     if not any(verb is function for function in (minimize, release, sample)):
         check.fail("verb", "one of dps.minimize, dps.release, dps.sample", verb)
     try:
@@ -256,7 +267,7 @@ def _runs(
 
 
 def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Problem:
-    """Problem with the records of one run."""
+    """Return the problem with the records of one run."""
     key = (*seed.spawn_key, RECORDS_STREAM)
     child = np.random.SeedSequence(seed.entropy, spawn_key=key)
     records: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
@@ -304,6 +315,7 @@ def _releases(data: Records | None, arguments: dict[str, Any]) -> Runs:
 
     def run(seeds: Seeds) -> Answer:
         if data is None:
+            # All draws share the work that depends on the records.
             return plan.draw_many(seeds), plan.certificate
         thetas = [
             plan.with_records(_fresh(problem, data, seed)).draw_many([seed])
@@ -320,7 +332,7 @@ def _one(
     seed: np.random.SeedSequence,
     arguments: dict[str, Any],
 ) -> Answer:
-    """Return the verb's own answer for one seed."""
+    """Call `release` or `sample` itself with one seed."""
     if verb is release:
         if data is not None:
             arguments["problem"] = _fresh(arguments["problem"], data, seed)
@@ -341,7 +353,7 @@ def _run(
     threads: int,
     on_done: Callable[[int], None],
 ) -> list[tuple[Answer, Array]]:
-    """Answers and risks in the order of the seeds; the first failure ends all."""
+    """Return answers and risks in the order of the seeds. One failure ends all runs."""
     # Eight tasks for each thread, so that none waits long for the last one. A task
     # has at most 512 runs, because progress is reported between tasks.
     size = max(1, min(512, len(seeds) // (8 * threads)))
@@ -364,7 +376,7 @@ def _run(
 
 
 def _along_last(function: Callable[[Array], ArrayLike], thetas: Array) -> Array:
-    """Values of a function of vectors on the last axis."""
+    """Return the values of a function of vectors, which are on the last axis."""
     flat = thetas.reshape(-1, thetas.shape[-1])
     values_of_rows = [function(theta) for theta in flat]
     try:

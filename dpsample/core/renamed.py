@@ -48,13 +48,25 @@ def _accept_former(owner: Callable[..., object], function: Owner) -> Owner:
 
     @functools.wraps(function)
     def call(*args: object, **options: object) -> object:
-        present = with_present_names(owner, options)
-        for former in options.keys() - present.keys():
-            name = f"{former} of {owner.__name__}"
-            warn_renamed(name, present_names_of(owner)[former], stacklevel=2)
-        return function(*args, **present)
+        return function(*args, **rename_options(owner, options, stacklevel=2))
 
     return call  # type: ignore[return-value]
+
+
+def rename_options(
+    owner: Callable[..., object], options: Mapping[str, object], *, stacklevel: int
+) -> dict[str, object]:
+    """Return arguments under their present names, and warn of former ones.
+
+    Level 1 of the warning is the function that calls this one.
+    """
+    result = with_present_names(owner, options)
+    for former in options.keys() - result.keys():
+        present = present_names_of(owner)[former]
+        warn_renamed(
+            f"{former} of {owner.__name__}", present, stacklevel=stacklevel + 1
+        )
+    return result
 
 
 def _former_attribute(owner: type, former: str, present: str) -> property:

@@ -23,9 +23,10 @@ from dpsample.numerics.r_hat_and_ess import (
 # Maximum autocorrelation that counts. A chain that never moved has this one, so that
 # its share is small and positive.
 MAX_CORRELATION = 0.999
-# Draws of half a chain of the default length.
+# Number of draws of half a chain of the default length, of which R-hat compares the
+# means.
 HALF = 500
-# Minimum share after thinning, and the maximum number of transitions a draw for it.
+# Minimum share after thinning, and the maximum number of transitions per draw.
 MIN_SHARE = 0.3
 MAX_THINNING = 1000
 # Multiply-adds that take as long as the work of a call on a small target before and
@@ -34,9 +35,12 @@ FIXED_WORK = 1e8
 
 
 def share_of(correlation: ArrayLike) -> Any:
-    """Return the share if autocorrelations fall geometrically, at most 1."""
-    most = np.clip(correlation, 0.0, MAX_CORRELATION)
-    return (1.0 - most) / (1.0 + most)
+    """Return the share if autocorrelations fall geometrically, at most 1.
+
+    With the autocorrelations c^t it is 1 / (1 + 2 sum c^t) = (1 - c) / (1 + c).
+    """
+    clipped = np.clip(correlation, 0.0, MAX_CORRELATION)
+    return (1.0 - clipped) / (1.0 + clipped)
 
 
 def lag_share(series: Array) -> float:
@@ -59,21 +63,25 @@ def rank_shares(draws: Array) -> Array:
     """Return shares of the normal scores of coefficients and squares, sorted.
 
     The least of a hundred estimates is too small by a fifth, which thinning needs as
-    its margin. Of more columns the smallest hundredth counts as much as the next one,
-    unless the worst column of one half of the chains has a smaller share in the other
-    half. Columns that never move are left out.
+    its margin. If there are more columns, the smallest hundredth of the shares is
+    raised to the next one, because those estimates are too small by more. An exception
+    is a column that is the worst in one half of the chains, and has a small share in
+    the other half as well. Columns that never move are left out.
     """
     scores = normal_scores(with_squares(draws))
     shares = effective_shares(scores)
     moving = np.isfinite(shares)
     if not moving.any():
         return np.array([share_of(1.0)])
-    known, scores = np.sort(shares[moving]), scores[:, :, moving]
+    sorted_shares, scores = np.sort(shares[moving]), scores[:, :, moving]
     one, other = (effective_shares(half) for half in (scores[::2], scores[1::2]))
-    named = [other[np.nan_to_num(one).argmin()], one[np.nan_to_num(other).argmin()]]
-    least = min(float(known[known.size // 100]), float(np.nan_to_num(named).mean()))
-    known[0] = least
-    return np.maximum(known, max(least, share_of(1.0)))
+    # The worst column of each half, with its share in the other half. That estimate is
+    # not biased by the choice of the column.
+    worst = [other[np.nan_to_num(one).argmin()], one[np.nan_to_num(other).argmin()]]
+    hundredth = float(sorted_shares[sorted_shares.size // 100])
+    min_share = min(hundredth, float(np.nan_to_num(worst).mean()))
+    sorted_shares[0] = min_share
+    return np.maximum(sorted_shares, max(min_share, share_of(1.0)))
 
 
 def wanted_thinning(shares: Array, work: float = math.inf) -> int:

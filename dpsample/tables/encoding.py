@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core import columns as column_names
 from dpsample.core.arrays import Array, Bools
+from dpsample.core.renamed import renamed
 from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
@@ -57,6 +58,7 @@ NORM_TOLERANCE = 1e-12
 Table = Mapping[str, Column]
 
 
+@renamed(units="feature_scales")
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
     """Everything public that turns a raw table into rows and a response.
@@ -365,8 +367,8 @@ class Encoding:
         values = lower + (margins + 1.0) / 2.0 * (upper - lower)
         return np.sign(values) * np.expm1(np.abs(values))
 
-    def units(self) -> tuple[Array, Array]:
-        """Slope and value at 0 of each feature, as a function of its raw column.
+    def feature_scales(self) -> tuple[Array, Array]:
+        """Return the slope of each feature in its raw column, and its value at 0.
 
         Returns
         -------

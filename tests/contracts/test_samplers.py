@@ -12,15 +12,14 @@ from numba.core.runtime import _nrt_python, rtsys
 
 import dpsample as dps
 from dpsample.samplers import chain
+from tests.contracts.sampler_runs import cell_of, draw, prepare
 from tests.support.processes import run_python
 from tests.support.sampler_grid import (
     DOMAINS,
     ROWS,
     SAMPLERS,
-    TARGETS,
     grid_case,
     prepared_cell,
-    supported,
     supported_losses,
 )
 from tests.support.tiers import one_in, usual
@@ -30,32 +29,6 @@ FIELDS = ("position", "energy", "counts", "memory")
 # workers with an empty cache compile different samplers.
 NAMES = tuple(reversed(SAMPLERS))
 CELLS = ROWS[::-1]
-
-
-def cell_of(name):
-    """A cell that the sampler supports: a bounded domain if there is one."""
-    cells = [cell for cell in TARGETS if supported(name, *cell)[0]]
-    return next((cell for cell in cells if cell[0] == "ball"), cells[0])
-
-
-def prepare(name, target=None, seed=1, sampler=None):
-    target = grid_case(*cell_of(name)).target if target is None else target
-    sampler = SAMPLERS[name] if sampler is None else sampler
-    return sampler.prepare(target, np.random.default_rng(seed))
-
-
-def draw(prepared, chunks, seed=2, state=None):
-    """Draws and statistics of one chain in chunks of the given lengths."""
-    state = prepared.init() if state is None else state
-    rng, advance = np.random.default_rng(seed), prepared.runner()
-    draws = np.full((sum(chunks), state.position.size), np.nan)
-    stats = np.full((len(draws), chain.NUM_STATS), np.nan)
-    first = 0
-    for size in chunks:
-        rows = slice(first, first + size)
-        advance(state, rng, draws[rows], stats[rows])
-        first += size
-    return draws, stats, state
 
 
 def test_every_sampler_is_found():
@@ -230,7 +203,8 @@ def test_options_do_what_they_say(name):
 INTERPRETED = """
 import json
 import numpy as np
-from tests.contracts.test_samplers import SAMPLERS, draw, prepare
+from tests.support.sampler_grid import SAMPLERS
+from tests.contracts.sampler_runs import draw, prepare
 found = {}
 for name in SAMPLERS:
     draws, stats, _ = draw(prepare(name), [4])

@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from dpsample.numerics import r_hat_and_ess as measures
 from dpsample.numerics.r_hat_and_ess import effective_shares, normal_scores
-from tests.samplers.test_thinning import series_of
+from tests.support.mixing_series import series_of
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
 SHAPES = [(4, 1000), (3, 333), (2, 7), (2, 4), (1, 1000), (1, 1001), (1, 9)]

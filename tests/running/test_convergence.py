@@ -16,7 +16,7 @@ from dpsample.numerics.r_hat_and_ess import (
 )
 from dpsample.running import convergence
 from dpsample.running.convergence import Convergence, effective_size
-from tests.running.test_trial_runs import autoregression
+from tests.support.autoregressions import autoregression
 
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
 NAMES = ("a", "b", "c")

@@ -248,7 +248,7 @@ def test_a_plan_has_the_fewest_tries_and_proves_its_error():
     )
     assert bound <= 0.9 * GAMMA
     assert timed.new_plan(terms, plan.work + 5).work == plan.work + 5
-    with pytest.raises(ValueError, match=f"work must be >= {plan.work} passes"):
+    with pytest.raises(ValueError, match=f"num_passes must be >= {plan.work} passes"):
         timed.new_plan(terms, plan.work - 1)
 
 

@@ -11,7 +11,7 @@ from dpsample.core.jit import kernel
 from dpsample.losses import loss as losses_module
 from dpsample.samplers.chain import COUNT, NUM_STATS, STAT
 from dpsample.samplers.proximal import metric, screened
-from tests.core.test_pauses import assert_same_bits, chain_of
+from tests.support.allowances import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import rejected

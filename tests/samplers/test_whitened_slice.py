@@ -14,7 +14,7 @@ from dpsample.samplers import HitAndRun, WhitenedSlice
 from dpsample.samplers.adaptive import whitened_slice
 from dpsample.samplers.adaptive.whitened_slice import MEMORY
 from dpsample.samplers.gaussian_fit import fit
-from tests.core.test_pauses import assert_same_bits, chain_of
+from tests.support.allowances import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.line_targets import TARGETS, copied, draw
 from tests.support.sampler_grid import exact_starts, fast_draws, grid_case
@@ -80,9 +80,9 @@ def test_the_law_needs_no_good_metric():
 LEVEL, MOVED = (
     "    rise = rng.standard_exponential()\n",
     (
-        "    shift(state.memory[MARGINS:], plan.columns[i], t)\n"
+        "    shift(state.memory[MEMORY.margins :], plan.columns[i], t)\n"
         "    # Sum and energy follow the move, without another pass.\n"
-        "    state.memory[TOTAL] = total\n"
+        "    state.memory[MEMORY.total] = total\n"
     ),
 )
 # A domain, whether the metric is poor, and a change of the text.
@@ -92,8 +92,8 @@ BUGS = {
     "a guess is not tested": (
         "whole space",
         True,
-        "phase, num_points = LEFT_END, 0",
-        "phase, num_points = INSIDE, 0",
+        "phase, num_points = PHASE.left_end, 0",
+        "phase, num_points = PHASE.inside, 0",
     ),
     "no regularizer": ("box", False, "strength = target.k * target.mu", "strength = 0"),
     "no linear part": ("whole space", False, "+ plan.tilt[i] * t", ""),

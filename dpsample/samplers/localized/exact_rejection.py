@@ -335,14 +335,14 @@ class ExactRejection:
         # A fifth more proposals than needed on average, so that most blocks suffice.
         size = max(math.ceil(1.2 * group_size / self.prepared.candidate_rate), 1)
         size = min(size, self.prepared.max_block_size)
-        counts = {"proposals": 0, "asked": 0, "records": 0}
+        counts = {"proposals": 0, "candidates": 0, "records": 0}
         while counts["proposals"] < MAX_PROPOSALS:
             block = self.draw_candidates(rng, size)
             counts["proposals"] += size
             for start in range(0, len(block.threshold), group_size):
                 group = block.part(slice(start, start + group_size))
                 is_accepted, num_read = self.decide(group)
-                counts["asked"] += len(group.threshold)
+                counts["candidates"] += len(group.threshold)
                 counts["records"] += num_read
                 if counts["records"] > max_passes * num_records:
                     raise WorkLimitError

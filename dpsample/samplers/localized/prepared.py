@@ -507,7 +507,7 @@ class PreparedLocalized:
         progress = workspace.progress
         counts = {
             "proposals": int(progress["proposals"][0]),
-            "asked": int(progress["candidates"][0]),
+            "candidates": int(progress["candidates"][0]),
             "records": int(progress["records"][0]),
         }
         if code == rejection.CODE.out_of_patience:

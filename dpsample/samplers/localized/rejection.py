@@ -243,6 +243,7 @@ def select_candidates(frame, pieces, rng, work):
         if i > begin and pauses.is_due(work.control[0]):
             progress.next_proposal, progress.num_candidates = i, selected
             return pauses.PAUSED
+        # The shortest tests come first. The domain's function may take the longest.
         if not work.thresholds[i] >= 0.0:
             continue
         if not is_in_region(frame, vectors[i], work.point):
@@ -275,6 +276,7 @@ def excess_without_records(frame, pieces, v, move, point, out):
         for j in range(move.shape[0]):
             above -= move[j] * frame.slope[j]
             square += move[j] * move[j]
+        # By strong convexity the difference is not negative, except by rounding.
         above = frame.weight * max(above - 0.5 * frame.min_curvature * square, 0.0)
     square = 0.0
     for j in range(v.shape[0]):
@@ -338,6 +340,8 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, work):
     """
     data, progress, excess = chunk.data, work.progress[0], work.excess
     num_active, size = progress.num_active, stop - start
+    # Row a has the moves t of the margins for the a-th active candidate. One product of
+    # matrices for all candidates is faster than one for each.
     margin_moves = np.empty((num_active, size))
     if data.dense.shape[0] > 0:
         moves = np.empty((num_active, data.dim))
@@ -360,12 +364,14 @@ def add_records(frame, loss_value, chunk, start, stop, is_checked, work):
         # The loss replaces the margins by its values.
         work.out[0] = np.nan
         loss_value(data.loss_params, terms, response, work.out)
+        # phi(u + t) - phi(u) - phi'(u) t - weight t^2 / 2, with few operations.
         for r in range(size):
             mean_slope = slopes[r] + 0.5 * weights[r] * t[r]
             terms[r] = terms[r] - values[r] - mean_slope * t[r]
         if np.isnan(work.out[0]):
             excess[i] = np.nan
         excess[i] += frame.per_record * total(terms)
+        # A candidate beyond a slab is outside of the region, and is rejected.
         if frame.has_slabs:
             for r in range(size):
                 if t[r] < chunk.lower[start + r] or t[r] > chunk.upper[start + r]:

@@ -25,7 +25,7 @@ from dpsample.samplers.chain import (
     fill_with_normals,
 )
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 class VectorRow(NamedTuple):
@@ -33,8 +33,8 @@ class VectorRow(NamedTuple):
 
     noise: int = 0
     proposal: int = 1
-    origin: int = 2
-    white: int = 3
+    origin: int = 2  # x - c, and then the proposal's mean
+    white: int = 3  # whitened coordinates
 
 
 ROW = VectorRow()
@@ -58,6 +58,7 @@ def step(target, pieces, plan, state, rng):
     noise, proposal = state.vectors[ROW.noise][:rank], state.vectors[ROW.proposal]
     origin, white = state.vectors[ROW.origin], state.vectors[ROW.white][:rank]
     fill_with_normals(rng, noise)
+    # This factor keeps the variance of the fit.
     shrink_factor = math.sqrt(1.0 - plan.step * plan.step)
     # The first call leaves x - c in the origin, which becomes the proposal's mean.
     log_ratio = state.energy[0] - half_square(plan, state.position, origin, white)
@@ -65,6 +66,7 @@ def step(target, pieces, plan, state, rng):
         origin[j] = plan.center[j] + shrink_factor * origin[j]
     displace(plan, origin, noise, plan.step, proposal)
     energy = evaluate_proposal(target, pieces, state, proposal)
+    # The Gaussian's part of the energies cancels with the proposal's densities.
     log_ratio -= energy - half_square(plan, proposal, origin, white)
     return accept_or_reject(state, proposal, energy, log_ratio, rng)
 
@@ -97,9 +99,11 @@ class PreconditionedCrankNicolson(TunedSampler):
     'invariant'
     """
 
+    reads_records: ClassVar[bool] = False
+
     longest_step: ClassVar[float] = 1.0
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the share of new noise, which is at most 1."""
         return TuningRecipe(
             run=run, rate=0.6, first_step=0.5, longest=self.longest_step

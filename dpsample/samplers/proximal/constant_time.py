@@ -299,8 +299,8 @@ def _edge_acceptance(s: float, reach: float, error: float, dim: int) -> float:
     return exponential * PHI * max(0.0, accepted - outside)
 
 
-def new_plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
-    """Return the plan of fewest passes, or of ``work`` passes.
+def new_plan(terms: MechanismTerms, num_passes: int | None = None) -> ConstantTime:
+    """Return the plan of fewest passes, or of ``num_passes`` passes.
 
     If these do not suffice, a ValueError names the number that does. `NoCertificate`
     explains why there is no plan. Both depend on public facts alone.
@@ -311,12 +311,13 @@ def new_plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
             "constant_time=True is not possible: no number of passes below 2**31 is "
             "proved to suffice. Use fewer records, or a stronger ridge."
         )
-    if work is None:
+    if num_passes is None:
         return best
-    if work < best.work:
-        remedy = "It follows from public facts alone; work=None takes it."
-        check.fail("work", f">= {best.work} passes over the records", work, remedy)
-    return replace(best, work=work)
+    if num_passes < best.work:
+        remedy = "It follows from public facts alone; num_passes=None takes it."
+        condition = f">= {best.work} passes over the records"
+        check.fail("num_passes", condition, num_passes, remedy)
+    return replace(best, work=num_passes)
 
 
 @lru_cache(maxsize=64)

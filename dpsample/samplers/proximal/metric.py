@@ -40,7 +40,10 @@ MAX_STEP = 1e4
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalMetric:
-    """A valid choice of P with its exact draw. Fields not explained are a plan's."""
+    """A valid choice of P with its exact draw.
+
+    Fields without an explanation are those of `ProximalPlan`.
+    """
 
     name: str
     precision: Array  # P
@@ -140,6 +143,7 @@ class ProximalMetric:
             weight, curvature = step / (1.0 + tangent * step), gap + tangent
             return weight**2 * gap * curvature * (1.0 + step * curvature)
 
+        # At 1/4 the expected number of proposals is finite, with a margin.
         max_step = MAX_STEP
         while overshoot(max_step) > 0.25:
             max_step *= 0.9
@@ -282,7 +286,8 @@ def _gaussian_metrics(
         )
         return [full, inner]
     if domain.is_product:
-        # The largest diagonal matrix below P of the form share * diag(P).
+        # The largest diagonal matrix below P of the form share * diag(P). A factor of
+        # 1 - 1e-9 covers the rounding error of the share.
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
         inner = ProximalMetric(

@@ -97,7 +97,10 @@ SeriesStep = record_dtype(
 
 @kernel(counts_references=False)
 def series_length(uniform):
-    """Return a length a with P(a >= i) = 1 / i!, from a uniform number."""
+    """Return a length a with P(a >= i) = 1 / i!, from a uniform number.
+
+    It is the largest a with uniform < 1 / a!.
+    """
     length, factorial = 0, 1.0
     while uniform * factorial < 1.0:
         length += 1
@@ -130,6 +133,8 @@ def estimate_ratio(target, pieces, plan, state, x, z, rng):
     for j in range(x.shape[0]):
         square += (z[j] - x[j]) ** 2
     limit = plan.lipschitz * math.sqrt(square)
+    # The term i of the series is a product of i factors with records of their own, so
+    # that its mean is a power of the mean.
     rho = 1.0
     for num_factors in range(1, series_length(rng.random()) + 1):
         product = 1.0
@@ -192,6 +197,7 @@ def step(target, pieces, plan, state, rng):
         progress.num_pairs, progress.has_x, progress.num_inner = 0, False, 0
     control.stage = 0
     while progress.num_pairs < MAX_PROPOSALS:
+        # A pause may come between x and z of a pair.
         if code == OK and not progress.has_x:
             code = draw_inner(target, pieces, plan.inner, state, x, rng)
             progress.has_x = code == OK
@@ -210,6 +216,7 @@ def step(target, pieces, plan, state, rng):
         meter.num_pairs += 1.0
         meter.total += excess
         meter.squares += excess * excess
+        # The comparison clips rho / 2 to [0, 1].
         if 2.0 * rng.random() <= rho:
             state.counts[chain.COUNT.accepted] += 1
             copy_into(x, state.position)

@@ -63,15 +63,15 @@ PausedDraw = record_dtype(
     num_tangents=int,
     reach=float,  # distance of the next point outwards
 )
-# Stage of a paused draw.
+# Stage of a paused draw. Samplers may use larger ones for other parts of a step.
 ON_LINE = 1
 
 
 class VectorRow(NamedTuple):
     """Rows of a chain's scratch vectors. Row 0 belongs to the sampler."""
 
-    direction: int = 1
-    moved: int = 2
+    direction: int = 1  # e
+    moved_point: int = 2  # a point of the line
 
 
 ROW = VectorRow()
@@ -104,6 +104,7 @@ def insert(hull, count, point, value, slope):
             return -1
         if exceeds(value, slope, -distance, hull[HULL.value, neighbor]):
             return -1
+    # Only the first three rows belong to a tangent. `fill_masses` computes the others.
     for m in range(count, index, -1):
         for row in range(3):
             hull[row, m] = hull[row, m - 1]
@@ -123,7 +124,8 @@ def border_between(hull, left):
     """
     first, last = hull[HULL.point, left], hull[HULL.point, left + 1]
     slope_change = hull[HULL.slope, left + 1] - hull[HULL.slope, left]
-    # Height of V at the right point above the left tangent.
+    # Height of V at the right point above the left tangent. The tangents cross where
+    # the right one has fallen by it, relative to the left one.
     gap = hull[HULL.value, left + 1] - hull[HULL.value, left]
     gap -= hull[HULL.slope, left] * (last - first)
     if not (slope_change > 0.0 and gap > 0.0):
@@ -256,14 +258,17 @@ def compile_draw(
                 return PAUSED, np.nan, np.nan, turn - begin
             bound = np.nan
             t = next_point(hull, count, turn, low, high, first, last, reach)
+            # The search for rising ends goes out in longer and longer steps.
             if turn >= 2:
                 reach *= 3.0
+            # Only NaN differs from itself.
             is_proposal = t != t
             if is_proposal:
                 if not 0.0 < fill_masses(hull, count, low, high) < np.inf:
                     return DRAW_FAILED, np.nan, np.nan, turn - begin
                 t, bound = propose(hull, count, high, rng)
             value, slope = energy(arguments, t)
+            # If no point has a finite energy, there is nothing to draw from.
             if np.isnan(value) or (turn > 2 and count == 0):
                 return FUNCTION_FAILED, np.nan, np.nan, turn + 1 - begin
             if is_proposal:
@@ -271,6 +276,7 @@ def compile_draw(
                     return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin
                 if rng.standard_exponential() >= value - bound:
                     return OK, t, value, turn + 1 - begin
+            # Without more memory the hull stays valid, and proposals are independent.
             if count < CAPACITY and abs(value) < np.inf and abs(slope) < np.inf:
                 count = insert(hull, count, t, value, slope)
                 if count < 0:
@@ -312,7 +318,7 @@ def line_of(target, state, margins, rates, response, is_quadratic, along):
     theta, direction, point = (
         state.position,
         state.vectors[ROW.direction],
-        state.vectors[ROW.moved],
+        state.vectors[ROW.moved_point],
     )
     return Line(
         state.work,
@@ -408,7 +414,7 @@ def move_inside(target, pieces, state, t):
     It is a little shorter if rounding errors put the end outside.
     """
     theta, direction = state.position, state.vectors[ROW.direction]
-    end, pull = state.vectors[ROW.moved], 2.0**-52
+    end, pull = state.vectors[ROW.moved_point], 2.0**-52
     while True:
         for j in range(theta.shape[0]):
             end[j] = theta[j] + t * direction[j]
