@@ -265,8 +265,8 @@ def sample(
         size: dict[str, float | bool] = {}
         if trial is not None:
             size["target_ess"] = trial.target_size
-        # Statistics of a million draws take seconds. Ctrl-C ends them, and the draws are
-        # returned nevertheless.
+        # Statistics of a million draws take seconds. Ctrl-C ends them, and the draws
+        # are returned nevertheless.
         try:
             interrupts.is_raised = True
             is_interrupted = bool(interrupts)
