@@ -208,7 +208,8 @@ class Pair:
 
     def init(self, position: Array) -> ChainState:
         """Return the state of one of the two chains."""
-        return self.coupling.init_fn(self.prepared.target, self.plan, position)
+        target: Any = self.prepared.target
+        return self.coupling.init_fn(target, self.plan, position)
 
     def advance(
         self,
