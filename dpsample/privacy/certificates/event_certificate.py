@@ -22,8 +22,8 @@ from dpsample.privacy.accounting.accounting import (
 from dpsample.privacy.accounting.attack_risk import AttackRisk
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.certificates.json_form import parse, strict_json
 from dpsample.privacy.certificates.former_calls import read_mechanism
+from dpsample.privacy.certificates.json_form import parse, strict_json
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.page import Published
 from dpsample.privacy.certificates.registry import (

@@ -4,7 +4,7 @@ A *mechanism* is what was run: an optimizer, a sampler, a tuning or intervals. I
 is the name of a class, and its parameters are the options that the class is called
 with. In JSON both are data:
 
-    {"type": "ClippedGD", "parameters": {"num_steps": 3, "clip": 0.5}}
+    {"type": "AdaSSP", "parameters": {"ridge": 0.0, "matrix_share": 0.5}}
 
 A value is None, a bool, an integer, a float, a word, a tuple of values, or the spec of
 a part, such as a candidate of a tuning. Every value has one form in JSON, and no two

@@ -9,11 +9,11 @@ A kind may be composed: "tuned/A+B" is tuning over candidates of the kinds A and
 "intervals/A" are confidence intervals about a fit of the kind A.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
 import tomllib
-import dataclasses
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any

@@ -26,6 +26,7 @@ from dpsample.privacy.accounting.attack_risk import (
     round_decimal,
 )
 from dpsample.privacy.budget import RELATION_WORDS, Budget
+from dpsample.privacy.certificates.former_calls import read_mechanism
 from dpsample.privacy.certificates.json_form import (
     canonical_text,
     load_json,
@@ -33,7 +34,6 @@ from dpsample.privacy.certificates.json_form import (
     round_up,
     to_plain,
 )
-from dpsample.privacy.certificates.former_calls import read_mechanism
 from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.registry import Kind, check_parameters, registry
 from dpsample.problem.facts import PublicFacts
