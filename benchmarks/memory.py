@@ -89,7 +89,9 @@ def problem_of(features: Any, response: Any) -> dps.Problem:
     )
 
 
-def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]:
+def make_records(
+    num_records: int, dim: int, dtype: str, folder: str
+) -> tuple[Any, Any]:
     """Make records in memory, or in files of a folder, which are mapped."""
     if dtype == "csr":
         return sparse_records(num_records, dim)
@@ -101,11 +103,11 @@ def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]
     paths = [Path(folder) / f"{name}-{kind}" for name in ("features", "response")]
     shapes = ((num_records, dim), (num_records,))
     if not paths[0].exists():
-        both = [
+        arrays = [
             np.memmap(path, dtype, "w+", shape=shape)
             for path, shape in zip(paths, shapes, strict=True)
         ]
-        fill(*both)
+        fill(*arrays)
     features, response = (
         np.memmap(path, dtype, "r", shape=shape)
         for path, shape in zip(paths, shapes, strict=True)
@@ -156,12 +158,12 @@ def everywhere(workers: int) -> Iterator[Any]:
         yield lambda function: [function(), *client.run(function).values()]
 
 
-def drawn(problem: dps.Problem) -> tuple[Any, str]:
+def draw(problem: dps.Problem) -> tuple[Any, str]:
     """Certified answer and how it was made: a release forms d x d matrices."""
     if problem.dim > MAX_DIM:
         steps = dps.optimizers.NoisyGD(num_steps=NUM_STEPS)
-        found = dps.minimize(problem, steps, BUDGET, seed=1)
-        return found.theta, f"{NUM_STEPS} steps of NoisyGD"
+        fit = dps.minimize(problem, steps, BUDGET, seed=1)
+        return fit.theta, f"{NUM_STEPS} steps of NoisyGD"
     answer = dps.release(problem, BUDGET, seed=1)
     return answer.theta, str(answer.nonprivate_diagnostics["method"])
 
@@ -178,13 +180,13 @@ def one(
 ) -> dict[str, Any]:
     """Peak and seconds of one size."""
     if kind == "csr":
-        drawn(problem_of(*made(3000, dim, kind, "")))
+        draw(problem_of(*make_records(3000, dim, kind, "")))
     for small in ("float32", "float64"):
         for size in (3000, 60_000):  # one chunk, and more
-            dps.release(problem_of(*made(size, 20, small, "")), BUDGET)
-    features, response = made(num_records, dim, kind, folder)
+            dps.release(problem_of(*make_records(size, 20, small, "")), BUDGET)
+    features, response = make_records(num_records, dim, kind, folder)
     parts = [features] if kind != "csr" else [features.data, features.indices]
-    given = sum(part.nbytes for part in parts) + response.nbytes
+    num_bytes = sum(part.nbytes for part in parts) + response.nbytes
     with everywhere(workers) as call:
         if workers:
             features, response = on_workers(features, dim), on_workers(response, dim)
@@ -192,17 +194,17 @@ def one(
         clocks = [(time.perf_counter(), sum(call(time.process_time)))]
         problem = problem_of(features, response)
         clocks.append((time.perf_counter(), sum(call(time.process_time))))
-        theta, method = drawn(problem)
+        theta, method = draw(problem)
         clocks.append((time.perf_counter(), sum(call(time.process_time))))
         after = call(lambda: resident("VmHWM"))
         is_fitted = method == "rejection"
         if is_fitted:
             fit(problem)
         clocks.append((time.perf_counter(), sum(call(time.process_time))))
-    row = {"n": num_records, "dim": dim, "kind": kind, "given_mb": given / 1e6}
+    row = {"n": num_records, "dim": dim, "kind": kind, "given_mb": num_bytes / 1e6}
     row |= {"home": "dask" if workers else "file" if folder else "memory"}
-    row |= {"peak": round((after[0] - before[0]) / given, 3)}
-    row |= {"resident_mb": [round(each / 1e6) for each in after]}
+    row |= {"peak": round((after[0] - before[0]) / num_bytes, 3)}
+    row |= {"resident_mb": [round(peak / 1e6) for peak in after]}
     row |= {"method": method}
     for i, name in enumerate(("problem", "release", "fit")[: 2 + is_fitted]):
         start, stop = clocks[i : i + 2]
@@ -219,9 +221,9 @@ def slopes(rows: list[dict[str, Any]]) -> Iterator[str]:
         ordered = sorted(rows, key=lambda row: (row["kind"], row[other], row[axis]))
         for a, b in pairwise(ordered):
             if a["kind"] == b["kind"] and a[other] == b[other]:
-                far = math.log(b[axis] / a[axis])
+                log_ratio = math.log(b[axis] / a[axis])
                 rise = {
-                    name: round(math.log(b[name] / a[name]) / far, 2)
+                    name: round(math.log(b[name] / a[name]) / log_ratio, 2)
                     for name in ("problem_s", "release_s", "problem_cpu", "release_cpu")
                 }
                 where = f"{a['kind']}, {other} = {a[other]}"
@@ -237,22 +239,26 @@ def main() -> None:
     parser.add_argument("--folder", default="", help="for files; left as they are")
     parser.add_argument("--workers", type=int, default=0, help="of Dask, on the files")
     parser.add_argument("--one", action="store_true")
-    given = parser.parse_args()
-    if given.workers and not given.folder:
+    options = parser.parse_args()
+    if options.workers and not options.folder:
         parser.error("--workers read files: name a --folder.")
-    sizes = [int(float(each)) for each in given.records.split(",")]
-    dims = [int(float(each)) for each in given.dims.split(",")]
-    kinds, rows = given.kinds.split(","), []
-    if given.one:
-        print(json.dumps(one(sizes[0], dims[0], kinds[0], given.folder, given.workers)))
+    sizes = [int(float(size)) for size in options.records.split(",")]
+    dims = [int(float(size)) for size in options.dims.split(",")]
+    kinds, rows = options.kinds.split(","), []
+    if options.one:
+        print(
+            json.dumps(
+                one(sizes[0], dims[0], kinds[0], options.folder, options.workers)
+            )
+        )
         return
     for kind, dim, size in product(kinds, dims, sizes):
         words = ["--one", "--records", str(size), "--dims", str(dim), "--kinds", kind]
-        words += ["--folder", given.folder, "--workers", str(given.workers)]
+        words += ["--folder", options.folder, "--workers", str(options.workers)]
         run = [sys.executable, __file__, *words]
-        found = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True)
-        print(found.stdout.strip(), flush=True)
-        rows.append(json.loads(found.stdout))
+        output = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True)
+        print(output.stdout.strip(), flush=True)
+        rows.append(json.loads(output.stdout))
     print(*slopes(rows), sep="\n")
 
 

@@ -120,7 +120,7 @@ BODIES: dict[str, Callable[[np.random.Generator], Body]] = {
 }
 
 
-def reduced(whole: Body) -> Body:
+def reduce_dimension(whole: Body) -> Body:
     """Body in coordinates z of its affine hull: x = point + N z, N orthonormal."""
     if len(whole.values) == 0:
         return whole

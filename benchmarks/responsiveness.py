@@ -88,7 +88,7 @@ class Watch:
         if any(word in name for name, _ in stack for word in COMPILER):
             self.begin = now  # the compiler's time is not ours
         elif used > self.longest_used:
-            ours = [place for place in stack if "dpsample" in place[0]]
+            ours = [line for line in stack if "dpsample" in line[0]]
             name, line = ours[0] if ours else stack[0]
             self.place = f"{os.path.basename(name)}:{line}"
             self.longest, self.longest_used = pause, used
@@ -143,13 +143,19 @@ def measure(name: str, task: Callable[[], Any], limit: float) -> None:
 
 
 def regression(
-    loss: Any, domain: Any, num_records: int, dim: int, *, far: float, seed: int = 1
+    loss: Any,
+    domain: Any,
+    num_records: int,
+    dim: int,
+    *,
+    distance: float,
+    seed: int = 1,
 ) -> dps.Problem:
     """Responses of a parameter ``far`` from the center: the mode is on the boundary."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((num_records, dim))
     rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
-    margins = rows @ np.full(dim, far / np.sqrt(dim))
+    margins = rows @ np.full(dim, distance / np.sqrt(dim))
     margins += 0.1 * rng.standard_normal(num_records)
     if loss.name in ("logistic", "hinge", "smoothed_hinge"):
         response = np.where(margins > 0.0, 1.0, -1.0)
@@ -181,13 +187,13 @@ def releases(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     for loss in (L.Quantile(0.9), L.Absolute()):
         for domain in (D.Ball(1.0), D.Box(-0.5, 0.5)):
-            problem = regression(loss, domain, n, 10, far=3.0)
+            problem = regression(loss, domain, n, 10, distance=3.0)
             yield f"release {loss.name} {domain.name} edge", one(problem)
-    wide = regression(L.Logistic(), D.Ball(40.0), big, 34, far=3.0)
+    wide = regression(L.Logistic(), D.Ball(40.0), big, 34, distance=3.0)
     yield f"release logistic R=40, {big} x 34", one(wide)
-    huge = regression(L.Logistic(), D.Ball(1e8), n, 5, far=3.0)
+    huge = regression(L.Logistic(), D.Ball(1e8), n, 5, distance=3.0)
     yield "release logistic R=1e8", one(huge)
-    huge = regression(L.Absolute(), D.Ball(1e8), n, 5, far=3.0)
+    huge = regression(L.Absolute(), D.Ball(1e8), n, 5, distance=3.0)
     yield "release absolute R=1e8", one(huge)
 
 
@@ -208,10 +214,10 @@ def chains_of(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "sample Proximal, bad scales", one(target, samplers.Proximal(), 1_000)
     n = 2_000 if small else 60_000
     problems = [
-        regression(L.Logistic(), D.Ball(2.0), n, 20, far=1.0),
-        regression(L.Absolute(), D.Box(-0.5, 0.5), n, 20, far=3.0),
-        regression(L.Hinge(), D.Ball(1.0), n, 3, far=1.0),
-        regression(L.Absolute(), D.Simplex(), n, 20, far=0.5),
+        regression(L.Logistic(), D.Ball(2.0), n, 20, distance=1.0),
+        regression(L.Absolute(), D.Box(-0.5, 0.5), n, 20, distance=3.0),
+        regression(L.Hinge(), D.Ball(1.0), n, 3, distance=1.0),
+        regression(L.Absolute(), D.Simplex(), n, 20, distance=0.5),
     ]
     targets = [dps.Gibbs(problem, k=0.02 * n, mu=0.1) for problem in problems]
     for kind in public_samplers():
@@ -228,8 +234,8 @@ def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     n = 2_000 if small else 60_000
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    smooth = regression(L.Logistic(), D.Ball(2.0), n, 20, far=1.0)
-    kinked = regression(L.Absolute(), D.Ball(1.0), n, 20, far=3.0)
+    smooth = regression(L.Logistic(), D.Ball(2.0), n, 20, distance=1.0)
+    kinked = regression(L.Absolute(), D.Ball(1.0), n, 20, distance=3.0)
     few = {"num_steps": 1_000, "clip": 1.0, "ridge": 1.0, "sampling_rate": 0.1}
     for name in optimizers.__all__:
         kind = getattr(optimizers, name)
@@ -287,14 +293,14 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=float, default=10.0)
     parser.add_argument("--small", action="store_true")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| case | longest ms | of it CPU | where | Ctrl-C ms | seconds | outcome |")
     print("|---|---|---|---|---|---|---|")
     for family in (releases, chains_of, descents, others):
-        for name, task in family(wanted.small):
-            if wanted.only in name:
-                measure(name, task, wanted.limit)
+        for name, task in family(options.small):
+            if options.only in name:
+                measure(name, task, options.limit)
 
 
 if __name__ == "__main__":

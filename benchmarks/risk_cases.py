@@ -63,9 +63,9 @@ def lp_ball(p: float) -> instances.Make:
 
 def growth_of(exponent: float) -> dict[str, float]:
     """Exponent and constant of the instances of growth."""
-    made = dps.datasets.growth_regression(1, 4, seed=0, exponent=exponent)
+    sample = dps.datasets.growth_regression(1, 4, seed=0, exponent=exponent)
     scale = 0.5 if exponent == 2.0 else 1.0
-    return {"exponent": exponent, "constant": scale * made.constant}
+    return {"exponent": exponent, "constant": scale * sample.constant}
 
 
 def cases() -> list[Case]:

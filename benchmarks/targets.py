@@ -221,7 +221,7 @@ def a9a(radius: float = math.inf) -> Case:
         domain=dps.domains.Ball(3.0),
         row_bound=data.row_bound,
     )
-    found = dps.calibrate(problem, dps.Budget(epsilon=EPSILON, delta=DELTA), p=2.0)
+    mechanism = dps.calibrate(problem, dps.Budget(epsilon=EPSILON, delta=DELTA), p=2.0)
     is_bounded = math.isfinite(radius)
     return Case(
         name="a9a-ball" if is_bounded else "a9a",
@@ -229,8 +229,8 @@ def a9a(radius: float = math.inf) -> Case:
         rows=sparse.csr_array(data.features),
         labels=np.asarray(data.response, dtype=float),
         loss="logistic",
-        k=found.k,
-        mu=found.mu,
+        k=mechanism.k,
+        mu=mechanism.mu,
         domain=BALL if is_bounded else WHOLE,
         radius=radius,
         num_warmup=400,

@@ -46,9 +46,9 @@ def _ed25519() -> Any:
     return ed25519
 
 
-def _check_length(name: str, given: object, length: int) -> None:
-    if not isinstance(given, bytes) or len(given) != length:
-        check.fail(name, f"{length} bytes", check.describe(type(given).__name__))
+def _check_length(name: str, value: object, length: int) -> None:
+    if not isinstance(value, bytes) or len(value) != length:
+        check.fail(name, f"{length} bytes", check.describe(type(value).__name__))
 
 
 class Answer(Predictor):
@@ -260,8 +260,8 @@ class Answer(Predictor):
         try:
             content = load_json(written.decode("utf-8-sig"), cls.FORMAT)
         except ValueError as error:
-            wanted = f"a file written by {cls.__name__}.save"
-            check.fail("path", wanted, source, str(error))
+            condition = f"a file written by {cls.__name__}.save"
+            check.fail("path", condition, source, str(error))
         keys = set("format theta feature_names encoding certificate digest".split())
         if set(content) != keys:
             check.fail("path", f"a file of {', '.join(sorted(keys))}", [*content])
@@ -379,11 +379,11 @@ class Release(Answer):
         """
         count = self.theta.size
         ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.2))
-        place, every = np.arange(count), -(-count // MAX_ROWS)
+        positions, every = np.arange(count), -(-count // MAX_ROWS)
         spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
-        ax.errorbar(self.theta, place, xerr=spread, fmt="o", capsize=2, ms=4)
+        ax.errorbar(self.theta, positions, xerr=spread, fmt="o", capsize=2, ms=4)
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
-        ax.set_yticks(place[::every], self.feature_names[::every])
+        ax.set_yticks(positions[::every], self.feature_names[::every])
         ax.set_ylim(count - 0.5, -0.5)
         ax.set_xlabel("coefficient, with the largest sd that the mechanism can have")
         budget = self.certificate.budget
@@ -396,8 +396,8 @@ class Release(Answer):
 
     def __repr__(self) -> str:
         """Coefficients and the certificate's statement."""
-        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
-        return f"Release(theta={shown},\n  certificate={self.certificate!r})"
+        theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        return f"Release(theta={theta},\n  certificate={self.certificate!r})"
 
 
 def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
@@ -525,8 +525,8 @@ class Fit(Answer):
 
     def __repr__(self) -> str:
         """Coefficients and the certificate's statement."""
-        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        theta = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
         stated = "no budget, no privacy"
         if self.certificate is not None:
             stated = repr(self.certificate)
-        return f"Fit(theta={shown},\n  certificate={stated})"
+        return f"Fit(theta={theta},\n  certificate={stated})"

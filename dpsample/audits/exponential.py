@@ -47,12 +47,6 @@ from dpsample.samplers.choice import choose
 from dpsample.samplers.quadrature import discretize, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Draws per chain of the run that measures the autocorrelation.
-PILOT_DRAWS = 500
-# Maximum number of steps between two draws.
-MAX_THIN = 1000
-# Draws of a chain in memory before thinning.
-BLOCK = 4096
 # Steps between two draws, in autocorrelation times: e^{-6} is left for one mode.
 TIMES_APART = 3.0
 MCMC_NOTE = (
@@ -170,7 +164,8 @@ def _thinned_draw(prepared: Prepared, thin: int) -> Draw:
     def draw(rng: np.random.Generator, count: int) -> Array:
         state = prepared.init(prepared.draw_start(rng))
         chains.advance(advance, state, rng, prepared.num_warmup)
-        draws, size = np.empty((count, dim)), max(1, BLOCK // thin)
+        # At most 4096 draws of a chain are in memory before thinning.
+        draws, size = np.empty((count, dim)), max(1, 4096 // thin)
         rows, stats = np.empty((size * thin, dim)), np.empty((size * thin, NUM_STATS))
         for begin in range(0, count, size):
             part = draws[begin : begin + size]
@@ -189,13 +184,17 @@ def _thinning(
     threads: int | None,
 ) -> int:
     """Find how many steps make scores nearly uncorrelated, by a pilot run."""
-    count = PILOT_DRAWS * len(chain_streams)
+    # Maximum number of steps between two draws.
+    max_thin = 1000
+    # Draws per chain of the run that measures the autocorrelation.
+    pilot_draws = 500
+    count = pilot_draws * len(chain_streams)
     scores = draw_outputs(
         _thinned_draw(prepared, 1), chain_streams, count, threads=threads, score=score
     )
-    size = effective_size(scores.reshape(len(chain_streams), PILOT_DRAWS, 1))
-    time = count / size if size > 0.0 else float(MAX_THIN)
-    return int(min(MAX_THIN, max(1, math.ceil(TIMES_APART * time))))
+    size = effective_size(scores.reshape(len(chain_streams), pilot_draws, 1))
+    time = count / size if size > 0.0 else float(max_thin)
+    return int(min(max_thin, max(1, math.ceil(TIMES_APART * time))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -355,8 +354,8 @@ def exact_curve(
     True
     """
     check.instance(Gibbs, target=target, neighbor_target=neighbor_target)
-    domain, dim = target.problem.domain, target.dim
-    if neighbor_target.dim != dim or neighbor_target.problem.domain != domain:
+    domain, dim = target.domain, target.dim
+    if neighbor_target.dim != dim or neighbor_target.domain != domain:
         check.fail("neighbor_target", "on the domain of target", neighbor_target)
     rank = domain.affine_dim(dim)
     if rank not in (1, 2):

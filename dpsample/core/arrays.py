@@ -1,4 +1,4 @@
-"""Array types that signatures name, and arrays of records."""
+"""Array types that signatures name, their rounding unit, and arrays of records."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Values = np.float64 | Array  # one number for one vector, an array for several
 RecordArray = NDArray[np.void]  # its dtype is made by `record_dtype`
+
+# Maximum relative rounding error u of one operation, and the spacing of doubles at 1.
+UNIT_ROUNDOFF = 2.0**-53
+SPACING = 2.0**-52
 
 
 def record_dtype(**fields: type | tuple[type, int]) -> np.dtype[np.void]:

@@ -37,7 +37,6 @@ from dpsample.core.linking import (
     without_collector,
 )
 
-COMPILED = ("numba", "numpy", "scipy")  # modules that Numba has its own code for
 f8 = types.float64
 i8 = types.int64
 vector = types.float64[::1]
@@ -319,7 +318,8 @@ def reject_print(name: str, function: object) -> None:
             waiting.extend(python)
         elif inspect.isfunction(python):
             module = str(python.__module__).split(".")[0]  # exec gives None
-            if module not in COMPILED:
+            # Modules that Numba has its own code for.
+            if module not in ("numba", "numpy", "scipy"):
                 waiting.extend(_values_of_names(python))
 
 

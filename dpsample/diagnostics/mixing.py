@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WORDS = "statistical, for this data set, not a privacy proof"
-PILOT_REPLICATES = 100
-NUM_STEPS_SHOWN = 13
-# Lags from 0 to the last step shown: a geometric tail falls to 0.001 meanwhile.
-LAGS_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -235,9 +231,9 @@ def tv_bound(
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
-    default_steps = np.arange(NUM_STEPS_SHOWN) * max(
-        1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN
-    )
+    # The curve has 13 points over three lags, in which a geometric tail falls to 0.001.
+    num_steps_shown = 13
+    default_steps = np.arange(num_steps_shown) * max(1, lag * 3 // num_steps_shown)
     options |= {"replicates": replicates, "max_steps": lag + max_steps}
     times = meeting_times(prepared, target, lag=lag, seed=main, **options)
     curve = times.tv_curve(
@@ -287,7 +283,7 @@ def pilot_lag(
             target,
             lag=lag,
             seed=child,
-            replicates=PILOT_REPLICATES,
+            replicates=100,
             max_steps=lag + max_steps,
             **options,
         )

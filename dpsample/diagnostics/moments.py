@@ -1,5 +1,6 @@
 """Moments without burn-in bias, beside those of the exact law."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,6 @@ from dpsample.samplers.chain import Prepared
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-# Averaged values of k per lag: what is spent on the burn-in becomes a small part.
-LAGS_AVERAGED = 5
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MomentCheck:
@@ -29,7 +27,7 @@ class MomentCheck:
 
     Attributes
     ----------
-    found : UnbiasedMoments
+    moments : UnbiasedMoments
         Estimates, standard errors and the replicates themselves.
     sampler, reference : str
         The sampler whose chains were coupled, and the source of the exact values.
@@ -43,7 +41,7 @@ class MomentCheck:
         Probability that a correct coupling fails, all estimates together.
     """
 
-    found: couplings.UnbiasedMoments
+    moments: couplings.UnbiasedMoments
     sampler: str
     reference: str
     exact: tuple[Array | None, ...]
@@ -52,13 +50,23 @@ class MomentCheck:
     false_alarm: float
 
     @property
+    def found(self) -> couplings.UnbiasedMoments:
+        """The former name of ``moments``, which goes with the next version."""
+        warnings.warn(
+            "found is now moments. The former name goes with the next version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.moments
+
+    @property
     def ok(self) -> bool:
         """Whether no estimate differs from its exact value."""
         return not any((np.abs(z) > self.limit).any() for z in self.z_scores)
 
     def __repr__(self) -> str:
         """Estimates beside exact values, and what they show."""
-        unbiased, lines = self.found, []
+        unbiased, lines = self.moments, []
         for i, name in enumerate(unbiased.names):
             exact = self.exact[i]
             errors = unbiased.standard_errors[i]
@@ -176,13 +184,14 @@ def unbiased_moments(
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
+    # Averaged values of k per lag: what is spent on the burn-in becomes a small part.
     unbiased = couplings.unbiased_moments(
         prepared,
         target,
         moments=moments,
         lag=lag,
         burn_in=lag if burn_in is None else burn_in,
-        num_draws=LAGS_AVERAGED * lag if num_draws is None else num_draws,
+        num_draws=5 * lag if num_draws is None else num_draws,
         replicates=replicates,
         seed=main,
         max_steps=lag + max_steps,
@@ -192,7 +201,7 @@ def unbiased_moments(
     rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
     number = sum(np.size(value) for value in exact if value is not None)
     return MomentCheck(
-        found=unbiased,
+        moments=unbiased,
         sampler=words_for(sampler, "sampler"),
         reference=reference,
         exact=exact,
@@ -218,7 +227,7 @@ def _exact(
             "theta_squared": form.variance + form.mean**2,
         }
         return "closed form", tuple(values[name] for name in moments)
-    if target.problem.domain.affine_dim(target.dim) in (1, 2):
+    if target.domain.affine_dim(target.dim) in (1, 2):
         grid = laws.grid(target)
         functions: list[Callable[[Array], Any]] = [
             m if callable(m) else NAMED[m] for m in moments

@@ -26,8 +26,6 @@ from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
 from dpsample.numerics.vectors import multiply, multiply_rows
 
-# Features of a block, 512 kB. That is half of a common second-level cache.
-BLOCK_NUMBERS = 65536
 # Records of a block of a sparse matrix.
 SPARSE_BLOCK = 2048
 # Most features of a copy in tiles, 2 MB. Passes over more features wait for memory, and
@@ -125,7 +123,8 @@ def has_tiles(num_features: int) -> bool:
 
 def block_size(dim: int) -> int:
     """Return the number of dense records of a block."""
-    return min(max(BLOCK_NUMBERS // dim, 128), 8192)
+    # Features of a block, 512 kB. That is half of a common second-level cache.
+    return min(max(65536 // dim, 128), 8192)
 
 
 def part_of(data: Data, start: int, stop: int) -> Data:

@@ -4,8 +4,8 @@ The start is the result of accelerated projected gradients with restarts. From t
 Newton's method minimizes an energy in which every loss is averaged over a window u +- w
 around its margin u: its derivative is (phi(u + w) - phi(u - w)) / 2w and its curvature
 (phi'(u + w) - phi'(u - w)) / 2w. The mean over two widths w has the first five moments
-of the margin under the Gaussian itself. So smooth losses and losses with *kinks*, where
-they are not differentiable, have the same rule.
+of the margin under the Gaussian itself. So losses that are smooth, and losses that are
+not differentiable everywhere, have the same rule.
 
 The *tails* of a fit are points at `FAR` standard deviations. If the energy rises less
 there than the Gaussian's, a sampler with proposals from the Gaussian misses them.
@@ -29,9 +29,8 @@ from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers.record_terms import sum_over_records
-from dpsample.targets.gibbs import (
-    Gibbs,
-    as_rows,
+from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import (
     energies,
     form_in_basis,
     rows_in_basis,
@@ -39,12 +38,14 @@ from dpsample.targets.gibbs import (
     times_basis,
 )
 
-# Share of the way from the mode to an interior point, off the boundary.
+# Share of the way from the mode to an interior point by which a start is moved off the
+# boundary.
 RETREAT = 1e-3
-FAR = 5.0  # standard deviations from the center at which tails are examined
+# Standard deviations from the center at which tails are examined.
+FAR = 5.0
 # Minimum rise of the energy there, relative to the Gaussian's. In a tail that rises
-# less a chain is rarely, and then for long. Its draws agree, and their variance is too
-# small.
+# less, a chain is rarely, but then for long. Chains that have not been there agree, and
+# their variance is too small.
 LEAST_RISE = 2.0 / 3.0
 # The search for the direction of the smallest rise begins at the axes and at this
 # number of random directions, and makes this number of steps of descent.
@@ -84,7 +85,7 @@ def minimize(
         isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
     )
     energy = _Kernels(target, weight) if is_one_chunk else _Passes(target, weight)
-    theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
+    theta = np.array(target.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
@@ -142,7 +143,7 @@ class _Passes:
     """Energy by passes over the records, in memory or in a file."""
 
     def __init__(self, target: Gibbs, mu: float) -> None:
-        self.target, self.mu, self.domain = target, mu, target.problem.domain
+        self.target, self.mu, self.domain = target, mu, target.domain
         self.center = target.regularizer_params.center
 
     def value(self, theta: Array) -> float:
@@ -212,14 +213,14 @@ class Ellipsoidal(Protocol):
 def fit(target: Gibbs) -> GaussianFit:
     """Return the Gaussian fit of a target."""
     basis = hull_basis(target)
-    interior = target.problem.domain.interior_point(target.dim)
+    interior = target.domain.interior_point(target.dim)
     start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
     center, precision = _run_newton(target, basis, start)
-    if not target.problem.domain.contains(center):
+    if not target.domain.contains(center):
         center, spread = start, _inverse(precision)
         precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
-    domain = target.problem.domain
+    domain = target.domain
     if gaussian.share_inside < 0.5 and domain.is_bounded:
         # Add the inverse variances of a ball of the domain's widths.
         eye = np.eye(target.dim)
@@ -232,7 +233,7 @@ def fit(target: Gibbs) -> GaussianFit:
 
 def hull_basis(target: Gibbs) -> Array:
     """Return orthonormal columns that span the domain's affine hull."""
-    return target.problem.domain.hull(target.dim)[1]
+    return target.domain.hull(target.dim)[1]
 
 
 def _run_newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
@@ -282,8 +283,9 @@ class Damping:
     """Lengths of Newton steps in a number of dimensions.
 
     The Newton decrement is the length of a step in standard deviations. Up to half of
-    the root of the dimension it is not damped. Where it grows, between kinks, all later
-    steps are shorter by a factor of 1.5, and below 1/30 the search is over.
+    the root of the dimension it is not damped. If it grows, as it does where the
+    gradient jumps, all later steps are shorter by a factor of 1.5. When the factors
+    multiply to 1/30 the search is over.
     """
 
     def __init__(self, rank: int) -> None:

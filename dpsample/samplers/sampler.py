@@ -16,9 +16,8 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel
 from dpsample.samplers.chain import (
-    ACCEPTED,
+    COUNT,
     NUM_STATS,
-    PROPOSALS,
     ChainState,
     MetropolisPlan,
     PreparedChain,
@@ -29,8 +28,9 @@ from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.reduced import has_equalities, reduce, reduction_obstacle
 
 Exactness = Literal["iid", "invariant", "biased"]
+# Upper limit of the search of a step size.
 MAX_STEP = 1e6
-# Share of the Gaussian fit's mass inside the domain with which the fit is good enough.
+# The Gaussian fit is good enough if this share of its mass is inside the domain.
 TRUSTED_SHARE = 0.9
 
 
@@ -183,7 +183,8 @@ def prepare(
     """
     gaussian = fit(target)
     step_size = recipe.first_step if step is None else step
-    # Otherwise there are four rounds of pilot draws, each twice as long as the last.
+    # If the domain cuts off more of the fit, four rounds of pilot draws improve it.
+    # Each is twice as long as the one before.
     if gaussian.share_inside < TRUSTED_SHARE:
         for i in range(4):
             if step is None:
@@ -205,7 +206,8 @@ def search_step(
     """Return the step size with the recipe's acceptance rate, by stochastic search.
 
     It is the Robbins-Monro method for the logarithm of the step, in 16 blocks of 25
-    proposals. The result is the average of the last 8 logarithms.
+    proposals. The average of the last 8 logarithms has a smaller variance than the last
+    one.
     """
     log_step, log_steps = np.log(step), []
     position = gaussian.center
@@ -231,7 +233,7 @@ def measure_acceptance(
     draws = np.empty((count, state.position.size))
     prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
     counts = state.counts - before
-    return float(counts[ACCEPTED] / max(counts[PROPOSALS], 1))
+    return float(counts[COUNT.accepted] / max(counts[COUNT.proposals], 1))
 
 
 def _learn_covariance(
@@ -253,7 +255,7 @@ def _learn_covariance(
     weight = len(draws) / (len(draws) + 10.0 * dim)
     variance = np.trace(covariance) / dim
     covariance = weight * covariance + (1.0 - weight) * variance * np.eye(dim)
-    # A pilot that never moved teaches nothing. The next round has a shorter step.
+    # If the pilot never moved, the fit stays. The next round has a shorter step.
     if not variance > 0.0:
         return gaussian
     return gaussian.rescale(draws.mean(axis=0), covariance)

@@ -40,7 +40,6 @@ from dpsample.tables.schema import Schema, TextFormat, level_text
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("csv", "tsv", "parquet", "libsvm")
 # Number of different texts of which one copy is kept for all entries, to save memory.
 MAX_SHARED = 100_000
 OTHER_ENCODING = "Declare encoding in the bounds' [file]; dpsample bounds FILE has it."
@@ -221,7 +220,7 @@ def kind_of(file: Path, format: str | None) -> str:
     """Return the format, which is inferred from the file's name if it is None."""
     if format is None:
         return entries.infer_format(file)
-    check.one_of(FORMATS, format=format)
+    check.one_of(("csv", "tsv", "parquet", "libsvm"), format=format)
     return format
 
 

@@ -26,9 +26,6 @@ from dpsample.problem.storage import IN_MEMORY
 from dpsample.regularizers import Regularizer, SquaredNorm
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-# Factor by which public bounds of the records in v are widened for rounding errors.
-WIDENED = 1.0 + 1e-9
-
 
 def find_free_coefficients(basis: Array) -> Bools:
     """Return which coefficients change along the directions of a hull."""
@@ -49,7 +46,7 @@ class ReducedTarget:
     def lift(self, vectors: Array) -> Array:
         """Return points c + N v of rows v, projected if rounding leads outside."""
         points = self.origin + vectors @ self.basis.T
-        domain = self.original.problem.domain
+        domain = self.original.domain
         for point in points.reshape(-1, len(self.origin)):  # views
             if not domain.contains(point):
                 point[:] = domain.project(point)
@@ -67,7 +64,7 @@ class ReducedTarget:
 
 def has_equalities(target: Gibbs) -> bool:
     """Return whether the domain is given with equalities."""
-    return target.problem.domain.has_equalities
+    return target.domain.has_equalities
 
 
 def reduction_obstacle(target: Gibbs) -> str:
@@ -92,6 +89,8 @@ def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
 
 def reduce(target: Gibbs) -> ReducedTarget:
     """Return the target in free coordinates of the domain's hull."""
+    # Factor by which public bounds of the records in v are widened for rounding errors.
+    widened = 1.0 + 1e-9
     problem, dim = target.problem, target.dim
     origin, basis = problem.domain.hull(dim)
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
@@ -113,10 +112,10 @@ def reduce(target: Gibbs) -> ReducedTarget:
         data.response,
         loss=loss,
         domain=problem.domain.in_hull_coordinates(dim),
-        row_bound=max(size * WIDENED, 1e-30),
+        row_bound=max(size * widened, 1e-30),
         response_bound=problem.response_bound,
         offset=offset,
-        offset_bound=max(reach * WIDENED, 1e-30),
+        offset_bound=max(reach * widened, 1e-30),
     )
     weight = target.mu * params.scale
     regularizer = SquaredNorm(center=center)

@@ -121,8 +121,9 @@ VALUE = (
 # Largest second derivative of the losses that a draw in constant time supports. A
 # smoothed hinge has one over its width.
 CURVATURES = {"logistic": 0.25, "huber": 1.0, "squared": 1.0}
+# Earlier certificates have the option `boundary_loss` under the name `wall_loss`.
 LOSS = rf"[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\)"
-OPTION = rf"(?:[a-z0-9_]+={VALUE}|wall_loss={LOSS})"
+OPTION = rf"(?:[a-z0-9_]+={VALUE}|(?:boundary|wall)_loss={LOSS})"
 CALL = re.compile(rf"([A-Za-z]+)\(((?:{OPTION}(?:, {OPTION})*)?)\)")
 # Names that users may give to their own mechanisms; names of inputs; words as inputs.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
@@ -431,12 +432,14 @@ def _check_parameters(spec: _Spec, field: str) -> None:
         is_whole = set(missing) <= set(stated)
         _require(is_whole, f"the parameters of {field} are not {listed}")
     for name, value in spec.parameters.items():
-        if name == "wall_loss" and value is not None:
+        if name == "boundary_loss" and value is not None:
             losses = {_class_name(loss): fields for loss, fields in LOSSES.items()}
             is_loss = isinstance(value, dict) and value["type"] in losses
-            _require(is_loss, "wall_loss is not a loss")
+            _require(is_loss, "boundary_loss is not a loss")
             fields = losses[value["type"]].split()
-            _require([*value["parameters"]] == fields, "wall_loss has other parameters")
+            _require(
+                [*value["parameters"]] == fields, "boundary_loss has other parameters"
+            )
         else:
             has_part = '"type"' in json.dumps(value)
             _require(not has_part, f"{name} of {field} is not a plain value")

@@ -16,7 +16,7 @@ from dpsample.privacy.certificates.registry import registry
 from dpsample.targets.grid import PublicGrid
 from dpsample.verification.ball_checker import NotProved, prove
 from tests.support.former_certificates import KINDS
-from tests.verification.test_verify import BUDGET, problem
+from tests.support.golden_certificates import BUDGET, problem
 
 FORMER = Path(__file__).with_name("answers_of_version_1.json")
 

@@ -157,3 +157,6 @@ def doors() -> list[Door]:
                 seen.add(door.function)
                 found.append(door)
     return [door for door in found if door.parameters]
+
+
+DOORS = {door.name: door for door in doors()}

@@ -10,7 +10,7 @@ import pytest
 import dpsample as dps
 from dpsample.core import check
 from tests.contracts.door_objects import problem
-from tests.contracts.test_bad_input import GRAMMAR
+from tests.support.message_grammar import GRAMMAR
 
 MASKED = np.ma.masked_array([[0.5, 0.2]] * 3, mask=[[0, 1]] * 3)
 SILENT = {

@@ -44,7 +44,7 @@ def test_modes_of_the_processor_are_noticed(fault):
         arithmetic.probe(arithmetic.INPUTS, faults)
     finally:
         library.fesetenv(before)
-    place = arithmetic.FLUSHES if CONTROL[fault] in (0x8000, 0x0040) else 0
+    place = arithmetic.FAULT.flushes if CONTROL[fault] in (0x8000, 0x0040) else 0
     assert faults[place] == 1.0
     require_arithmetic()
 

@@ -41,7 +41,7 @@ def run(prepared, count, seed=5):
 
 def acceptance(prepared, count=20_000):
     counts = run(prepared, count)[1].counts
-    return counts[chain.ACCEPTED] / counts[chain.PROPOSALS]
+    return counts[chain.COUNT.accepted] / counts[chain.COUNT.proposals]
 
 
 @one_in(5)

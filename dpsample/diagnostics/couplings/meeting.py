@@ -47,9 +47,6 @@ Result = TypeVar("Result")
 # Called with the time of the first row, draws of the chain ahead, and of the other.
 OnRows = Callable[[int, Array, Array], None]
 
-# Bounds below the share of this number of replicates are not seen in any sample.
-RESOLUTION = 3.0
-
 
 def prepare_pair(
     sampler: SamplerLike, target: Gibbs, rng: np.random.Generator
@@ -150,7 +147,7 @@ def build(
     start = None
     if init is not None:
         start = check.array("init", init, shape=(target.dim,))
-        if not target.problem.domain.contains(start):
+        if not target.domain.contains(start):
             check.fail("init", "inside the domain", start, "Use domain.project(init).")
     prepared, pair, text = prepare_pair(sampler, target, root)
     return Coupled(
@@ -342,6 +339,9 @@ class MeetingTimes:
         bounded by the geometric tail alone. Statistical, for this dataset, not a DP
         proof.
         """
+        # Bounds below the share of this number of replicates are not seen in any
+        # sample.
+        resolution = 3.0
         check.open_interval(0.0, 1.0, confidence=confidence)
         entries = np.atleast_1d(check.entries("steps", steps))
         numbers = check.array("steps", entries, shape=(None,))
@@ -361,11 +361,11 @@ class MeetingTimes:
         error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
         limit = lags * upper_limit(estimate / lags, count, error)
         # A mean of fewer than three pairs is unreliable. A fitted tail replaces it.
-        is_small = estimate < RESOLUTION / count
+        is_small = estimate < resolution / count
         tail = geometric_tail(self.times, self.lag, numbers)
         return TotalVariationCurve(
             steps=t,
-            estimate=np.where(is_small, np.minimum(tail, RESOLUTION / count), estimate),
+            estimate=np.where(is_small, np.minimum(tail, resolution / count), estimate),
             upper=np.minimum(1.0, limit),
             horizon=t + lags.astype(np.int64) * self.lag,
             is_extrapolated=is_small,

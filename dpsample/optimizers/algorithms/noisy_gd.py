@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
+from dpsample.core.renamed import renamed
 from dpsample.losses import BUILT_IN, Loss
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
@@ -33,25 +34,18 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     refuse_paper,
 )
-from dpsample.optimizers.loop.scaled import FIRST, LAST, MIDDLE
+from dpsample.optimizers.loop.scaled import STAGE
 from dpsample.optimizers.loop.steps import ScaledStep
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 Output = Literal["average", "tail", "scaled", "last"]
-OUTPUTS = ("average", "tail", "scaled", "last")
 # Options that only one output uses. They are None for the others.
-OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "wall_loss": "scaled"}
-# Default number of steps of the outputs "tail" and "scaled". A plan takes more if its
-# steps would be too long to be stable.
-MIN_TAIL_STEPS = 100
+OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "boundary_loss": "scaled"}
 # Default share of the steps, at the end, whose iterates are averaged.
 TAIL_SHARE = 0.5
 OUTPUTS_WITH_TAIL = ("tail", "scaled")
 MIN_SCALED_STEPS = 2  # the first stage and the last one have one at least
-# num_steps * step_size * ridge of the last iterate. The weight of the start is then at
-# most e^-3.
-FORGETTING_TIMES = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +124,7 @@ class ProjectedDescent(NoisyDescent):
         return min(size, smooth, key=lambda eta: plan.bound(scales, eta))
 
 
+@renamed(wall_loss="boundary_loss")
 @dataclass(frozen=True, kw_only=True)
 class NoisyGD(ProjectedDescent):
     r"""Noisy projected gradient descent on all records.
@@ -172,8 +167,8 @@ class NoisyGD(ProjectedDescent):
     as those of the tail do and are at most 2/beta; T is the larger of 100 and
     :math:`\eta T \beta`, and the last half of the iterates is averaged. A rule, too.
     Where a stage would leave the domain by half of its distance or more, later stages
-    take their slopes from ``wall_loss``, if there is one: no steeper, so that the noise
-    is enough for both.
+    take their slopes from ``boundary_loss``, if there is one: no steeper, so that the
+    noise is enough for both.
 
     With ``output="last"`` only the last iterate is released, of steps on a smooth loss
     with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
@@ -209,7 +204,7 @@ class NoisyGD(ProjectedDescent):
         Share of the iterates in the tail, rounded up to whole ones; None: half.
     ridge : float, optional
         lambda >= 0 of the last iterate; None: the inverse of the tail's total length.
-    wall_loss : Loss, optional
+    boundary_loss : Loss, optional
         Smooth loss of the package that a scaled descent turns to where the domain holds
         it back. Steps stay at most 2/beta, beta of the problem's loss.
 
@@ -219,7 +214,7 @@ class NoisyGD(ProjectedDescent):
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
         constant or the domain is unbounded (without ``step_size``); for the tail and
         the scaled descent, if the loss is not smooth (the tail: without ``step_size``)
-        or the calibration is "paper"; if ``wall_loss`` is the user's own, is not
+        or the calibration is "paper"; if ``boundary_loss`` is the user's own, is not
         smooth, is steeper than the problem's loss or of other responses; for the last
         iterate, if the loss is not smooth or is not built in, the step is longer than
         :math:`2/(\beta + \lambda)`, or there are more than a million.
@@ -251,21 +246,21 @@ class NoisyGD(ProjectedDescent):
     output: Output = "average"
     tail_share: float | None = None
     ridge: float | None = None
-    wall_loss: Loss | None = None
+    boundary_loss: Loss | None = None
     name: ClassVar[str] = "noisy_gd"
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check.one_of(OUTPUTS, output=self.output)
+        check.one_of(("average", "tail", "scaled", "last"), output=self.output)
         if self.tail_share is not None:
             check.positive(tail_share=self.tail_share)
             if self.tail_share > 1.0:
                 check.fail("tail_share", "<= 1", self.tail_share)
         if self.ridge is not None:
             check.non_negative(ridge=self.ridge)
-        if self.wall_loss is not None:
-            check.instance(Loss, wall_loss=self.wall_loss)
+        if self.boundary_loss is not None:
+            check.instance(Loss, boundary_loss=self.boundary_loss)
         for name, output in OUTPUT_OF_OPTION.items():
             value = getattr(self, name)
             if value is not None and self.output != output:
@@ -286,8 +281,8 @@ class NoisyGD(ProjectedDescent):
         ]
         if self.output == "average":
             names.remove("output")
-        if self.wall_loss is None and "wall_loss" in names:
-            names.remove("wall_loss")
+        if self.boundary_loss is None and "boundary_loss" in names:
+            names.remove("boundary_loss")
         return names
 
     def __repr__(self) -> str:
@@ -301,7 +296,9 @@ class NoisyGD(ProjectedDescent):
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
         if self.output in OUTPUTS_WITH_TAIL and self.num_steps is None:
-            count, beta = MIN_TAIL_STEPS, scales.smoothness
+            # Default number of steps of the outputs "tail" and "scaled". A plan takes
+            # more if its steps would be too long to be stable.
+            count, beta = 100, scales.smoothness
             if self.step_size is None and budget is not None and beta < math.inf:
                 longest = 2.0 if self.output == "scaled" else 1.0  # times the rule's
                 stable = 0.5 * longest * beta / public_ridge(scales, budget)
@@ -340,8 +337,8 @@ class NoisyGD(ProjectedDescent):
             check.fail("loss", "smooth for output='scaled'", facts.loss)
         if total < MIN_SCALED_STEPS:
             check.fail("num_steps", f">= {MIN_SCALED_STEPS}", total)
-        if self.wall_loss is not None:
-            _check_wall_loss(self.wall_loss, facts)
+        if self.boundary_loss is not None:
+            _check_boundary_loss(self.boundary_loss, facts)
         first = max(1, total // 4)
         half = max(first, total // 2)
         size = float(recipe.inputs["step_size"])
@@ -356,14 +353,14 @@ class NoisyGD(ProjectedDescent):
                     stddev=float(recipe.inputs.get("noise_stddev", 0.0)),
                     longest=longest,
                 ),
-                weights=loop.weights if stage == LAST else None,
-                keeps_anchor=stage != FIRST,
-                wall_loss=self.wall_loss,
+                weights=loop.weights if stage == STAGE.last else None,
+                keeps_anchor=stage != STAGE.first,
+                boundary_loss=self.boundary_loss,
             )
             for stage, count in (
-                (FIRST, first),
-                (MIDDLE, half - first),
-                (LAST, total - half),
+                (STAGE.first, first),
+                (STAGE.middle, half - first),
+                (STAGE.last, total - half),
             )
             if count
         ]
@@ -386,7 +383,9 @@ class NoisyGD(ProjectedDescent):
         if count is None:
             if ridge == 0.0:
                 check.fail("num_steps", "given without a ridge", "None")
-            count = math.ceil(FORGETTING_TIMES / (size * ridge))
+            # num_steps * step_size * ridge of the last iterate. The weight of the start
+            # is then at most e^-3.
+            count = math.ceil(3.0 / (size * ridge))
         return last_iterate_recipe(
             facts,
             scales,
@@ -419,20 +418,21 @@ class NoisyGD(ProjectedDescent):
         return min(limits)
 
 
-def _check_wall_loss(wall_loss: Loss, facts: PublicFacts) -> None:
+def _check_boundary_loss(other: Loss, facts: PublicFacts) -> None:
     """Reject a loss of which a gradient might be longer, or have no meaning."""
-    loss, at_wall = facts.loss, replace(facts, loss=wall_loss)
-    if type(wall_loss) not in BUILT_IN.values():  # who would vouch for its functions?
-        check.fail("wall_loss", "one of the package", wall_loss)
-    is_alike = wall_loss.is_classification == loss.is_classification
+    loss, at_boundary = facts.loss, replace(facts, loss=other)
+    # Functions of the user might not be what they declare.
+    if type(other) not in BUILT_IN.values():
+        check.fail("boundary_loss", "one of the package", other)
+    is_alike = other.is_classification == loss.is_classification
     if not loss.has_margin or not is_alike:
-        check.fail("wall_loss", f"of margins and responses as {loss!r}", wall_loss)
+        check.fail("boundary_loss", f"of margins and responses as {loss!r}", other)
     if not loss.is_classification and facts.response_bound is None:
-        check.fail("response_bound", "declared beside wall_loss", None)
-    if not at_wall.slope_bound <= facts.slope_bound:
-        check.fail("wall_loss", f"at most as steep as {loss!r}", wall_loss)
-    if math.isinf(smoothness_or_inf(at_wall)):
-        check.fail("wall_loss", "smooth", wall_loss)
+        check.fail("response_bound", "declared beside boundary_loss", None)
+    if not at_boundary.slope_bound <= facts.slope_bound:
+        check.fail("boundary_loss", f"at most as steep as {loss!r}", other)
+    if math.isinf(smoothness_or_inf(at_boundary)):
+        check.fail("boundary_loss", "smooth", other)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,18 +23,11 @@ from dpsample.optimizers.loop.estimators import (
     Estimator,
 )
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Calibration, Loop, Recipe
-from dpsample.optimizers.loop.perturbations import (
-    SHIFTS,
-    CalibratedNoise,
-    GaussianNoise,
-)
+from dpsample.optimizers.loop.perturbations import CalibratedNoise, GaussianNoise
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import SHIFTS, Budget
 from dpsample.privacy.curves.additive import round_up
 from dpsample.problem.facts import PublicFacts
-
-LEAST_STEPS = 100
-ESTIMATORS = ("clip", "bucketed_median", "catoni")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +113,7 @@ class PrivateProximalSGD(ProximalSGD):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check.one_of(ESTIMATORS, estimator=self.estimator)
+        check.one_of(("clip", "bucketed_median", "catoni"), estimator=self.estimator)
         if self.threshold is not None:
             check.greater_than(0.0, threshold=self.threshold)
         check.positive(moment_bound=self.moment_bound)
@@ -138,7 +131,9 @@ class PrivateProximalSGD(ProximalSGD):
         printed = None if calibration == "exact" else budget
         num_steps = self.steps_of(facts, size)
         if printed is None and self.num_steps is None:
-            num_steps = max(num_steps, LEAST_STEPS)
+            # Few steps would have long intervals, in which the geometric convergence
+            # of the proximal map is not visible.
+            num_steps = max(num_steps, 100)
         rate = size / facts.num_records
         unit = self._unit_noise(budget, printed, facts, size, num_steps)
         estimator = self._estimator(facts, size, unit.stddev * size, printed)

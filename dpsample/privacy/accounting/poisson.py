@@ -39,14 +39,11 @@ from dpsample.privacy.accounting.events import (
     Event,
     PoissonGaussianEvent,
 )
-from dpsample.privacy.accounting.normal_form import step_shift
-from dpsample.privacy.budget import Budget, check_not_pure
+from dpsample.privacy.budget import SHIFTS, Budget, check_not_pure
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 
 # Largest relative excess of calibrated noise over the smallest that is enough.
 TOLERANCE = 1e-5
-# The search for noise ends below this multiplier, which protects hardly anything.
-MIN_NOISE = 0.1
 
 
 @check.unwrap_numpy
@@ -95,7 +92,7 @@ def poisson_noise_multiplier(
     )
     # Noise of steps on all records is enough. For large noise z, gdp is about q times
     # that of all records, q shift sqrt(T) / z. This gives a first guess.
-    shift = step_shift(budget.relation) * math.sqrt(event.num_steps)
+    shift = SHIFTS[budget.relation] * math.sqrt(event.num_steps)
     epsilon = min(budget.epsilon, LARGEST_EPSILON)
     unsampled_noise = shift / gdp_from_budget(epsilon, budget.delta)
     if event.sampling_rate == 1.0:
@@ -159,7 +156,7 @@ def allocated_noise_multiplier(
 
     steps(1.0)  # checks the numbers
     gdp = gdp_from_budget(budget.epsilon, budget.delta)
-    guess = step_shift(budget.relation) * math.sqrt(num_epochs) / gdp
+    guess = SHIFTS[budget.relation] * math.sqrt(num_epochs) / gdp
     if budget.relation == "zero_out":  # the random choice of one of t steps helps
         guess = guess / num_steps**0.5
     return _smallest_noise(steps, budget, guess=guess)
@@ -253,6 +250,8 @@ def _smallest_noise(
     come close at once. Then a point just beyond the secant's root closes the bracket
     from the other side.
     """
+    # The search for noise ends below this multiplier, which protects hardly anything.
+    min_noise = 0.1
 
     def excess(noise: float) -> float:
         event, relation = steps(noise), budget.relation
@@ -261,7 +260,7 @@ def _smallest_noise(
         # Its sign must say exactly whether delta is above the target.
         return max(ratio, 1e-16) if delta > budget.delta else ratio
 
-    safe = max(guess, MIN_NOISE)
+    safe = max(guess, min_noise)
     while (safe_excess := excess(safe)) > 0.0:
         safe *= 1.25
         if safe > 1e9:
@@ -269,7 +268,7 @@ def _smallest_noise(
             check.fail("delta", "large enough for finite noise", "less", remedy)
     unsafe = safe / 1.25
     while (unsafe_excess := excess(unsafe)) <= 0.0:
-        if unsafe <= MIN_NOISE:  # a record is hardly ever taken
+        if unsafe <= min_noise:  # a record is hardly ever taken
             return unsafe
         safe, safe_excess, unsafe = unsafe, unsafe_excess, unsafe / 1.25
     nudge = 0.0

@@ -221,7 +221,8 @@ def check_parameters(mechanism: Value, *, field: str) -> None:
 
     Examples
     --------
-    >>> check_parameters(MechanismSpec("ClippedGD", (("clip", 0.5),)), field="mechanism")
+    >>> spec = MechanismSpec("ClippedGD", (("clip", 0.5),))
+    >>> check_parameters(spec, field="mechanism")
     Traceback (most recent call last):
     ValueError: mechanism.num_steps must be stated for ClippedGD, got no value.
     """

@@ -37,11 +37,13 @@ from dpsample.samplers.gaussian_fit import (
     regularizer_hessian,
     rough_mode,
 )
-from dpsample.targets.gibbs import Gibbs, as_rows, form_in_basis, times_basis
+from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import form_in_basis, times_basis
 
 # Maximum number of Newton steps. Then the last iterate is used, as any fit is valid.
 MAX_STEPS = 200
-MAX_DENSE = 800  # maximum number of dimensions of a dense mass matrix
+# Maximum number of dimensions of a dense mass matrix.
+MAX_DENSE = 800
 # Minimum share of each slack that a Newton step leaves.
 MIN_SLACK_SHARE = 0.1
 # Share of the way from the mode to an interior point at which Newton's method starts.
@@ -74,7 +76,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     Steps are taken in coordinates of the basis (dim, rank) of the domain's affine hull.
     Gradients have shape (rank,) there, and precisions and covariances (rank, rank).
     """
-    domain, body = target.problem.domain, target.numbers.body
+    domain, body = target.domain, target.numbers.body
     if target.dim > MAX_DENSE:
         return _fit_low_rank(target)
     if domain.lp_exponent == 1.0 and target.dim > 1:
@@ -124,7 +126,7 @@ def _fit_in_ball(target: Gibbs) -> BarrierFit:
     The uniform distribution has a variance of about s^(1 - 2/p) / (d + 2), in units of
     the squared radius, where s is the dimension or the smaller side of the matrices.
     """
-    gaussian, domain, dim = fit(target), target.problem.domain, target.dim
+    gaussian, domain, dim = fit(target), target.domain, target.dim
     body = target.numbers.body
     slope, p = target.gradient(gaussian.center), body.p
     center, mode, rise = gaussian.center, rough_mode(target), (dim - 1.0) / p + 1.0
@@ -226,7 +228,8 @@ def _box_barrier(lower: Array, upper: Array) -> Barrier:
     """Return the barrier -sum log(x - lower) - sum log(upper - x)."""
 
     def differentiate(point: Array) -> tuple[Array, Array]:
-        # In a box that is a few doubles wide, rounding may put the point on a bound.
+        # In a box that is only a few floating-point numbers wide, rounding may put the
+        # point on a bound, where the barrier is infinite.
         spacing = np.spacing(np.abs(point))
         below = 1.0 / np.maximum(point - lower, spacing)
         above = 1.0 / np.maximum(upper - point, spacing)
@@ -389,21 +392,21 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
     """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    problem, data = target.problem, target.data
+    data = target.data
     rows: Any = as_rows(data)  # dense or sparse
-    mode, interior = rough_mode(target), problem.domain.interior_point(target.dim)
+    mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
     center = mode + INWARD_SHARE * (interior - mode)
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
     squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)
     fixed = target.k * target.mu * regularizer_hessian(target, center)
-    barrier = _barrier(problem.domain, target.dim)
+    barrier = _barrier(target.domain, target.dim)
     floor: Any = 0.0
     if barrier is not None:
         fixed = fixed + barrier.differentiate(center)[1]
     # The floor has the variances of a ball of the domain's widths.
-    elif problem.domain.is_bounded:
+    elif target.domain.is_bounded:
         eye = np.eye(target.dim)
-        half = 0.5 * (problem.domain.support(eye) + problem.domain.support(-eye))
+        half = 0.5 * (target.domain.support(eye) + target.domain.support(-eye))
         floor = (target.dim + 2.0) / np.asarray(half) ** 2
     weight, width = target.k / data.num_records, np.ones(data.num_records)
     # The windows over which losses are averaged depend on the metric, and the metric on
@@ -415,7 +418,7 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
         width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
     # On the simplex velocities have no part along the vector of ones.
     removed = np.zeros((target.dim, 0))
-    if problem.domain.affine_dim(target.dim) < target.dim:
+    if target.domain.affine_dim(target.dim) < target.dim:
         removed = (scale / np.linalg.norm(scale))[:, None]
 
     def multiply_scaled_hessian(vector: Array) -> Array:

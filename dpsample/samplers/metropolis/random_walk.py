@@ -21,11 +21,9 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run, fill_with_normals, walk
+from dpsample.samplers.chain import ROW, compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
-
-NOISE = 0  # Row of the scratch memory. `walk` writes the proposal to row 1.
 
 
 @by_address
@@ -54,6 +52,7 @@ def fill_noise(p, rng, noise):
         if p == np.inf:
             noise[j] = 2.0 * rng.random() - 1.0
         else:
+            # |z_j|^p has a gamma distribution if z_j has a density exp(-|z|^p).
             power = rng.standard_gamma(1.0 / p)
             power_sum += power
             noise[j] = power ** (1.0 / p)
@@ -73,7 +72,7 @@ def fill_noise(p, rng, noise):
 
 def step(target, pieces, plan, state, rng):
     """Make one proposal and its accept test."""
-    noise = state.scratch[NOISE][: plan.factor.shape[1]]
+    noise = state.vectors[ROW.noise][: plan.factor.shape[1]]
     fill_noise(plan.p, rng, noise)
     return walk(target, pieces, plan, state, rng, noise)
 
@@ -117,7 +116,7 @@ class RandomWalk(TunedSampler):
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
         """Tune the scale from 2.38 / sqrt(dim), optimal for Gaussian targets."""
-        dim = target.problem.domain.affine_dim(target.dim)
+        dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,
             plan_fn=lambda gaussian, step: RandomWalkPlan(
