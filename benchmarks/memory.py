@@ -3,13 +3,19 @@
     python benchmarks/memory.py --records 1e4,1e5,1e6 --dims 20 --kinds float32,csr
     python benchmarks/memory.py --records 5e7 --kinds float32 --folder DIR --workers 2
 
-Each row is a process of its own: a small release compiles, the records are made, the
-peak resident size is reset (Linux), then `Problem`, `release` and a non-private fit by
-the same passes are timed. ``peak`` is the rise of the resident size over the size of
-features and response as given, ``resident_mb`` the whole process at its peak; with
-``--workers`` those of worker processes follow, which read the files of the folder. CPU
-times are of all processes. ``theta`` tells whether two storage backends gave the same
-bits. At the end are log-log slopes of seconds from each row to the next.
+Each row of the table has a process of its own. A small release compiles, the records
+are generated, and the peak resident size is reset (Linux only). Then `Problem`,
+`release` and a non-private fit with the same passes over the records are timed. Columns
+of the table:
+
+- ``peak``: rise of the resident size, over the size of features and response.
+- ``resident_mb``: largest resident size of the process, in megabytes. With
+  ``--workers`` those of the Dask workers follow, which read the files of the folder.
+- ``*_s``, ``*_cpu``: wall seconds, and CPU seconds of all processes.
+- ``theta``: digest of the coefficients. Storage backends with equal digests gave the
+  same bits.
+
+At the end are log-log slopes of seconds from each row to the next.
 """
 
 from __future__ import annotations
@@ -36,21 +42,27 @@ from dpsample.problem.records import block_size
 from dpsample.samplers.localized import mode
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+# Number of records that are generated at once.
 CHUNK = 2**16
-MAX_DIM, NUM_STEPS = 5000, 20  # of a release; above it, steps of NoisyGD
-# As docs/how-to/large-records.md has it: else workers hand every array back to Linux.
+# Largest dimension of a release, which needs square matrices of this size. Problems
+# with more coefficients are minimized by so many steps of NoisyGD.
+MAX_DIM = 5000
+NUM_STEPS = 20
+# Without these limits in bytes, which are those of docs/how-to/large-records.md,
+# workers return the memory of every array to Linux, and get it back at once.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
-NONZERO = 20  # entries of a sparse row
+# Number of entries of a sparse row.
+NONZERO = 20
 
 
 def resident(field: str) -> float:
-    """Bytes of VmRSS or VmHWM."""
+    """Return the resident bytes, now (VmRSS) or at the peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return 1024.0 * next(int(s.split()[1]) for s in lines if s.startswith(field))
 
 
 def fill(features: Any, response: Any) -> None:
-    """Rows in the unit ball and logistic labels, in place."""
+    """Fill arrays with rows in the unit ball and labels of a logistic model."""
     rng = np.random.default_rng(0)
     dim = features.shape[1]
     theta = np.ones(dim) / (4.0 * np.sqrt(dim))
@@ -64,22 +76,23 @@ def fill(features: Any, response: Any) -> None:
 
 
 def sparse_records(num_records: int, dim: int) -> tuple[Any, Any]:
-    """Sparse rows in the unit ball and their labels."""
+    """Return sparse rows in the unit ball and their labels."""
     from scipy import sparse
 
     few, response = np.empty((num_records, NONZERO)), np.empty(num_records)
     fill(few, response)
     columns = np.random.default_rng(1).integers(0, dim, few.shape)
-    columns[:, :2] = 0, 1  # two that are not rare
+    columns[:, :2] = 0, 1  # every row has these two features
     starts = np.arange(0, few.size + 1, NONZERO)
     rows = sparse.csr_matrix((few.ravel(), columns.ravel(), starts), (num_records, dim))
     rows.sum_duplicates()
-    rows *= 0.5  # what met in one place may have grown
+    # Entries of the same column were added, which can make a row longer.
+    rows *= 0.5
     return rows, response
 
 
 def problem_of(features: Any, response: Any) -> dps.Problem:
-    """Logistic regression on the unit ball."""
+    """Return a problem of logistic regression on the unit ball."""
     return dps.Problem(
         features,
         response,
@@ -92,7 +105,7 @@ def problem_of(features: Any, response: Any) -> dps.Problem:
 def make_records(
     num_records: int, dim: int, dtype: str, folder: str
 ) -> tuple[Any, Any]:
-    """Make records in memory, or in files of a folder, which are mapped."""
+    """Return records in memory, or in files of a folder, which are mapped to memory."""
     if dtype == "csr":
         return sparse_records(num_records, dim)
     if not folder:
@@ -116,7 +129,7 @@ def make_records(
 
 
 def read(mapped: Any, start: int, stop: int) -> Any:
-    """Rows of a file, read by the worker that works on them."""
+    """Read rows of a file, in the worker that uses them."""
     width = mapped["shape"][1:]
     offset = start * math.prod(width) * np.dtype(mapped["dtype"]).itemsize
     count = (stop - start) * math.prod(width)
@@ -125,7 +138,7 @@ def read(mapped: Any, start: int, stop: int) -> Any:
 
 
 def on_workers(mapped: Any, dim: int) -> Any:
-    """Array of Dask of a mapped file, in partitions that need not be cut anew."""
+    """Return a mapped file as a Dask array, in partitions of whole blocks."""
     from dask import array, delayed
 
     facts = {"path": mapped.filename, "shape": mapped.shape, "dtype": mapped.dtype}
@@ -139,7 +152,7 @@ def on_workers(mapped: Any, dim: int) -> Any:
 
 
 def begun() -> float:
-    """Reset the peak of this process; bytes that are resident now."""
+    """Reset the peak of this process, and return the bytes that are resident now."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return resident("VmRSS")
 
@@ -152,14 +165,15 @@ def everywhere(workers: int) -> Iterator[Any]:
         return
     from distributed import Client, LocalCluster
 
-    os.environ.update(MALLOC)  # of the workers: libraries read it when they begin
+    # Workers inherit the environment, and the C library reads it when they start.
+    os.environ.update(MALLOC)
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(processes=True, **options) as cluster, Client(cluster) as client:
         yield lambda function: [function(), *client.run(function).values()]
 
 
 def draw(problem: dps.Problem) -> tuple[Any, str]:
-    """Certified answer and how it was made: a release forms d x d matrices."""
+    """Return private coefficients, and the method that was used."""
     if problem.dim > MAX_DIM:
         steps = dps.optimizers.NoisyGD(num_steps=NUM_STEPS)
         fit = dps.minimize(problem, steps, BUDGET, seed=1)
@@ -169,7 +183,7 @@ def draw(problem: dps.Problem) -> tuple[Any, str]:
 
 
 def fit(problem: dps.Problem) -> None:
-    """Minimize the risk by the passes of a release: what a private draw adds to."""
+    """Minimize the risk without privacy, by the passes with which a release begins."""
     target = dps.calibrate(problem, BUDGET).target(problem)
     with single_threaded_blas():
         assert mode.find(target, 0.0) is not None
@@ -178,7 +192,8 @@ def fit(problem: dps.Problem) -> None:
 def one(
     num_records: int, dim: int, kind: str, folder: str, workers: int
 ) -> dict[str, Any]:
-    """Peak and seconds of one size."""
+    """Return a row of the table, for one size."""
+    # These calls compile, so that no compilation is measured below.
     if kind == "csr":
         draw(problem_of(*make_records(3000, dim, kind, "")))
     for small in ("float32", "float64"):
@@ -216,7 +231,7 @@ def one(
 
 
 def slopes(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Exponents of seconds between neighbors that differ in one size."""
+    """Yield exponents of seconds between rows that differ in one size."""
     for axis, other in (("n", "dim"), ("dim", "n")):
         ordered = sorted(rows, key=lambda row: (row["kind"], row[other], row[axis]))
         for a, b in pairwise(ordered):
@@ -231,7 +246,7 @@ def slopes(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print a table, and slopes."""
+    """Print the table and the slopes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", default="10000,100000,1000000")
     parser.add_argument("--dims", default="20")

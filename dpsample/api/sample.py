@@ -1,4 +1,4 @@
-"""The verb for studies: many draws from a Gibbs target, none of them releasable."""
+"""The function for studies: many draws from a target, none of them releasable."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ from dpsample.samplers.chain import STAT, Prepared, Settings
 from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
+from dpsample.samplers.sampler import TARGETS
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 from dpsample.targets.reduced import (
     ReducedTarget,
     has_equalities,
@@ -59,7 +61,7 @@ LIMIT_REMEDY = (
 @pauses.single_threaded_blas()
 @checks.unwrap_numpy
 def sample(
-    target: Gibbs,
+    target: GibbsTarget,
     *,
     sampler: Sampler | Literal["auto"] = "auto",
     num_draws: int = 1000,
@@ -74,11 +76,11 @@ def sample(
     check: bool = True,
     max_seconds: float | None = None,
 ) -> DataTree:
-    r"""Draw many times from a Gibbs target. Not releasable.
+    r"""Draw many times from a target. Not releasable.
 
     Parameters
     ----------
-    target : Gibbs
+    target : Gibbs or Density
         The density :math:`e^{-k(F + \mu r)}` on its domain.
     sampler : "auto" or Sampler
         Any sampler of `dpsample.samplers`; "auto" chooses one by dimension, number of
@@ -161,7 +163,7 @@ def sample(
     >>> draws.posterior["theta"].shape, bool(draws.attrs["releasable"])
     ((4, 50, 2), False)
     """
-    checks.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    checks.instance(GibbsTarget, target=target, remedy=TARGETS)
     checks.integer(1, num_draws=num_draws, num_chains=num_chains)
     checks.array_sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
     checks.instance(bool, progress=progress, check=check)
@@ -314,11 +316,12 @@ def sample(
     return tree if groups is None else _with_superchains(tree, groups)
 
 
-def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:
+def _begun(target: GibbsTarget, prepared: Any, starts: list[Array]) -> Any:
     """Return the chain with what is proved of it from the caller's starts."""
     if isinstance(prepared, PreparedProximal):
         metric = prepared.metric
-        bound = max(start_bound(target, metric, start) for start in starts)
+        gibbs: Any = target
+        bound = max(start_bound(gibbs, metric, start) for start in starts)
         return dataclasses.replace(prepared, start_bound=bound)
     if "bias_bound" in prepared.settings:  # of the chain's own start
         rest = dict(prepared.settings)
@@ -348,7 +351,7 @@ def _load_libraries() -> None:
     import xarray  # noqa: F401
 
 
-def _reduce_if_flat(target: Gibbs) -> ReducedTarget | None:
+def _reduce_if_flat(target: GibbsTarget) -> ReducedTarget | None:
     """Target in free coordinates, if the domain is a polytope with equalities."""
     if not has_equalities(target):
         return None
@@ -358,7 +361,9 @@ def _reduce_if_flat(target: Gibbs) -> ReducedTarget | None:
     return reduce(target)
 
 
-def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> SamplerChoice:
+def _choose(
+    target: GibbsTarget, sampler: object, rng: np.random.Generator
+) -> SamplerChoice:
     """Sampler, the reason for it and its chain, after a look at what was given."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
@@ -369,11 +374,14 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Sampler
     if not isinstance(sampler, Sampler):
         remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
         checks.fail("sampler", "a Sampler", checks.describe(sampler), remedy)
+    # Samplers that read records have no use for what is left of a density without them.
+    if target.num_records == 0:
+        sampler.require(target)
     return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
 
 
 def _facts(
-    target: Gibbs, sampler_used: Sampler, prepared: Prepared, sampler: object
+    target: GibbsTarget, sampler_used: Sampler, prepared: Prepared, sampler: object
 ) -> RunFacts:
     """Facts that decide which remedies make sense."""
     return RunFacts(
@@ -386,9 +394,10 @@ def _facts(
     )
 
 
-def _has_loss(target: Gibbs) -> bool:
+def _has_loss(target: GibbsTarget) -> bool:
     """Return whether the energy depends on the records: a feature is not zero."""
-    if not isinstance(target.storage, MemoryStorage):
+    # What a user's function depends on is not known.
+    if not isinstance(target, Gibbs) or not isinstance(target.storage, MemoryStorage):
         return True
     dense, values = target.data.dense, target.data.values
     return bool(dense[:1].any() or dense.any() or values.any())
@@ -473,7 +482,7 @@ def _starts(
 
 
 def _given_starts(
-    target: Gibbs, init: ArrayLike | None, num_chains: int
+    target: GibbsTarget, init: ArrayLike | None, num_chains: int
 ) -> list[Array]:
     """Where the caller wants chains to start; empty if it does not say."""
     if init is None:

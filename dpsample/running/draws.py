@@ -12,20 +12,19 @@ import numpy as np
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.public import __version__
 from dpsample.samplers.chain import STAT
-from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.gibbs_target import energy
+from dpsample.targets.gibbs_target import GibbsTarget, energy
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
 
-def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:
+def fill_energies(target: GibbsTarget, draws: Array, stats: Array) -> None:
     """Fill in energies that a sampler did without, unless they cost much.
 
     The rule counts evaluations, not seconds, and so does not depend on the machine.
     """
     missing = np.argwhere(np.isnan(stats[:, :, STAT.energy]))
-    records = target.problem.num_records
+    records = target.num_records
     # Energies are computed later only if that takes at most a tenth of the record
     # evaluations of the draws.
     if len(missing) * records > 0.1 * stats[:, :, STAT.num_records].sum():

@@ -25,8 +25,7 @@ from dpsample.core.pauses import PAUSED, abandon_step, is_due
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import FUNCTION_FAILED, OK, raise_unless_ok
 from dpsample.targets import gibbs_target
-from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.gibbs_target import Target, TargetFunctions
+from dpsample.targets.gibbs_target import GibbsTarget, Target, TargetFunctions
 
 
 class CountIndex(NamedTuple):
@@ -96,7 +95,7 @@ Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
 
 
 def new_state(
-    target: Gibbs,
+    target: GibbsTarget,
     position: Array,
     *,
     is_weighed: bool = True,
@@ -123,7 +122,7 @@ def new_state(
     )
 
 
-def retreat_from_boundary(target: Gibbs, position: Array) -> Array:
+def retreat_from_boundary(target: GibbsTarget, position: Array) -> Array:
     """Return a point a little off the boundary, where a gradient may be infinite.
 
     It has moved by a thousandth of the way to an interior point.
@@ -132,7 +131,9 @@ def retreat_from_boundary(target: Gibbs, position: Array) -> Array:
     return np.asarray(position + 1e-3 * (interior - position))
 
 
-def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Array:
+def reflect_move(
+    target: GibbsTarget, start: Array, factor: Array, noise: Array
+) -> Array:
     """Return the end of a move ``factor noise`` that the boundary reflects.
 
     If the end p of the move is outside, the move goes to the boundary, and the rest v
@@ -167,7 +168,7 @@ def reflect_move(target: Gibbs, start: Array, factor: Array, noise: Array) -> Ar
     return retreat_from_boundary(target, nearest)
 
 
-def init(target: Gibbs, plan: object, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
     """Return a new state of a sampler whose memory is empty."""
     del plan  # samplers with a memory have an `init` of their own
     return new_state(target, position)
@@ -273,7 +274,7 @@ class Prepared(Protocol):
     """Result of `Sampler.prepare`: all is fixed, and may depend on the records."""
 
     @property
-    def target(self) -> Gibbs:
+    def target(self) -> GibbsTarget:
         """Density of the draws."""
 
     @property
@@ -297,7 +298,7 @@ class Prepared(Protocol):
         """Return all arrays and numbers that define the chain and its checkpoints."""
 
 
-def target_functions(target: Gibbs, plan: object) -> TargetFunctions:
+def target_functions(target: GibbsTarget, plan: object) -> TargetFunctions:
     """Return the C functions of the target, which most samplers use."""
     del plan  # samplers with C functions of their own choose them by the plan
     return target.pieces
@@ -307,12 +308,12 @@ def target_functions(target: Gibbs, plan: object) -> TargetFunctions:
 class PreparedChain:
     """Chain ready to run. Plan and start are fixed, and may depend on the records."""
 
-    target: Gibbs
+    target: GibbsTarget
     plan: Any  # numbers of the sampler, a NamedTuple, as its kernel reads them
     run: Kernel[..., tuple[int, int]]  # result of `compile_run`
-    init_fn: Callable[[Gibbs, Any, Array], ChainState]
+    init_fn: Callable[[Any, Any, Array], ChainState]
     start: Array  # (dim,): a point of the domain near the mode
-    functions_fn: Callable[[Gibbs, Any], tuple[object, ...]] = target_functions
+    functions_fn: Callable[[Any, Any], tuple[object, ...]] = target_functions
     num_steps: int = 1  # steps of the kernel per draw
     num_warmup: int = 500  # draws that are discarded by default
     settings: Settings = field(default_factory=dict)

@@ -31,6 +31,7 @@ from dpsample.samplers.adaptive.whitened_slice import (
     WhitenedSlice,
 )
 from dpsample.samplers.chain import COUNT, NUM_STATS, STAT, Prepared, PreparedChain
+from dpsample.samplers.coordinate.chord_slice import ChordSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.coordinate_moves import DENSITY, conditional_kind
 from dpsample.samplers.coordinate.slacks import KIND
@@ -46,6 +47,7 @@ from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
 from dpsample.samplers.thinning import rank_shares, wanted_thinning
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 # Minimum estimated acceptance rates of independent proposals, of which some may be
 # outside the domain. The first one allows a trial. With the second one their trial
@@ -67,9 +69,11 @@ class SamplerChoice(NamedTuple):
     prepared: Prepared
 
 
-def choose(target: Gibbs) -> SamplerChoice:
+def choose(target: GibbsTarget) -> SamplerChoice:
     """Return the first sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
+    if not isinstance(target, Gibbs):
+        return _choose_without_records(target, rng)
     exact = try_exact(target)
     if exact is not None:
         rank = target.domain.affine_dim(target.dim)
@@ -120,6 +124,28 @@ def choose(target: Gibbs) -> SamplerChoice:
     return _choose_after_warm_up(target, rng, is_smooth, has_tried_slices=learns_axes)
 
 
+def _choose_without_records(
+    target: GibbsTarget, rng: np.random.Generator
+) -> SamplerChoice:
+    """Return Hamiltonian draws in a metric that has settled, or slices on chords."""
+    warm = warm_up(target, rng)
+    if not warm.has_settled:
+        chain = accept_if_mixing(ChordSlice().prepare(target, rng), rng)
+        if chain is not None:
+            reason = "an energy on which Hamiltonian draws do not settle: slices"
+            return SamplerChoice(ChordSlice(), reason, chain)
+    return _choose_billiard(target, warm)
+
+
+def _choose_billiard(target: GibbsTarget, warm: WarmUp) -> SamplerChoice:
+    """Return Hamiltonian draws in the metric of a warm-up."""
+    metric = "learned metric"
+    if not warm.has_settled:
+        metric = "metric that has NOT settled: draw more (target_ess)"
+    prepared = billiard_hmc.prepare_chain(target, warm)
+    return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {metric}", prepared)
+
+
 def _choose_after_warm_up(
     target: Gibbs, rng: np.random.Generator, is_smooth: bool, *, has_tried_slices: bool
 ) -> SamplerChoice:
@@ -133,11 +159,7 @@ def _choose_after_warm_up(
         chain = try_slices_in_metric(target, warm, rng)
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
-    prepared = billiard_hmc.prepare_chain(target, warm)
-    metric = "learned metric"
-    if not warm.has_settled:
-        metric = "metric that has NOT settled: draw more (target_ess)"
-    return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {metric}", prepared)
+    return _choose_billiard(target, warm)
 
 
 def try_few_records(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:

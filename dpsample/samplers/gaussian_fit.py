@@ -29,8 +29,10 @@ from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.problem.storage import MemoryStorage
 from dpsample.samplers.record_terms import sum_over_records
+from dpsample.targets.density import Density
 from dpsample.targets.gibbs import Gibbs, as_rows
 from dpsample.targets.gibbs_target import (
+    GibbsTarget,
     energies,
     form_in_basis,
     rows_in_basis,
@@ -55,12 +57,14 @@ NUM_DESCENT_STEPS = 16
 Result = TypeVar("Result")
 
 
-def _cache_result(compute: Callable[[Gibbs], Result]) -> Callable[[Gibbs], Result]:
+def _cache_result(
+    compute: Callable[[GibbsTarget], Result],
+) -> Callable[[GibbsTarget], Result]:
     """Cache the result for a target as long as the target lives."""
-    results: WeakKeyDictionary[Gibbs, Result] = WeakKeyDictionary()
+    results: WeakKeyDictionary[GibbsTarget, Result] = WeakKeyDictionary()
 
     @wraps(compute)
-    def call(target: Gibbs) -> Result:
+    def call(target: GibbsTarget) -> Result:
         if target not in results:
             results[target] = compute(target)
         return results[target]
@@ -69,7 +73,7 @@ def _cache_result(compute: Callable[[Gibbs], Result]) -> Callable[[Gibbs], Resul
 
 
 def minimize(
-    target: Gibbs, *, mu: float | None = None, tolerance: float = 0.01
+    target: GibbsTarget, *, mu: float | None = None, tolerance: float = 0.01
 ) -> tuple[Array, float]:
     """Return an approximate minimizer of the energy on the domain, and its energy.
 
@@ -78,13 +82,16 @@ def minimize(
     ``tolerance``.
     """
     weight = target.mu if mu is None else float(mu)
-    storage = target.storage
     # Records in several chunks are summed chunk by chunk, whether they are in memory or
     # in a file, so that both give the same bits.
-    is_one_chunk = (
-        isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
-    )
-    energy = _Kernels(target, weight) if is_one_chunk else _Passes(target, weight)
+    energy: _Kernels | _Passes = _Kernels(target, weight)
+    if isinstance(target, Gibbs):
+        storage = target.storage
+        # One chunk of records in memory is summed by the target's own kernels.
+        if not (
+            isinstance(storage, MemoryStorage) and storage.chunk == storage.num_records
+        ):
+            energy = _Passes(target, weight)
     theta = np.array(target.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
@@ -124,7 +131,7 @@ def minimize(
 class _Kernels:
     """Energy by the target's own kernels, for one chunk in memory."""
 
-    def __init__(self, target: Gibbs, mu: float) -> None:
+    def __init__(self, target: GibbsTarget, mu: float) -> None:
         self.calls, self.work = target.calls, target.new_work()
         self.is_inside = target._is_inside
         self.given = target.numbers._replace(mu=mu), target.pieces
@@ -167,7 +174,7 @@ class _Passes:
 
 
 @_cache_result
-def rough_mode(target: Gibbs) -> Array:
+def rough_mode(target: GibbsTarget) -> Array:
     """Return the approximate minimizer of the energy."""
     return minimize(target)[0]
 
@@ -210,7 +217,7 @@ class Ellipsoidal(Protocol):
 
 
 @_cache_result
-def fit(target: Gibbs) -> GaussianFit:
+def fit(target: GibbsTarget) -> GaussianFit:
     """Return the Gaussian fit of a target."""
     basis = hull_basis(target)
     interior = target.domain.interior_point(target.dim)
@@ -231,12 +238,12 @@ def fit(target: Gibbs) -> GaussianFit:
     return gaussian
 
 
-def hull_basis(target: Gibbs) -> Array:
+def hull_basis(target: GibbsTarget) -> Array:
     """Return orthonormal columns that span the domain's affine hull."""
     return target.domain.hull(target.dim)[1]
 
 
-def _run_newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
+def _run_newton(target: GibbsTarget, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
     last_precision: Array | None = None
     damping = Damping(basis.shape[1])
@@ -319,9 +326,12 @@ def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array,
 
 
 def averaged_derivatives(
-    target: Gibbs, basis: Array, theta: Array, covariance: Array | None
+    target: GibbsTarget, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
     """Return gradient and Hessian of the averaged energy, in the basis."""
+    if isinstance(target, Density):
+        return differenced_derivatives(target, basis, theta, covariance)
+    assert isinstance(target, Gibbs)
     data, rows = target.data, as_rows(target.data)
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
@@ -342,7 +352,53 @@ def averaged_derivatives(
     return target.k * (basis.T @ gradient), hessian + floor
 
 
-def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
+# Maximum number of multiply-adds of a dense Hessian by differences of gradients.
+MAX_HESSIAN_WORK = 1e9
+
+
+def differenced_derivatives(
+    target: Density, basis: Array, theta: Array, covariance: Array | None
+) -> tuple[Array, Array]:
+    """Return gradient and Hessian by differences over the width of the Gaussian.
+
+    Along each column v of a factor of the covariance, the slopes at theta + v and
+    theta - v are averaged, and their difference is the curvature. If that takes too
+    long, the Hessian is diagonal, from second differences of energies.
+    """
+    root: Array
+    if covariance is None:
+        root = np.diag(target.scales(theta, np.ascontiguousarray(basis.T)))
+    else:
+        root = np.array(np.linalg.cholesky(covariance))
+    moves = np.ascontiguousarray(times_basis(basis, root).T)
+    # Moves that would leave the domain are shortened.
+    for i, move in enumerate(moves.copy()):
+        low, high = target.domain.chord(theta, move)
+        share = max(min(1.0, 0.9 * high, -0.9 * low), 1e-12)
+        moves[i] *= share
+        root[:, i] *= share
+    above, below = theta + moves, theta - moves
+    if len(moves) * target.gradient_work > MAX_HESSIAN_WORK:
+        center = energies(target, theta[None])[0]
+        heights, depths = energies(target, above), energies(target, below)
+        slope = 0.5 * (heights - depths)
+        hessian = np.diag(heights + depths - 2.0 * center)
+    else:
+        rising, falling = slopes(target, above), slopes(target, below)
+        slope = 0.5 * ((rising + falling) * moves).sum(axis=1)
+        hessian = 0.5 * (rising - falling) @ moves.T
+        hessian = 0.5 * (hessian + hessian.T)
+    # The floor and the absolute values make a precision of any curvatures. At a kink in
+    # the center, or between modes, they may have the wrong sign.
+    values, vectors = np.linalg.eigh(np.where(np.isfinite(hessian), hessian, 0.0))
+    values = np.maximum(np.abs(values), 1e-4)
+    inverse = np.linalg.inv(root)
+    precision = inverse.T @ ((vectors * values) @ vectors.T) @ inverse
+    slope = np.where(np.isfinite(slope), slope, 0.0)
+    return inverse.T @ slope, 0.5 * (precision + precision.T)
+
+
+def regularizer_hessian(target: GibbsTarget, theta: Array) -> Array:
     """Return the Hessian of r, by differences of its gradient unless it is constant."""
     dim, regularizer = target.dim, target.regularizer
     lower, upper = target.curvature
@@ -362,7 +418,7 @@ def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
 
 
 def _from_precision(
-    target: Gibbs, basis: Array, center: Array, precision: Array
+    target: GibbsTarget, basis: Array, center: Array, precision: Array
 ) -> GaussianFit:
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
@@ -378,7 +434,9 @@ def _from_precision(
 
 
 def reaches_tails(
-    target: Gibbs, gaussian: Ellipsoidal, needed: float = LEAST_RISE * 0.5 * FAR**2
+    target: GibbsTarget,
+    gaussian: Ellipsoidal,
+    needed: float = LEAST_RISE * 0.5 * FAR**2,
 ) -> bool:
     """Return whether the energy rises by ``needed`` far out in all directions.
 
@@ -409,7 +467,7 @@ def reaches_tails(
 class _Sphere:
     """Rises of the energy above the center's, on a sphere in a Gaussian's metric."""
 
-    def __init__(self, target: Gibbs, gaussian: Ellipsoidal) -> None:
+    def __init__(self, target: GibbsTarget, gaussian: Ellipsoidal) -> None:
         self.target, self.gaussian = target, gaussian
         self.level = float(energies(target, gaussian.center[None])[0])
 

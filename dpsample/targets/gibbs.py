@@ -153,17 +153,17 @@ class Gibbs(GibbsTarget):
         return other
 
     @property
-    def dim(self) -> int:
+    def dim(self) -> int:  # type: ignore[override]
         """Number of coefficients."""
         return self.problem.dim
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> Domain:  # type: ignore[override]
         """Domain of the problem."""
         return self.problem.domain
 
     @property
-    def feature_names(self) -> tuple[str, ...]:
+    def feature_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the coefficients."""
         return self.problem.feature_names
 
@@ -222,6 +222,17 @@ class Gibbs(GibbsTarget):
     def new_work(self) -> Work:
         """Scratch memory for one chain."""
         return records.make_work(self.data)
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self.problem.num_records
+
+    @property
+    def gradient_work(self) -> float:
+        """Number of multiply-adds that take about as long as a gradient."""
+        data = self.data
+        return 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
 
     @property
     def evaluation_size(self) -> int:

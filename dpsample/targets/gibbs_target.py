@@ -248,21 +248,9 @@ class GibbsTarget:
     k: float
     mu: float
     regularizer: Regularizer
-
-    @property
-    def domain(self) -> Domain:
-        """Convex set of the density."""
-        raise NotImplementedError
-
-    @property
-    def dim(self) -> int:
-        """Number of coefficients."""
-        raise NotImplementedError
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the coefficients."""
-        raise NotImplementedError
+    domain: Domain
+    dim: int
+    feature_names: tuple[str, ...]
 
     @lazy_property
     def numbers(self) -> Target:
@@ -275,8 +263,18 @@ class GibbsTarget:
         raise NotImplementedError
 
     @property
+    def num_records(self) -> int:
+        """Number of records, 0 for a density without any."""
+        raise NotImplementedError
+
+    @property
     def evaluation_size(self) -> int:
         """Quantity of numbers that one evaluation of the energy reads."""
+        raise NotImplementedError
+
+    @property
+    def gradient_work(self) -> float:
+        """Number of multiply-adds that take about as long as a gradient."""
         raise NotImplementedError
 
     def new_work(self) -> Work:

@@ -14,6 +14,7 @@ total variation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,10 @@ from dpsample.numerics.norms import conversion
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.problem.storage import IN_MEMORY
-from dpsample.regularizers import Regularizer, SquaredNorm
+from dpsample.regularizers import Regularizer, RegularizerParams, SquaredNorm
+from dpsample.targets.density import Density
 from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 def find_free_coefficients(basis: Array) -> Bools:
@@ -37,8 +40,8 @@ def find_free_coefficients(basis: Array) -> Bools:
 class ReducedTarget:
     """Target of v, and the map from v to theta."""
 
-    target: Gibbs
-    original: Gibbs
+    target: Any  # of the kind of the original
+    original: GibbsTarget
     origin: Array  # (dim,): c
     basis: Array  # (dim, m): N
     shift: float  # energy of theta less the energy of v
@@ -62,13 +65,18 @@ class ReducedTarget:
         return np.asarray(self.basis.T @ (point - self.origin))
 
 
-def has_equalities(target: Gibbs) -> bool:
+def has_equalities(target: GibbsTarget) -> bool:
     """Return whether the domain is given with equalities."""
     return target.domain.has_equalities
 
 
-def reduction_obstacle(target: Gibbs) -> str:
+def reduction_obstacle(target: GibbsTarget) -> str:
     """Return why a target has no reduced target, or "" if it has one."""
+    if isinstance(target, Density):
+        if target.mu == 0.0:
+            return ""
+        return regularizer_obstacle(target.regularizer, target.regularizer_params)
+    assert isinstance(target, Gibbs)
     if not target.problem.storage.is_in_memory:
         return f"Equalities need records in memory. {IN_MEMORY}"
     return facts_obstacle(target.problem.facts, target.regularizer)
@@ -78,8 +86,13 @@ def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
     """Return why public facts exclude a reduced target, or "" if they do not."""
     if not facts.loss.has_margin:
         return "Equalities need losses of a margin."
-    exponent = regularizer.params(facts.dim, facts.center).exponent
-    if not isinstance(regularizer, SquaredNorm) or exponent != 2.0:
+    params = regularizer.params(facts.dim, facts.center)
+    return regularizer_obstacle(regularizer, params)
+
+
+def regularizer_obstacle(regularizer: Regularizer, params: RegularizerParams) -> str:
+    """Return why a regularizer is not quadratic, or "" if it is."""
+    if not isinstance(regularizer, SquaredNorm) or params.exponent != 2.0:
         return (
             f"The {regularizer.name} regularizer is not quadratic: on a domain "
             "without an interior use p = 2."
@@ -87,17 +100,60 @@ def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
     return ""
 
 
-def reduce(target: Gibbs) -> ReducedTarget:
+def reduce(target: GibbsTarget) -> ReducedTarget:
     """Return the target in free coordinates of the domain's hull."""
+    if isinstance(target, Density):
+        return _reduce_density(target)
+    assert isinstance(target, Gibbs)
+    return _reduce_gibbs(target)
+
+
+class _Penalty(NamedTuple):
+    """A quadratic regularizer in free coordinates."""
+
+    weight: float
+    regularizer: SquaredNorm
+    shift: float  # of the energy: the part of the distance across the hull
+
+
+def _reduce_penalty(target: GibbsTarget, origin: Array, basis: Array) -> _Penalty:
+    params = target.regularizer_params
+    center = basis.T @ (params.center - origin)
+    off = params.center - origin - basis @ center
+    weight = target.mu * params.scale
+    shift = 0.5 * target.k * weight * float(off @ off)
+    return _Penalty(weight, SquaredNorm(center=center), shift)
+
+
+def _reduce_density(target: Density) -> ReducedTarget:
+    origin, basis = target.domain.hull(target.dim)
+    penalty = _reduce_penalty(target, origin, basis)
+    inner = Density(
+        functions=target.functions.in_coordinates(origin, basis),
+        dim=basis.shape[1],
+        domain=target.domain.in_hull_coordinates(target.dim),
+        k=target.k,
+        mu=penalty.weight,
+        regularizer=penalty.regularizer,
+        convex=False,  # the target itself has been compared
+    )
+    return ReducedTarget(
+        target=inner,
+        original=target,
+        origin=origin,
+        basis=basis,
+        shift=penalty.shift,
+    )
+
+
+def _reduce_gibbs(target: Gibbs) -> ReducedTarget:
     # Factor by which public bounds of the records in v are widened for rounding errors.
     widened = 1.0 + 1e-9
     problem, dim = target.problem, target.dim
     origin, basis = problem.domain.hull(dim)
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
-    params = target.regularizer_params
-    center = basis.T @ (params.center - origin)
-    off = params.center - origin - basis @ center
+    penalty = _reduce_penalty(target, origin, basis)
     # The bounds of the records in v follow from public bounds, because |N^T a| <= |a|
     # and the offset changes by <a, c>. So whether they hold reveals nothing.
     facts, loss = problem.facts, problem.loss
@@ -117,10 +173,10 @@ def reduce(target: Gibbs) -> ReducedTarget:
         offset=offset,
         offset_bound=max(reach * widened, 1e-30),
     )
-    weight = target.mu * params.scale
-    regularizer = SquaredNorm(center=center)
-    inner_target = Gibbs(inner, k=target.k, mu=weight, regularizer=regularizer)
-    shift = 0.5 * target.k * weight * float(off @ off)
+    inner_target = Gibbs(
+        inner, k=target.k, mu=penalty.weight, regularizer=penalty.regularizer
+    )
+    shift = penalty.shift
     if not np.array_equal(inner_target.data.response, target.data.response):
         # The replaced far responses depend on the bound of the margins, which differs.
         shift = target.energy(origin) - inner_target.energy(np.zeros(basis.shape[1]))

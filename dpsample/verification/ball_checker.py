@@ -187,7 +187,7 @@ def prove(text: str) -> Lines:
             _require(set(content) == set(names.split()), "the answer has other fields")
             _check_binding(content)
             content = content["certificate"]
-        stated = content.get("format")
+        stated = str(content.get("format"))
         kind = FORMER_FORMATS.get(stated, stated)
         _require(kind in (DRAW, EVENT), f"format {stated!r} is unknown")
         return _prove_draw(content) if kind == DRAW else _prove_event(content)

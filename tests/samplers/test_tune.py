@@ -101,7 +101,7 @@ def test_nothing_is_learned_from_a_chain_that_never_moves():
         first_step=1.0,
     )
     stuck = recipe.build(target, found, 1e9)
-    again = tune._learn_covariance(found, stuck, np.random.default_rng(1), 1)
+    again = tune.learn_covariance(found, stuck, np.random.default_rng(1), 1)
     assert again is found
     step = tune.search_step(target, recipe, found, np.random.default_rng(1), 100.0)
     assert step < 10.0

@@ -80,9 +80,9 @@ def test_the_law_needs_no_good_metric():
 LEVEL, MOVED = (
     "    rise = rng.standard_exponential()\n",
     (
-        "    shift(state.memory[MARGINS:], plan.columns[i], t)\n"
+        "    shift(state.memory[MEMORY.margins :], plan.columns[i], t)\n"
         "    # Sum and energy follow the move, without another pass.\n"
-        "    state.memory[TOTAL] = total\n"
+        "    state.memory[MEMORY.total] = total\n"
     ),
 )
 # A domain, whether the metric is poor, and a change of the text.
@@ -92,8 +92,8 @@ BUGS = {
     "a guess is not tested": (
         "whole space",
         True,
-        "phase, num_points = LEFT_END, 0",
-        "phase, num_points = INSIDE, 0",
+        "phase, num_points = PHASE.left_end, 0",
+        "phase, num_points = PHASE.inside, 0",
     ),
     "no regularizer": ("box", False, "strength = target.k * target.mu", "strength = 0"),
     "no linear part": ("whole space", False, "+ plan.tilt[i] * t", ""),

@@ -73,8 +73,9 @@ from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs_target
 from dpsample.targets.gibbs import Gibbs
 
-# Shift beyond which kernels that contract get common noise, so that both chains move
-# alike.
+# Shift, in standard deviations, beyond which kernels that contract get common noise.
+# Proposals of reflected noise would rarely be equal at that distance, and would move
+# the chains apart. With common noise the chains come closer.
 FAR = 3.0
 
 
@@ -207,7 +208,8 @@ class Pair:
 
     def init(self, position: Array) -> ChainState:
         """Return the state of one of the two chains."""
-        return self.coupling.init_fn(self.prepared.target, self.plan, position)
+        target: Any = self.prepared.target
+        return self.coupling.init_fn(target, self.plan, position)
 
     def advance(
         self,
@@ -232,6 +234,8 @@ def couple_random_walks(target, pieces, plan, first, second, rng):
     rank = plan.factor.shape[1]
     noise, other = first.vectors[ROW.noise][:rank], second.vectors[ROW.noise][:rank]
     fill_with_normals(rng, noise)
+    # Both accept tests have one threshold, so that equal proposals are accepted
+    # together as often as possible.
     threshold, coin = -rng.standard_exponential(), rng.standard_exponential()
     shift, difference = first.vectors[ROW.shift][:rank], first.vectors[ROW.difference]
     white_shift(
@@ -384,12 +388,11 @@ def init_independence(
 
 def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     """Make one coupled step of tilted Gibbs."""
-    rank = plan.factor.shape[1]
+    rank, y, mean = plan.factor.shape[1], tilted_gibbs.ROW.y, tilted_gibbs.ROW.mean
     noise, other = first.vectors[ROW.noise][:rank], second.vectors[ROW.noise][:rank]
-    second_noise, shift = (
-        first.vectors[tilted_gibbs.ROW.mean + 1][:rank],
-        second.vectors[tilted_gibbs.ROW.mean + 1][:rank],
-    )
+    # `tilted_gibbs.ROW` ends with the mean, and the next row of each chain is free.
+    second_noise = first.vectors[mean + 1][:rank]
+    shift = second.vectors[mean + 1][:rank]
     # This row is free until the proposal is written.
     difference = first.vectors[ROW.proposal]
     fill_with_normals(rng, noise)
@@ -398,23 +401,20 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     scale = math.sqrt(plan.step)
     white_shift(plan.whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
-    # First y given the position, then the proposal given y.
-    displace(plan, first.position, noise, scale, first.vectors[tilted_gibbs.ROW.y])
+    # First y given the position, then the proposal given y. Both draws are coupled.
+    displace(plan, first.position, noise, scale, first.vectors[y])
     set_proposal_mean(target, pieces, plan, first)
     if is_shared:
-        second.vectors[tilted_gibbs.ROW.y : tilted_gibbs.ROW.mean + 1] = first.vectors[
-            tilted_gibbs.ROW.y : tilted_gibbs.ROW.mean + 1
-        ]
+        # Equal y have the same w, gradient and mean, which are not computed twice.
+        second.vectors[y : mean + 1] = first.vectors[y : mean + 1]
     else:
-        displace(
-            plan, second.position, other, scale, second.vectors[tilted_gibbs.ROW.y]
-        )
+        displace(plan, second.position, other, scale, second.vectors[y])
         set_proposal_mean(target, pieces, plan, second)
     scale = math.sqrt(plan.step / (1.0 + plan.step))
     white_shift(
         plan.whiten,
-        first.vectors[tilted_gibbs.ROW.mean],
-        second.vectors[tilted_gibbs.ROW.mean],
+        first.vectors[mean],
+        second.vectors[mean],
         scale,
         difference,
         shift,
@@ -424,14 +424,14 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     )
     displace(
         plan,
-        first.vectors[tilted_gibbs.ROW.mean],
+        first.vectors[mean],
         second_noise,
         scale,
         first.vectors[ROW.proposal],
     )
     displace(
         plan,
-        second.vectors[tilted_gibbs.ROW.mean],
+        second.vectors[mean],
         other,
         scale,
         second.vectors[ROW.proposal],
@@ -454,6 +454,7 @@ def couple_proximal(target, pieces, plan, whiten, first, second, rng, twins):
     is_shared = couple_noise(shift, noise, coin, FAR, other)
     displace(metric, first.position, noise, scale, first.vectors[ROW.proposal])
     displace(metric, second.position, other, scale, second.vectors[ROW.proposal])
+    # Equal y, metrics and streams give equal draws, so a shared draw is made once.
     code = alternation.draw_given_y(target, pieces, plan, first, twins[0])
     if code == OK and not is_shared:
         code = alternation.draw_given_y(target, pieces, plan, second, twins[1])

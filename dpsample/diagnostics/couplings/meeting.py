@@ -111,6 +111,7 @@ class Coupled:
             on_rows(self.lag, ahead[-1:], starts[1][None])
         time = self.lag
         has_met = bool(np.array_equal(first.position, second.position))
+        # Rows of both chains are made in parts, so that Ctrl-C is served in between.
         draws, others = np.empty((2, 64, len(lead[0])))
         size = ChunkSize()
         while not has_met and time < self.max_steps:
@@ -239,11 +240,12 @@ def upper_limit(means: Array, count: int, error: Array) -> Array:
     Chernoff and Hoeffding it is too low with probability at most ``error``, whatever
     the distribution.
     """
-    budget = -np.log(error) / count
+    # The divergence increases in p above the mean, so bisection finds the limit.
+    max_divergence = -np.log(error) / count
     low, high = np.array(means, dtype=np.float64), np.ones_like(means)
     for _ in range(60):
         middle = 0.5 * (low + high)
-        fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= budget
+        fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= max_divergence
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return high
 

@@ -42,10 +42,8 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 Output = Literal["average", "tail", "scaled", "last"]
 # Options that only one output uses. They are None for the others.
 OUTPUT_OF_OPTION = {"tail_share": "tail", "ridge": "last", "boundary_loss": "scaled"}
-# Default share of the steps, at the end, whose iterates are averaged.
-TAIL_SHARE = 0.5
-OUTPUTS_WITH_TAIL = ("tail", "scaled")
-MIN_SCALED_STEPS = 2  # the first stage and the last one have one at least
+# A scaled descent needs a step in its first stage and one in its last stage.
+MIN_SCALED_STEPS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,10 @@ class ProjectedDescent(NoisyDescent):
     def _scales_and_estimator(
         self, facts: PublicFacts, budget: Budget | None
     ) -> tuple[DescentScales, Estimator]:
-        """Public numbers, and how gradients become one vector."""
+        """Return the public numbers, and the estimator of the mean gradient.
+
+        Nothing is clipped if the threshold is not below the Lipschitz constant.
+        """
         clip, lipschitz = self.clip or math.inf, facts.lipschitz_or_inf(2.0)
         is_clipped = clip < lipschitz
         if is_clipped:
@@ -110,11 +111,14 @@ class ProjectedDescent(NoisyDescent):
         calibration: Calibration,
     ) -> float:
         """Return eta: given, published, or the minimizer of the bound."""
-        del budget  # only the rule of the tail reads it
+        del budget  # only the override for the tail reads it
         if self.step_size is not None:
             return float(self.step_size)
         if calibration == "paper" and plan.noise is not None:
             return best_step(scales, plan.num_steps, scales.lipschitz**2)
+        # The bound for Lipschitz losses has this minimizer. On fresh records it needs a
+        # step of at most 2/beta. The bound for smooth losses has another minimizer, and
+        # the better one is chosen.
         size = best_step(scales, plan.num_steps, plan.slope(scales))
         if scales.is_population and 0.0 < scales.smoothness < math.inf:
             size = min(size, 2.0 / scales.smoothness)
@@ -145,30 +149,33 @@ class NoisyGD(ProjectedDescent):
     if :math:`\eta^{-1} = \beta + \sqrt{T (d \sigma^2 + 2 L^2 (T + 1)/n)} / M`. The
     empirical risk needs no term with 2/n, and the first bound no smoothness.
 
-    These bounds make short steps. With ``output="tail"`` few long ones are taken, and
-    the last half of the iterates is averaged: noise averages out, as in Polyak and
-    Juditsky (SIAM J. Control Optim. 30, 1992), the start is forgotten (Jain, Kakade,
-    Kidambi, Netrapalli and Sidford, JMLR 18, 2018). Their total length is
+    The minimizers of these bounds are short steps. With ``output="tail"`` few long
+    steps are taken, and the last half of the iterates is averaged. The noise averages
+    out (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992), and the early iterates,
+    which depend on the start, are left out (Jain, Kakade, Kidambi, Netrapalli and
+    Sidford, JMLR 18, 2018). The total length of the steps is
 
     .. math:: \eta T = \bigl(2 m_0 \max(m_0, \beta/400)\bigr)^{-1/2}, \qquad
        m_0 = \frac{2 L \sqrt d}{n t M},
 
-    (L for 2 L if records are zeroed out), as strong as a ridge of its inverse, and T
-    the larger of 100 and :math:`\eta T \beta/2`: steps are stable, at most 2/beta. The
-    sum of all noise has length :math:`\eta \sigma \sqrt{T d} = \eta T m_0 M`, and does
-    not leave the domain. As :math:`\sigma` grows like the root of T, more and shorter
-    steps change little. It is a rule, not a theorem: nothing is claimed of the risk.
-    Whatever is averaged costs no privacy, as every step is noisy.
+    with L instead of 2 L if records are zeroed out. Descent of this length regularizes
+    like a ridge of its inverse. T is the larger of 100 and :math:`\eta T \beta/2`, so
+    that steps are at most 2/beta and stable. The sum of all noise has length
+    :math:`\eta \sigma \sqrt{T d} = \eta T m_0 M`, and does not leave the domain. As
+    :math:`\sigma` grows like the root of T, more and shorter steps change little. This
+    is a rule, not a theorem, and the risk has no bound. Averages cost no privacy,
+    because every step is noisy.
 
-    With ``output="scaled"`` the path tells how long its steps should be: three times,
-    after a quarter and half of the steps and at the end, the point's distance from the
-    start and the length of the steps are multiplied by a factor that noisy gradients
-    suggest, which costs no privacy (`dpsample.optimizers.loop.scaled`). The steps begin
-    as those of the tail do and are at most 2/beta; T is the larger of 100 and
-    :math:`\eta T \beta`, and the last half of the iterates is averaged. A rule, too.
-    Where a stage would leave the domain by half of its distance or more, later stages
-    take their slopes from ``boundary_loss``, if there is one: no steeper, so that the
-    noise is enough for both.
+    With ``output="scaled"`` the noisy gradients determine the length of the steps.
+    Three times, after a quarter and half of the steps and at the end, the point's
+    distance from the start and the length of the steps are multiplied by a factor that
+    is estimated from noisy gradients, which costs no privacy
+    (`dpsample.optimizers.loop.scaled`). The first steps are those of the tail, and all
+    are at most 2/beta. T is the larger of 100 and :math:`\eta T \beta`, and the last
+    half of the iterates is averaged. This is a rule, too. If a stage would leave the
+    domain by half of its distance or more, later stages use the gradients of
+    ``boundary_loss``, if there is one. They must not be longer, so that the noise is
+    enough for both.
 
     With ``output="last"`` only the last iterate is released, of steps on a smooth loss
     with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
@@ -178,8 +185,8 @@ class NoisyGD(ProjectedDescent):
     .. math:: T' = \frac{1 - q^T}{1 + q^T}\, \frac{1 + q}{1 - q}, \qquad
        q = \max(|1 - \eta\lambda|, |1 - \eta(\beta + \lambda)|)
 
-    steps is enough for T of them. Long runs cost no more; a tail of T' steps is
-    nevertheless mostly more accurate (docs/optimizers.md).
+    steps is enough for T of them. So long runs need no more noise. Nevertheless a tail
+    of T' steps is mostly more accurate (docs/optimizers.md).
 
     Parameters
     ----------
@@ -295,7 +302,7 @@ class NoisyGD(ProjectedDescent):
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
-        if self.output in OUTPUTS_WITH_TAIL and self.num_steps is None:
+        if self.output in ("tail", "scaled") and self.num_steps is None:
             # Default number of steps of the outputs "tail" and "scaled". A plan takes
             # more if its steps would be too long to be stable.
             count, beta = 100, scales.smoothness
@@ -310,7 +317,7 @@ class NoisyGD(ProjectedDescent):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop; for a tail, steps up to it and then a loop with an average."""
+        """Return one loop, or two for a tail, the second of which is averaged."""
         if self.output == "average":
             return super()._recipe(facts, budget, calibration)
         refuse_paper(calibration, "No noise is printed for a tail or a last iterate.")
@@ -321,13 +328,14 @@ class NoisyGD(ProjectedDescent):
         assert isinstance(loop, Loop)
         if self.output == "scaled":
             return self._scaled_recipe(facts, recipe, loop)
-        count = math.ceil((self.tail_share or TAIL_SHARE) * loop.num_steps)
+        count = math.ceil((self.tail_share or 0.5) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
         if count < loop.num_steps:
             early = loop.num_steps - count
             phases.insert(0, replace(loop, num_steps=early, weights=None))
         inputs = {"averaged_steps": count, **recipe.inputs}
-        inputs.pop("risk_bound", None)  # it is that of the mean of all
+        # The bound is for the mean of all iterates.
+        inputs.pop("risk_bound", None)
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
     def _scaled_recipe(self, facts: PublicFacts, recipe: Recipe, loop: Loop) -> Recipe:
@@ -339,6 +347,7 @@ class NoisyGD(ProjectedDescent):
             check.fail("num_steps", f">= {MIN_SCALED_STEPS}", total)
         if self.boundary_loss is not None:
             _check_boundary_loss(self.boundary_loss, facts)
+        # The scale changes after a quarter and after half of the steps.
         first = max(1, total // 4)
         half = max(first, total // 2)
         size = float(recipe.inputs["step_size"])
@@ -369,7 +378,7 @@ class NoisyGD(ProjectedDescent):
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
     def _last(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
-        """Return steps on the loss and a ridge; nothing is told but their end."""
+        """Return steps on the loss plus a ridge, of which only the end is released."""
         scales, estimator = self._scales_and_estimator(facts, budget)
         ridge, size, count = self.ridge, self.step_size, self.num_steps
         check_smooth(facts, scales)

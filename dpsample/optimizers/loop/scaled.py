@@ -62,8 +62,8 @@ class ScaleSum(NamedTuple):
     factor: int = 0  # eta over its first value
     slopes: int = 1  # sum of <g_t, w_t - c>
     squares: int = 2  # sum of |w_t - c|^2
-    count: int = 3  # number of terms of both sums
-    count_first: int = 4  # steps of the first stage
+    num_terms: int = 3  # number of terms of both sums
+    num_first: int = 4  # steps of the first stage
     outside: int = 5  # largest ratio of |f u| to the part of it that the domain left
 
 
@@ -90,10 +90,10 @@ def observe(step, t, num_steps, memory):
         if step.stage == STAGE.first:
             memory.first_gradient[:] = 0.0
             memory.first_point[:] = 0.0
-            sums[SUM.factor], sums[SUM.count_first], sums[SUM.outside] = 1.0, 0.0, 1.0
-        sums[SUM.slopes], sums[SUM.squares], sums[SUM.count] = 0.0, 0.0, 0.0
+            sums[SUM.factor], sums[SUM.num_first], sums[SUM.outside] = 1.0, 0.0, 1.0
+        sums[SUM.slopes], sums[SUM.squares], sums[SUM.num_terms] = 0.0, 0.0, 0.0
     if step.stage == STAGE.first:
-        sums[SUM.count_first] += 1.0
+        sums[SUM.num_first] += 1.0
         for j in range(len(memory.theta)):
             memory.first_gradient[j] += memory.gradient[j]
             memory.first_point[j] += memory.theta[j] - memory.anchor[j]
@@ -107,7 +107,7 @@ def observe(step, t, num_steps, memory):
         square += offset * offset
     sums[SUM.slopes] += slope
     sums[SUM.squares] += square
-    sums[SUM.count] += 1.0
+    sums[SUM.num_terms] += 1.0
 
 
 @kernel(counts_references=False)
@@ -122,19 +122,19 @@ def factor_of(step, memory, point):
         early += memory.first_point[j] * offset
         square += offset * offset
     noise = step.stddev * step.stddev  # sigma^2
-    eta, count = scaled_size(step, memory), sums[SUM.count]
+    eta, count = scaled_size(step, memory), sums[SUM.num_terms]
     pull = eta * noise * len(point)
-    start = slope / sums[SUM.count_first] - pull
+    start = slope / sums[SUM.num_first] - pull
     change = start + sums[SUM.slopes] / count
     variance = noise * (
-        square / sums[SUM.count_first] + sums[SUM.squares] / count / count
+        square / sums[SUM.num_first] + sums[SUM.squares] / count / count
     )
     # The estimates a and b are trusted up to this many standard deviations v.
     slack = 2.0 * math.sqrt(variance + eta * noise * pull)
     top, bottom = max(start, 0.0) + slack, max(change, 0.0) + slack
     if not bottom > 0.0 or not top < math.inf:  # no noise and no slope, or overflow
         return 1.0
-    part = early / (sums[SUM.count_first] * square) if square > 0.0 else 0.0
+    part = early / (sums[SUM.num_first] * square) if square > 0.0 else 0.0
     part = min(max(part, 0.0), 1.0)
     growth = (1.0 - part) * (top / bottom - 1.0)
     if step.stage == STAGE.last and growth > 0.0:

@@ -37,8 +37,9 @@ from dpsample.samplers.gaussian_fit import (
     regularizer_hessian,
     rough_mode,
 )
+from dpsample.targets.density import Density
 from dpsample.targets.gibbs import Gibbs, as_rows
-from dpsample.targets.gibbs_target import form_in_basis, times_basis
+from dpsample.targets.gibbs_target import GibbsTarget, form_in_basis, times_basis
 
 # Maximum number of Newton steps. Then the last iterate is used, as any fit is valid.
 MAX_STEPS = 200
@@ -70,7 +71,7 @@ class BarrierFit(NamedTuple):
     normal: Array | None = None
 
 
-def barrier_fit(target: Gibbs) -> BarrierFit:
+def barrier_fit(target: GibbsTarget) -> BarrierFit:
     """Fit a Gaussian to the target and the boundary of its domain.
 
     Steps are taken in coordinates of the basis (dim, rank) of the domain's affine hull.
@@ -114,7 +115,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     return BarrierFit(point, dense(factor), normal)
 
 
-def _fit_in_ball(target: Gibbs) -> BarrierFit:
+def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
     """Combine the Gaussian fit with precisions of the boundary and of the interior.
 
     The gradient g confines the draws to the boundary. There <g, x> minus its minimum is
@@ -326,7 +327,7 @@ def _widen_along_normal(
     return tangent + mean_variance * np.outer(normal, normal), normal
 
 
-def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
+def _fit_in_l1_ball(target: GibbsTarget) -> BarrierFit:
     """Fit on an l1 ball, with x = u - w and a barrier for u, w and the sum's slack.
 
     A coordinate of x that is exponential on both sides of 0, with different rates, is
@@ -382,7 +383,7 @@ def _fit_in_l1_ball(target: Gibbs) -> BarrierFit:
     return BarrierFit(center, dense(np.linalg.cholesky(covariance)))
 
 
-def _fit_low_rank(target: Gibbs) -> BarrierFit:
+def _fit_low_rank(target: GibbsTarget) -> BarrierFit:
     """Fit a diagonal, and the 40 directions of the largest precision relative to it.
 
     With D the diagonal's inverse root and D H D = sum lambda_i q_i q_i^T in its largest
@@ -392,6 +393,9 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
     """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
+    if isinstance(target, Density):
+        return _fit_diagonal(target)
+    assert isinstance(target, Gibbs)
     data = target.data
     rows: Any = as_rows(data)  # dense or sparse
     mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
@@ -436,3 +440,21 @@ def _fit_low_rank(target: Gibbs) -> BarrierFit:
     roots = np.maximum(eigenvalues, 1e-6) ** -0.5
     stretch = np.concatenate([np.zeros(removed.shape[1]), roots])
     return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))
+
+
+def _fit_diagonal(target: Density) -> BarrierFit:
+    """Fit a diagonal to the energy of a user's function near its mode."""
+    mode, interior = rough_mode(target), target.domain.interior_point(target.dim)
+    center = mode + INWARD_SHARE * (interior - mode)
+    eye = np.eye(target.dim)
+    _, precision = averaged_derivatives(target, eye, center, None)
+    curvature = np.diag(precision).copy()
+    barrier = _barrier(target.domain, target.dim)
+    if barrier is not None:
+        curvature += np.diag(barrier.differentiate(center)[1])
+    scale = 1.0 / np.sqrt(curvature)
+    removed = np.zeros((target.dim, 0))
+    # On the simplex velocities have no part along the vector of ones.
+    if target.domain.affine_dim(target.dim) < target.dim:
+        removed = (scale / np.linalg.norm(scale))[:, None]
+    return BarrierFit(center, low_rank(scale, removed, np.zeros(removed.shape[1])))

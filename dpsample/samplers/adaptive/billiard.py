@@ -81,8 +81,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.targets import gibbs_target
-from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.gibbs_target import TARGET, TargetFunctions
+from dpsample.targets.gibbs_target import TARGET, GibbsTarget, TargetFunctions
 
 # Mean length of a trajectory, a time. In a time of 1 a point moves by about one
 # standard deviation of the metric.
@@ -227,7 +226,7 @@ class StepFunctions(NamedTuple):
 
 
 def new_plan(
-    target: Gibbs,
+    target: GibbsTarget,
     mass: MassMatrix,
     *,
     center: Array,
@@ -649,7 +648,7 @@ fly_in_polytope = compile_flight(
 )
 
 
-def step_functions(target: Gibbs, plan: BilliardPlan) -> StepFunctions:
+def step_functions(target: GibbsTarget, plan: BilliardPlan) -> StepFunctions:
     """Return the C functions of a plan's steps."""
     fly = fly_in_polytope if len(plan.facet_gram) else fly_in_body
     return StepFunctions(target.pieces, pointer(fly, FLIGHT))
@@ -782,7 +781,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: BilliardPlan, position: Array) -> ChainState:
     """Return a new state at a position of the domain, with its gradient."""
     dim, num_facets = target.dim, len(plan.slack_accelerations)
     workspace = BilliardWork(
@@ -837,7 +836,7 @@ def fly_once(target, pieces, plan, state):
 
 
 def fly_freely(
-    target: Gibbs,
+    target: GibbsTarget,
     plan: BilliardPlan,
     *,
     position: Array,

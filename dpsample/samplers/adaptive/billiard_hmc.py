@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS
 from dpsample.samplers.adaptive.warmup import WarmUp, disperse, warm_up
 from dpsample.samplers.chain import PreparedChain
 from dpsample.samplers.sampler import Sampler
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 @renamed(max_leaps="max_leapfrog_steps", length="trajectory_length")
@@ -44,6 +45,8 @@ class BilliardHMC(Sampler):
     True
     """
 
+    reads_records: ClassVar[bool] = False
+
     num_steps: int | None = None
     trajectory_length: float = LENGTH
     max_leapfrog_steps: int = MAX_LEAPS
@@ -55,12 +58,12 @@ class BilliardHMC(Sampler):
         check.positive(trajectory_length=self.trajectory_length)
         check.integer(1, max_leapfrog_steps=self.max_leapfrog_steps)
 
-    def _supports(self, target: Gibbs) -> tuple[bool, str]:
+    def _supports(self, target: GibbsTarget) -> tuple[bool, str]:
         if not exits.has_exits(target.domain):
             return False, "It knows no exits of this domain: use TiltedGibbs."
         return True, ""
 
-    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: GibbsTarget, rng: np.random.Generator) -> PreparedChain:
         """Learn metric, force and step. All is fixed before the first draw."""
         self.require(target)
         warm = warm_up(
@@ -73,9 +76,10 @@ class BilliardHMC(Sampler):
 
 
 def prepare_chain(
-    target: Gibbs, warm: WarmUp, num_steps: int | None = None
+    target: GibbsTarget, warm: WarmUp, num_steps: int | None = None
 ) -> PreparedChain:
     """Return the chain of a warm-up, which also chooses the transitions per draw."""
+    # The warm-up chooses how many trajectories a draw needs, unless the user has.
     steps = warm.num_steps if num_steps is None else num_steps
     return PreparedChain(
         target=target,

@@ -39,8 +39,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
 from dpsample.samplers.thinning import lag_share, rank_shares, wanted_thinning
-from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.gibbs_target import times_basis
+from dpsample.targets.gibbs_target import GibbsTarget, times_basis
 
 # Number of pilot chains. Several show whether they agree.
 NUM_PILOTS = 4
@@ -123,7 +122,7 @@ class _Pilots:
     """Pilot chains of a target, in one stream."""
 
     def __init__(
-        self, target: Gibbs, plan: BilliardPlan, rng: np.random.Generator
+        self, target: GibbsTarget, plan: BilliardPlan, rng: np.random.Generator
     ) -> None:
         self.target, self.rng = target, rng
         # The chains share one tuning: each goes on with the step of the one before.
@@ -185,7 +184,7 @@ class _Pilots:
         )
 
 
-def _compile_filler(target: Gibbs, plan: BilliardPlan) -> Callable[..., int]:
+def _compile_filler(target: GibbsTarget, plan: BilliardPlan) -> Callable[..., int]:
     """Return the function of `chain.compile_filler` for a plan."""
     functions = billiard.step_functions(target, plan)
     return compile_filler(billiard.run, target.numbers, functions, plan)
@@ -202,7 +201,7 @@ class _Learned(NamedTuple):
 
 
 def warm_up(
-    target: Gibbs,
+    target: GibbsTarget,
     rng: np.random.Generator,
     *,
     length: float = LENGTH,
@@ -291,7 +290,9 @@ def _run_windows(pilots: _Pilots, plan: BilliardPlan, fit: BarrierFit) -> _Learn
     return _Learned(plan, shape, best, has_settled, step_work)
 
 
-def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Array:
+def disperse(
+    target: GibbsTarget, plan: BilliardPlan, rng: np.random.Generator
+) -> Array:
     """Return a random start, the end of a flight from the center without force.
 
     The boundary reflects a flight of 2 units of time, which leaves the starts more
@@ -326,7 +327,7 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
 
 
 def _can_leave(
-    target: Gibbs, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
+    target: GibbsTarget, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
 ) -> bool:
     """Return whether one of a few transitions of the plan leaves a position.
 
@@ -345,23 +346,23 @@ def _can_leave(
     return False
 
 
-def _leap_work(target: Gibbs, plan: BilliardPlan) -> float:
+def _leap_work(target: GibbsTarget, plan: BilliardPlan) -> float:
     """Return multiply-adds of a gradient and its product with the metric.
 
     A leap without kicks evaluates an energy, which takes half of it.
     """
-    data = target.data
-    passes = 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
-    return (passes + float(plan.mass.rank) ** 2) * (1.0 if plan.has_kicks else 0.5)
+    return (target.gradient_work + float(plan.mass.rank) ** 2) * (
+        1.0 if plan.has_kicks else 0.5
+    )
 
 
-def _step_work(target: Gibbs, window: _Window) -> float:
+def _step_work(target: GibbsTarget, window: _Window) -> float:
     """Return multiply-adds that take as long as a transition of all pilot chains."""
     bounce, leap = _bounce_work(target), BOUNCE_WORK + _leap_work(target, window.plan)
     return NUM_PILOTS * (window.leaps * leap + window.bounces * bounce)
 
 
-def _bounce_work(target: Gibbs) -> float:
+def _bounce_work(target: GibbsTarget) -> float:
     """Return multiply-adds that take as long as a reflection.
 
     Where Newton's method searches the exit of a norm they are 15 times as many.
@@ -435,7 +436,11 @@ def root_of(white: Array, share: float, normal: Array | None) -> Array:
 
 
 def _learn_plan(
-    target: Gibbs, window: _Window, white: Array, share: float, normal: Array | None
+    target: GibbsTarget,
+    window: _Window,
+    white: Array,
+    share: float,
+    normal: Array | None,
 ) -> BilliardPlan:
     """Return a plan with the metric, center and force of a window's draws."""
     shape = window.shape
@@ -458,7 +463,7 @@ def _is_worse(plan: BilliardPlan, best: BilliardPlan) -> bool:
 
 
 def _plan_rotations(
-    target: Gibbs, plan: BilliardPlan, window: _Window
+    target: GibbsTarget, plan: BilliardPlan, window: _Window
 ) -> BilliardPlan | None:
     """Return a plan of rotations, or None if the energy is not quadratic enough.
 

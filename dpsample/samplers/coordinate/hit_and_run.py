@@ -143,7 +143,8 @@ def step(target, pieces, plan, state, rng):
     guess, width = line.guess_along(
         plan.whiten, center, theta, direction, white, offset
     )
-    # The first tangents are 1.3 standard deviations from the guessed mode.
+    # The first tangents touch at 1.3 standard deviations from the guessed mode, where
+    # two tangents are a good envelope of a Gaussian.
     hull, paused = state.workspace.hull, state.workspace.paused_draw[0]
     code, t, value, evaluations = line.draw_on_line(
         (pieces, path), rng, hull, paused, low, high, guess, 1.3 * width, control

@@ -10,13 +10,14 @@ moves were counted as steps, the draws would have another distribution.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import ROW, compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 @kernel(counts_references=False)
@@ -67,6 +68,8 @@ class BallWalk(TunedSampler):
     True
     """
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    reads_records: ClassVar[bool] = False
+
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the radius from the length of the random walk's optimal steps."""
         return TuningRecipe(run=run, rate=0.3, first_step=2.4)

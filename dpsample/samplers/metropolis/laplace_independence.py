@@ -50,7 +50,8 @@ from dpsample.targets.gibbs import Gibbs
 
 # Margins of a block of records, at all points: 256 kB, which fit in a level-2 cache.
 MAX_BLOCK_MARGINS = 32768
-# Share of the Gaussian fit that must be inside the domain.
+# Share of the Gaussian fit that must be inside the domain. With less, most batches
+# would be nearly empty.
 MIN_SHARE_INSIDE = 0.01
 UNSUPPORTED = (
     "Hardly any proposal of the Gaussian fit lies in the domain. "
@@ -297,7 +298,8 @@ def fill_batch(target, pieces, plan, state, rng):
     """
     control, progress = state.work.control[0], state.workspace.refill[0]
     control.stage, is_over = 0, False
-    # A batch of n entries is filled from at most this many times n proposals.
+    # If hardly any proposal is inside, the batch is left with fewer entries after 20
+    # times as many proposals.
     while progress.num_proposed < 20 * plan.batch:
         if is_over:
             control.stage = 1
@@ -331,7 +333,9 @@ def step(target, pieces, plan, state, rng):
             return code
     state.counts[chain.COUNT.proposals] += 1
     i = int(header.num_used)
-    # Proposals outside the domain were drawn before the i-th one inside, or at the end.
+    # The proposals are tested in the order in which they were drawn. Those outside of
+    # the domain came before the i-th one inside, or at the end, and each is a step that
+    # stays.
     if i == int(header.num_inside):
         header.num_outside_after -= 1.0
         return OK

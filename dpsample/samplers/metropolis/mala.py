@@ -10,7 +10,7 @@ outside the domain is rejected.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs_target
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 class VectorRow(NamedTuple):
@@ -115,7 +115,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: object, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: object, position: Array) -> ChainState:
     """Return a new state at a position of the domain, with its gradient."""
     del plan  # the gradient is the target's
     gradient = target.gradient(position)
@@ -150,7 +150,9 @@ class MALA(TunedSampler):
     0.1
     """
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    reads_records: ClassVar[bool] = False
+
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the step from dim^(-1/3), the optimal order for a Gaussian target."""
         dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(

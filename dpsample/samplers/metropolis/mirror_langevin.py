@@ -29,7 +29,7 @@ the simplex are one fewer, so there the last entry of a dual vector is 0.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from dpsample.samplers.errors import FUNCTION_FAILED, OK
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs_target
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 class Geometry(NamedTuple):
@@ -336,7 +336,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
+def init(target: GibbsTarget, plan: MirrorPlan, position: Array) -> ChainState:
     """Return a new state at a position, which is moved off the boundary."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not map_to_dual(plan.mirror, point, scratch):
@@ -346,7 +346,7 @@ def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
     return new_state(target, point, memory=gradient, rows=len(ROW))
 
 
-def choose_geometry(target: Gibbs, kind: str) -> int | None:
+def choose_geometry(target: GibbsTarget, kind: str) -> int | None:
     """Return the code of the domain's map, or None if it has none of this kind."""
     domain = target.domain
     if domain.is_simplex:
@@ -361,7 +361,7 @@ def choose_geometry(target: Gibbs, kind: str) -> int | None:
     return None if kind == "barrier" else GEOMETRY.power
 
 
-def fit_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
+def fit_map(target: GibbsTarget, geometry: int, gaussian: GaussianFit) -> Map:
     """Return the map whose Hessian at the fit's center has about the fit's scales."""
     body, center = target.numbers.body, gaussian.center
     deviations = np.sqrt(np.einsum("ij,ij->i", gaussian.factor, gaussian.factor))
@@ -422,6 +422,8 @@ class MirrorLangevin(TunedSampler):
     'power'
     """
 
+    reads_records: ClassVar[bool] = False
+
     geometry: str = "auto"
 
     def __post_init__(self) -> None:
@@ -430,7 +432,7 @@ class MirrorLangevin(TunedSampler):
         geometries = ("auto", "barrier", "entropy", "power")
         check.one_of(geometries, geometry=self.geometry)
 
-    def _supports(self, target: Gibbs) -> tuple[bool, str]:
+    def _supports(self, target: GibbsTarget) -> tuple[bool, str]:
         """Return whether the domain has a map of the geometry, and if not, why."""
         if choose_geometry(target, self.geometry) is not None:
             return True, ""
@@ -440,7 +442,7 @@ class MirrorLangevin(TunedSampler):
             'use geometry="auto".'
         )
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the step from dim^(-1/3), the optimal order of Langevin steps."""
         geometry = cast(int, choose_geometry(target, self.geometry))
         dim = target.domain.affine_dim(target.dim)

@@ -25,7 +25,7 @@ from dpsample.samplers.chain import (
     fill_with_normals,
 )
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 class VectorRow(NamedTuple):
@@ -99,9 +99,11 @@ class PreconditionedCrankNicolson(TunedSampler):
     'invariant'
     """
 
+    reads_records: ClassVar[bool] = False
+
     longest_step: ClassVar[float] = 1.0
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the share of new noise, which is at most 1."""
         return TuningRecipe(
             run=run, rate=0.6, first_step=0.5, longest=self.longest_step

@@ -13,7 +13,7 @@ cone measure: a set of points is as probable as the volume of the cone over it.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from dpsample.core.frames import by_address
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import ROW, compile_run, fill_with_normals, walk
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 @by_address
@@ -107,6 +107,8 @@ class RandomWalk(TunedSampler):
     'invariant'
     """
 
+    reads_records: ClassVar[bool] = False
+
     p: float = 2.0
 
     def __post_init__(self) -> None:
@@ -114,7 +116,7 @@ class RandomWalk(TunedSampler):
         super().__post_init__()
         check.at_least(1.0, p=self.p)
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the scale from 2.38 / sqrt(dim), optimal for Gaussian targets."""
         dim = target.domain.affine_dim(target.dim)
         return TuningRecipe(

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-r"""Tilted Gibbs: the proximal sampler with one Metropolis proposal per step.
+r"""Tilted GibbsTarget: the proximal sampler with one Metropolis proposal per step.
 
     y ~ N(x, h C),    x' ~ N(y - h/(1 + h) C s, h/(1 + h) C),    s = grad V(w(y)),
 
@@ -15,7 +15,7 @@ large steps need only one gradient and one value of V.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs_target
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs_target import GibbsTarget
 
 
 class VectorRow(NamedTuple):
@@ -142,6 +142,8 @@ class TiltedGibbs(TunedSampler):
     True
     """
 
-    def _recipe(self, target: Gibbs) -> TuningRecipe:
+    reads_records: ClassVar[bool] = False
+
+    def _recipe(self, target: GibbsTarget) -> TuningRecipe:
         """Tune the step."""
         return TuningRecipe(run=run, rate=0.7, first_step=1.0)
