@@ -45,8 +45,11 @@ def read_mechanism(text: object) -> object:
 
 def _spec_of(tree: ast.expr) -> MechanismSpec:
     """Return the spec of a call with keywords. Raise a ValueError for other trees."""
-    is_call = isinstance(tree, ast.Call) and not tree.args
-    if not (is_call and isinstance(tree.func, ast.Name)):
+    if (
+        not isinstance(tree, ast.Call)
+        or not isinstance(tree.func, ast.Name)
+        or tree.args
+    ):
         check.fail("mechanism", "a call with keywords", ast.unparse(tree))
     parameters = [(entry.arg or "", _value_of(entry.value)) for entry in tree.keywords]
     return MechanismSpec(tree.func.id, tuple(parameters))

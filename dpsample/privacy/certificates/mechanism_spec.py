@@ -212,15 +212,17 @@ def _to_json(value: Value) -> object:
 
 def _read_spec(content: object, name: str, depth: int) -> MechanismSpec:
     """Read a spec that may have ``depth`` further levels."""
-    check.instance(dict, **{name: content})
-    assert isinstance(content, dict)
+    if not isinstance(content, dict):
+        check.fail(name, "an object of type and parameters", check.describe(content))
     if set(content) != set(MechanismSpec.FIELDS):
         listed = ", ".join(sorted(map(str, content)))
         check.fail(name, "an object of type and parameters", f"fields {listed}")
-    check.instance(dict, **{f"{name}.parameters": content["parameters"]})
+    options = content["parameters"]
+    if not isinstance(options, dict):
+        check.fail(f"{name}.parameters", "an object", check.describe(options))
     parameters = [
         (key, _read_value(value, f"{name}.{key}", depth - 1))
-        for key, value in content["parameters"].items()
+        for key, value in options.items()
     ]
     return MechanismSpec(content["type"], tuple(parameters))
 
