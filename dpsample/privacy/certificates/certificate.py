@@ -222,7 +222,7 @@ class Certificate(Published, MechanismTerms):
         ]
 
 
-def kind_of(sampler: MechanismSpec | str | None) -> str:
+def kind_of(sampler: object) -> str:
     """Kind of the certificate of a draw by ``sampler``, known to the registry or not.
 
     Examples
