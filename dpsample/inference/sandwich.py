@@ -139,7 +139,7 @@ FLAGS = {
 class Spread(NamedTuple):
     """Bias and variance of a base's fit, for each eigenvalue of the curvature."""
 
-    kept: Array  # s
+    covered: Array  # s
     variance: Array  # v
 
 
