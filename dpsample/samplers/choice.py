@@ -51,7 +51,7 @@ from dpsample.targets.gibbs_target import GibbsTarget
 
 # Minimum estimated acceptance rates of independent proposals, of which some may be
 # outside the domain. The first one allows a trial. With the second one their trial
-# comes before those of `Localized` and slices.
+# comes before trials of `Localized` and slices.
 MIN_ACCEPTANCE = 0.5
 HIGH_ACCEPTANCE = 0.7
 # Number of chains of a trial.
@@ -297,7 +297,8 @@ def try_slices_in_metric(
 ) -> PreparedChain | None:
     """Return the slice sampler in the billiard's metric, if it needs fewer operations.
 
-    Operations are counted, not timed, so the result is the same on every machine.
+    The numbers of operations decide, not times, so the result is the same on every
+    machine.
     """
     if not warm.shape.is_dense:
         return None

@@ -76,7 +76,7 @@ ROW = VectorRow()
 # Smallest outward slope of a tangent on an unbounded cell, in units of the fit. The
 # mass of such a cell would be infinite without one.
 MIN_OUTWARD_SLOPE = 0.3
-# The search for such a tangent doubles its distance at most so many times.
+# The search for such a tangent doubles its distance at most this number of times.
 MAX_DOUBLINGS = 60
 
 
