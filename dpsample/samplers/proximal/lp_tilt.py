@@ -259,9 +259,9 @@ def _fill_factors(b, q, c, r, v, variance, lower, upper, factors):
         low, high = (lower[j], upper[j]) if sign > 0.0 else (-upper[j], -lower[j])
         envelope = new_envelope(b, q, c, r, abs(v[j]), variance, low, high)
         factor = factors[j]
-        factor.mode, factor.base, factor.gap = (
+        factor.mode, factor.energy, factor.gap = (
             envelope.mode,
-            envelope.base,
+            envelope.energy,
             envelope.gap,
         )
         factor.left, factor.right = envelope.left, envelope.right
