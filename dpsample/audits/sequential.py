@@ -95,8 +95,8 @@ class SequentialTest:
         first = np.clip(first, -farthest, farthest)
         second = np.clip(second, -farthest, farthest)
         while num_done < len(first):
-            # Events are chosen again after a tenth of the rounds so far, but at the latest
-            # after 2000 rounds.
+            # Events are chosen again after a tenth of the rounds so far, but at the
+            # latest after 2000 rounds.
             width = min(max(NUM_BLIND, int(0.1 * self.rounds)), 2000)
             part = slice(num_done, num_done + width)
             self._play(first[part], second[part])
