@@ -1,4 +1,8 @@
-"""Moments without burn-in bias, beside those of the exact law."""
+"""Moments without burn-in bias, beside those of the exact law.
+
+`couplings.unbiased_moments` has the estimates. This file chooses lag and burn-in for
+them, and compares them with closed forms or quadrature, at a level for all of them.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
