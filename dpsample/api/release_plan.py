@@ -30,6 +30,7 @@ from dpsample.privacy import (
     ExponentialMechanism,
     calibrate,
 )
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.samplers import Localized, Proximal, gaussian_fit
@@ -395,7 +396,7 @@ def plan_release(
     grid = PublicGrid.for_target(target)
     error_bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler),
+        sampler=MechanismSpec.of(sampler),
         clip_rows=problem.clip_rows,
         max_work=None if math.isinf(max_passes) else max_passes,
         has_deadline=has_deadline,

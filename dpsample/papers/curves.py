@@ -46,7 +46,7 @@ from dpsample.privacy.curves.shuffling import (
 )
 
 # Privacy losses are rounded to a grid. Its interval is a hundredth of the standard
-# deviation of one step's loss, but at most MAX_INTERVAL. It is wider if the grid would
+# deviation of one step's loss, at most MAX_INTERVAL. It is wider if the grid would
 # have more points than MAX_GRID.
 MAX_INTERVAL = 1e-3
 MAX_GRID = 20_000

@@ -396,7 +396,7 @@ def reject_record(names: Iterable[str], file: TextFormat) -> None:
     if any(entries.is_value(name, file) for name in names):
         remedy = (
             "If the file has no line of names, list them in columns of the bounds: "
-            'columns = ["first", "second"]. Else declare or ignore such columns.'
+            'columns = ["first", "second"]. Otherwise declare or ignore such columns.'
         )
         check.fail("file", "with a line of names", "numbers or dates there", remedy)
 
