@@ -145,7 +145,7 @@ def _log_moment(log_rate: float, noise: float, order: int) -> float:
     # log s_j, first without the central moments
     terms = math.log(2.0) + j * (j - 1.0) / (2.0 * noise * noise)
     if order <= MAX_MOMENT:
-        logs = _log_central_moments(noise)  # of B_0, B_2, B_4, ...
+        logs = _log_central_moments(noise)  # logarithms of B_0, B_2, B_4, ...
         pairs = math.log(4.0) + 0.5 * (logs[j // 2] + logs[(j + 1) // 2])
         terms = np.minimum(terms, pairs)
     else:
