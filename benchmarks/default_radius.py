@@ -16,7 +16,10 @@ import numpy as np
 
 from dpsample import estimators
 
-SEED, RUNS, EPSILONS, SHARES = 100, 6, (0.1, 0.5, 2.0), (1 / 3, 1.0, 3.0)
+SEED = 100
+RUNS = 6
+EPSILONS = (0.1, 0.5, 2.0)
+SHARES = (1 / 3, 1.0, 3.0)
 
 
 class Model(NamedTuple):

@@ -27,7 +27,7 @@ FREE = (targets.WHOLE, targets.BALL, targets.BOX, targets.SIMPLEX)
 
 
 def has_coordinates(case: targets.Case) -> bool:
-    """Whether the domain has standard coordinates in the whole space."""
+    """Return whether the domain has standard coordinates in the whole space."""
     is_round = case.domain != targets.BALL or case.p == 2.0
     return case.domain in FREE and is_round
 

@@ -28,10 +28,16 @@ import dpsample as dps
 from dpsample import estimators
 from dpsample.datasets.catalog import VARIABLE, catalog, public_schema
 
-DELTA, EPSILONS, PILOTS, FINALISTS, SEED = 1e-6, (0.5, 1.0, 3.0), 2, 3, 20261123
+DELTA = 1e-6
+EPSILONS = (0.5, 1.0, 3.0)
+# Runs of a candidate in the first round, and number of candidates in the second.
+PILOTS = 2
+FINALISTS = 3
+SEED = 20261123
 # Over the public length of the rows.
 RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
-BOUND = 14**0.5 * (1.0 + 1e-12)  # of rows of a9a
+# Bound of the rows of a9a, which have 14 entries of 1.
+BOUND = 14**0.5 * (1.0 + 1e-12)
 LOSSES = {  # judged by the first
     "LogisticRegression": [dps.losses.Logistic()],
     "HuberRegressor": [dps.losses.Huber(0.2)],

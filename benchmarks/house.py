@@ -27,7 +27,7 @@ def annotations(function: Function) -> Iterator[ast.expr]:
 
 
 def says_any(annotation: ast.expr) -> bool:
-    """Whether the name Any occurs in an annotation."""
+    """Return whether the name Any occurs in an annotation."""
     nodes = ast.walk(annotation)
     return any(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
 

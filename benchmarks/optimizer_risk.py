@@ -29,7 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from risk_cases import Case, cases
 
 Array = NDArray[np.float64]
-SEED, QUICK_SIZE, ERRORS, ROUNDING = 20, 2000, 3.0, 1e-12
+SEED = 20
+QUICK_SIZE = 2000
+ERRORS = 3.0
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,9 @@ from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.running import descent
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
-CLIP, SIZE, RADIUS = 0.5, 0.5, 5.0
+CLIP = 0.5
+SIZE = 0.5
+RADIUS = 5.0
 PEERS = ("jax", "jax-privacy", "opacus")
 PEER_FILE = Path(__file__).with_name("optimizer_peers.py")
 Run = Callable[[int], np.ndarray]

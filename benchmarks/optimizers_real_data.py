@@ -25,7 +25,8 @@ from dpsample import optimizers
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 RATE = 0.02
-SMOOTHNESS = 0.25  # of the logistic loss of a row of norm 1
+# Largest curvature of the logistic loss for a row of norm 1.
+SMOOTHNESS = 0.25
 
 
 def dp_sgd(facts: dps.PublicFacts, budget: dps.Budget) -> optimizers.DPSGD:

@@ -86,7 +86,7 @@ def forgetful(problem: dps.Problem, budget: dps.Budget, seed: int) -> dps.Releas
 
 
 def notes(answer: dps.Release) -> str:
-    """How the draw was made."""
+    """Return a text about the method of the draw."""
     facts = answer.nonprivate_diagnostics
     if facts["method"] == "rejection":
         passes = facts["counts"]["records"] / answer.certificate.facts.num_records

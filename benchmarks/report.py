@@ -14,7 +14,10 @@ from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-OURS, GRADIENT, WALK, ENSEMBLE = "dpsample", "gradient", "polytope walk", "ensemble"
+OURS = "dpsample"
+GRADIENT = "gradient"
+WALK = "polytope walk"
+ENSEMBLE = "ensemble"
 COLORS = {OURS: "#1b6ca8", GRADIENT: "#d1495b", WALK: "#e08e2b", ENSEMBLE: "#7a7a7a"}
 
 

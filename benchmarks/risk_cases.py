@@ -44,7 +44,8 @@ class Case:
 OPTIMUM = 0.5 * np.array([1.0, -1.0] * 5)
 SHORT = np.array([0.9, -0.6, 0.4, 0.0])
 SIGNS, BALL = np.sign(OPTIMUM), dps.domains.Ball(2.0)
-LOGISTIC, WHOLE = dps.losses.Logistic(), dps.domains.WholeSpace()
+LOGISTIC = dps.losses.Logistic()
+WHOLE = dps.domains.WholeSpace()
 STEEP = np.array([2.0, -2.0, 1.0, -1.0])
 logistic = instances.axis(LOGISTIC, OPTIMUM, OPTIMUM, BALL)
 linear = instances.axis(
@@ -52,7 +53,8 @@ linear = instances.axis(
 )
 hinge = instances.axis(dps.losses.Hinge(), STEEP, np.sign(STEEP), dps.domains.Ball(2.5))
 free = instances.axis(LOGISTIC, SHORT, SHORT, WHOLE)
-SQUARED, QUARTIC = instances.growth(2.0), instances.growth(4.0)
+SQUARED = instances.growth(2.0)
+QUARTIC = instances.growth(4.0)
 
 
 def lp_ball(p: float) -> instances.Make:

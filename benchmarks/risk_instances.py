@@ -20,10 +20,16 @@ import dpsample as dps
 
 Array = NDArray[np.float64]
 BELOW = 1.0 - 1e-14  # rows of norm 1 are computed a little longer
-# Huber slope, penalty, threshold of the gradients, public smoothness of the risk.
-SLOPE, PENALTY, CLIP, CURVATURE = 1.0, 0.02, 5.0, 1.3
+# Largest derivative of the Huber loss, and weight of the l1 penalty.
+SLOPE = 1.0
+PENALTY = 0.02
+# Threshold of the gradients.
+CLIP = 5.0
+# Public bound of the curvature of the risk.
+CURVATURE = 1.3
 ENTRY = 3.0  # entries of the lasso's records are clipped there
-DEGREES = 3.0  # of Student errors, whose variance is then 3
+# Degrees of freedom of Student errors. Their variance is then 3, too.
+DEGREES = 3.0
 
 
 class Instance(NamedTuple):

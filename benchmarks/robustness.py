@@ -51,7 +51,8 @@ from numba.core import event
 
 import dpsample as dps
 
-MOST_R_HAT, LEAST_ESS = 1.01, 400.0
+MOST_R_HAT = 1.01
+LEAST_ESS = 400.0
 VERDICTS = {
     "ok": "#1b6ca8",
     "warned": "#e08e2b",
@@ -72,7 +73,8 @@ FIELDS = (*FACTS, "message", "dim", "records", "k", "best_peer", "ratio", "peers
 PATIENCE = 60.0
 # Runs of a cell until one needs no compiler. A quick one is repeated, lest the loading
 # of compiled code and libraries be counted.
-TRIES, QUICK = 4, 3.0
+TRIES = 4
+QUICK = 3.0
 # Draws per chain of a peer with two chains: as many as four chains of ours make.
 PEER_DRAWS = 2000
 

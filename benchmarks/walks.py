@@ -14,7 +14,8 @@ Array = NDArray[np.float64]
 Result = tuple[Array, dict[str, Any]]
 NUM_CHAINS = 2
 CHUNK = 25  # draws of emcee between two looks at the clock
-STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of hopsy, the best in short runs
+# Step sizes of hopsy, of which short runs choose the best.
+STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 NUM_TRIALS = 100
 clock = time.process_time
 

@@ -1,4 +1,4 @@
-"""Times that asv compares between commits; each is warm but for `FirstDraw`."""
+"""Times that asv compares between commits; each is warm except for `FirstDraw`."""
 
 import os
 import subprocess

@@ -37,6 +37,7 @@ from dpsample.privacy import (
     calibrate,
 )
 from dpsample.privacy.certificates.ledger_file import spend
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.usefulness import warn_if_useless
 from dpsample.problem.problem import Problem
@@ -306,7 +307,9 @@ def _release_in_constant_time(
         )
     sampler_plan = constant_time_sampler.new_plan(mechanism, num_passes)
     certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler_plan), clip_rows=problem.clip_rows, seeded=seed is not None
+        sampler=MechanismSpec.of(sampler_plan),
+        clip_rows=problem.clip_rows,
+        seeded=seed is not None,
     )
     verify_own(certificate)
     grid = PublicGrid.for_target(mechanism.target(copy.copy(problem)))

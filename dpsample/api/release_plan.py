@@ -30,6 +30,7 @@ from dpsample.privacy import (
     ExponentialMechanism,
     calibrate,
 )
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.samplers import Localized, Proximal, gaussian_fit
@@ -69,8 +70,6 @@ from dpsample.verification.recomputation import verify_own
 NOT_PRIVATE = "NOT PRIVATE"
 # Maximum number of coefficients. A plan holds a few square matrices of this size.
 MAX_DIM = 10_000
-# Expected duration from which the live line also says what would shorten the draw.
-VERY_LONG_SECONDS = 600.0
 SPEED_ADVICE = (
     "a smaller domain, a smaller epsilon, p = 2 or columns of similar scale take less, "
     "max_work= is a public limit"
@@ -325,7 +324,8 @@ def _describe_duration(seconds: float) -> str:
     for unit_seconds, unit in ((3e7, "years"), (86400.0, "days"), (3600.0, "hours")):
         if seconds > 3.0 * unit_seconds:
             return f"about {seconds / unit_seconds:.2g} {unit} of work: {SPEED_ADVICE}"
-    advice = f": {SPEED_ADVICE}" if seconds > VERY_LONG_SECONDS else ""
+    # Expected duration from which the live line also says what would shorten the draw.
+    advice = f": {SPEED_ADVICE}" if seconds > 600.0 else ""
     return f"about {seconds:.2g} s of work{advice}"
 
 
@@ -395,7 +395,7 @@ def plan_release(
     grid = PublicGrid.for_target(target)
     error_bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler),
+        sampler=MechanismSpec.of(sampler),
         clip_rows=problem.clip_rows,
         max_work=None if math.isinf(max_passes) else max_passes,
         has_deadline=has_deadline,

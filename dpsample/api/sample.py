@@ -265,7 +265,9 @@ def sample(
         size: dict[str, float | bool] = {}
         if trial is not None:
             size["target_ess"] = trial.target_size
-        try:  # of a million draws it takes seconds: Ctrl-C ends it, and keeps the draws
+        # Statistics of a million draws take seconds. Ctrl-C ends them, and the draws
+        # are returned nevertheless.
+        try:
             interrupts.is_raised = True
             is_interrupted = bool(interrupts)
             if libraries is not None:
@@ -323,7 +325,8 @@ def _begun(target: GibbsTarget, prepared: Any, starts: list[Array]) -> Any:
         gibbs: Any = target
         bound = max(start_bound(gibbs, metric, start) for start in starts)
         return dataclasses.replace(prepared, start_bound=bound)
-    if "bias_bound" in prepared.settings:  # of the chain's own start
+    # The bound is for a start that the sampler chose, not for another one.
+    if "bias_bound" in prepared.settings:
         rest = dict(prepared.settings)
         del rest["bias_bound"]
         return dataclasses.replace(prepared, settings=rest)
@@ -484,7 +487,7 @@ def _starts(
 def _given_starts(
     target: GibbsTarget, init: ArrayLike | None, num_chains: int
 ) -> list[Array]:
-    """Where the caller wants chains to start; empty if it does not say."""
+    """Return the starts of chains that the caller chose, or an empty list."""
     if init is None:
         return []
     shape = (num_chains, target.dim)

@@ -21,7 +21,12 @@ def record_dtype(**fields: type | tuple[type, int]) -> np.dtype[np.void]:
 
     A chain's numbers that kernels change are an array of one record. In kernels and in
     Python ``array[0].field`` reads and sets a field. Numba compiles it to one memory
-    access. In Python ``array["field"]`` is faster.
+    access. In Python ``array["field"]`` is faster. A name that NumPy gives to another
+    attribute, such as ``base``, would be this one in interpreted kernels, and is an
+    error.
     """
+    taken = [name for name in fields if hasattr(np.record, name)]
+    if taken:
+        raise ValueError(f"fields must have names of their own, got {taken}.")
     layout = np.dtype([*fields.items()], align=True)
     return np.dtype((np.record, layout))

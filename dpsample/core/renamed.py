@@ -124,7 +124,7 @@ class RenamedKeys(dict[str, object]):
         return self[self._present(key)]
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is a value under this key or the one that replaced it."""
+        """Return whether there is a value under this key or its present name."""
         return super().__contains__(self.present_keys.get(str(key), key))
 
     def get(self, key: str, default: object = None) -> object:

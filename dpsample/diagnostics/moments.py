@@ -1,4 +1,12 @@
-"""Moments without burn-in bias, beside those of the exact law."""
+"""Unbiased estimates of moments, compared with exact values where they are known.
+
+The mean over a chain is biased by its start. Two coupled chains that meet give an
+estimate without this bias (`diagnostics.couplings.unbiased`), so that a difference from
+the exact moment shows an error of the sampler and not a short run.
+
+`couplings.unbiased_moments` has the estimates. This file chooses lag and burn-in for
+them, and compares them at one level for all of them.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -65,7 +73,7 @@ class MomentCheck:
         return not any((np.abs(z) > self.limit).any() for z in self.z_scores)
 
     def __repr__(self) -> str:
-        """Estimates beside exact values, and what they show."""
+        """Return a table of estimates and exact values, and the verdict."""
         unbiased, lines = self.moments, []
         for i, name in enumerate(unbiased.names):
             exact = self.exact[i]
@@ -166,7 +174,7 @@ def unbiased_moments(
     >>> moments.ok, [value.round(12).tolist() for value in moments.exact]
     (True, [[2.5], [7.25]])
     """
-    del progress  # `with_line` has seen to it
+    del progress  # the decorator uses it
     from scipy.stats import t
 
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
@@ -184,7 +192,8 @@ def unbiased_moments(
     options: dict[str, Any] = {"init": init, "threads": threads, "progress": False}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
-    # Averaged values of k per lag: what is spent on the burn-in becomes a small part.
+    # A replicate averages 5 lags of draws by default, so that the burn-in of one lag is
+    # a small part of the work.
     unbiased = couplings.unbiased_moments(
         prepared,
         target,
@@ -197,6 +206,7 @@ def unbiased_moments(
         max_steps=lag + max_steps,
         **options,
     )
+    # The limit is for all estimates together, by the union bound.
     reference, exact = _exact(target, moments)
     rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
     number = sum(np.size(value) for value in exact if value is not None)

@@ -84,6 +84,7 @@ from dpsample.privacy.accounting.events import (
     TiltEvent,
 )
 from dpsample.privacy.calibration.objective_calibration import composed_stddev
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.registry import INTERVALS
 from dpsample.privacy.curves.gaussian import (
     gaussian_delta,
@@ -139,7 +140,7 @@ FLAGS = {
 class Spread(NamedTuple):
     """Bias and variance of a base's fit, for each eigenvalue of the curvature."""
 
-    kept: Array  # s
+    covered: Array  # s
     variance: Array  # v
 
 
@@ -245,7 +246,7 @@ def plan_intervals(
     spent = [GaussianEvent(gdp_per_matrix * (1.0 + 1e-12))] * max(len(bounds), 1)
     certificate = EventCertificate.of(
         kind=INTERVALS + recipe.kind,
-        mechanism=repr(sandwich),
+        mechanism=MechanismSpec.of(sandwich),
         budget=budget,
         event=ComposedEvent((*parts, *spent)),
         facts=facts,

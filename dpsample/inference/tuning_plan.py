@@ -26,6 +26,7 @@ from dpsample.privacy.accounting.events import (
     Event,
     GaussianEvent,
 )
+from dpsample.privacy.certificates.mechanism_spec import MechanismSpec
 from dpsample.privacy.certificates.registry import TUNED
 from dpsample.privacy.curves.gaussian import gaussian_epsilon
 from dpsample.privacy.curves.random_stopping import (
@@ -129,11 +130,10 @@ class TuningPlan:
     def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:
         """Certificate of an unseeded run."""
         stddev = self.score_stddev(gdp)
-        names = ", ".join(map(repr, self.candidates))
-        comma = "," if len(self.candidates) == 1 else ""
+        candidates = tuple(map(MechanismSpec.of, self.candidates))
         return EventCertificate.of(
             kind=TUNED + "+".join(sorted({recipe.kind for recipe in recipes})),
-            mechanism=f"Tuned(candidates=({names}{comma}))",
+            mechanism=MechanismSpec("Tuned", (("candidates", candidates),)),
             budget=self.budget,
             event=self.event(gdp, recipes),
             facts=self.facts,

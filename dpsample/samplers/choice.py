@@ -51,11 +51,9 @@ from dpsample.targets.gibbs_target import GibbsTarget
 
 # Minimum estimated acceptance rates of independent proposals, of which some may be
 # outside the domain. The first one allows a trial. With the second one their trial
-# comes before those of `Localized` and slices.
+# comes before trials of `Localized` and slices.
 MIN_ACCEPTANCE = 0.5
 HIGH_ACCEPTANCE = 0.7
-# Number of chains of a trial.
-NUM_CHAINS = 4
 # Reasons that are reported from more than one place.
 PROPOSED = "close to a Gaussian: independent proposals"
 SLICES = "a non-smooth loss or a steep boundary: slices along learned axes"
@@ -297,7 +295,8 @@ def try_slices_in_metric(
 ) -> PreparedChain | None:
     """Return the slice sampler in the billiard's metric, if it needs fewer operations.
 
-    Operations are counted, not timed, so the result is the same on every machine.
+    The numbers of operations decide, not times, so the result is the same on every
+    machine.
     """
     if not warm.shape.is_dense:
         return None
@@ -329,7 +328,7 @@ def _run_trial(
 ) -> tuple[Array, Array]:
     """Return draws (chain, draw, dim) from dispersed starts, and statistics."""
     fill, draws, stats = prepared.runner(), [], []
-    for _ in range(NUM_CHAINS):
+    for _ in range(4):  # chains
         pauses.notify_listeners()
         state = prepared.init(prepared.draw_start(rng))
         path = np.empty((num_discarded + num_draws, prepared.target.dim))

@@ -2,10 +2,10 @@
 
 The start is the result of accelerated projected gradients with restarts. From there
 Newton's method minimizes an energy in which every loss is averaged over a window u +- w
-around its margin u: its derivative is (phi(u + w) - phi(u - w)) / 2w and its curvature
-(phi'(u + w) - phi'(u - w)) / 2w. The mean over two widths w has the first five moments
-of the margin under the Gaussian itself. So losses that are smooth, and losses that are
-not differentiable everywhere, have the same rule.
+around its margin u. The derivative of the average is (phi(u + w) - phi(u - w)) / 2w and
+its curvature (phi'(u + w) - phi'(u - w)) / 2w. The mean over two widths w has the first
+five moments of the margin under the Gaussian itself. So losses that are smooth, and
+losses that are not differentiable everywhere, have the same rule.
 
 The *tails* of a fit are points at `FAR` standard deviations. If the energy rises less
 there than the Gaussian's, a sampler with proposals from the Gaussian misses them.
@@ -344,7 +344,7 @@ def averaged_derivatives(
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
     hessian = target.k * form_in_basis(hessian, basis)
-    # The floor keeps the Hessian far from singular, whatever the scales are, so that
+    # The floor keeps the Hessian far from singular for all scales, so that
     # the inverse has a Cholesky factor, too.
     scales = np.diag(hessian)
     floor = np.diag(1e-9 * scales + 1e-15 * max(float(scales.max()), 1e-3))

@@ -61,7 +61,7 @@ def discretize(
     """Return points (num_points, dim), and their probabilities for each target.
 
     The targets are densities on one domain whose affine hull has dimension 1 or 2.
-    ``origin`` and ``factor`` are those of `mean_and_factor`. In the plane there are
+    ``origin`` and ``factor`` are results of `mean_and_factor`. In the plane there are
     ``num_panels`` panels per ray, and 16 times as many rays. A line has 50 times as
     many panels, because there a single point at which the density is not smooth decides
     about the error. Rows of the

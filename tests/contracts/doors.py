@@ -57,6 +57,7 @@ INNER = {
     "describe",
     "facets",
     "hull_normals",
+    "identity",
     "in_hull_coordinates",
     "kink",
     "loop",

@@ -21,10 +21,11 @@ from dpsample.privacy.certificates.registry import registry
 from dpsample.samplers.errors import NoCertificate
 from dpsample.samplers.proximal import constant_time
 from dpsample.verification.ball_checker import NotProved, prove
+from tests.support.former_certificates import KINDS, as_former, spec_of
 from tests.support.golden_certificates import BUDGET, GOLDEN, PRINTED, golden, problem
 from tests.support.tiers import one_in, usual
 
-FORMATS = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+FORMATS = KINDS
 
 
 def test_there_is_a_golden_certificate_of_every_kind():
@@ -54,21 +55,34 @@ def test_a_mechanism_names_the_loss_at_the_wall():
         text = plan.certificate.to_json()
         made = EventCertificate.from_json(text)
         assert dps.verify(made).statement == plan.certificate.statement
-        assert "boundary_loss=CappedLogistic(cap=0.5)" in made.mechanism
+        assert "boundary_loss=CappedLogistic(cap=0.5)" in str(made.mechanism)
         prove(text)
-        former = made.mechanism.replace("boundary_loss=", "wall_loss=")
-        former_text = json.dumps(resealed(json.loads(text) | {"mechanism": former}))
-        former_certificate = EventCertificate.from_json(former_text)
-        assert former_certificate.mechanism == former
-        report = dps.verify(former_certificate)
-        assert report.statement == former_certificate.statement
+        renamed = as_former(text).replace("boundary_loss=", "wall_loss=")
+        former_text = json.dumps(resealed(json.loads(renamed)))
+        former = EventCertificate.from_json(former_text)
+        assert "wall_loss=CappedLogistic(cap=0.5)" in str(former.mechanism)
+        assert json.loads(former.to_json()) == json.loads(former_text)
+        assert dps.verify(former).statement == plan.certificate.statement.replace(
+            "boundary_loss=", "wall_loss="
+        )
         prove(former_text)
-    for other in ("cap=0.9", "Logistic()", "Nothing()", "NoisyGD()"):
-        words = made.mechanism.replace("cap=0.5", other)
-        if other != "cap=0.9":
-            words = made.mechanism.replace("CappedLogistic(cap=0.5)", other)
-        content = json.loads(text) | {"mechanism": words}
-        assert refuses(json.dumps(resealed(content)))
+    renamed = text.replace('"boundary_loss"', '"wall_loss"')
+    assert refuses(json.dumps(resealed(json.loads(renamed))))
+    own = made.mechanism.get("boundary_loss").to_dict()
+    assert own == {"type": "CappedLogistic", "parameters": {"cap": 0.5}}
+    for other in (
+        {**own, "parameters": {"cap": 0.9}},
+        {**own, "parameters": {"cap": 0.5, "label": "own"}},
+        {"type": "Logistic", "parameters": {}},
+        {"type": "Nothing", "parameters": {}},
+        {"type": "NoisyGD", "parameters": {}},
+        {"type": "Custom", "parameters": {}},
+        {"name": "capped_logistic", "cap": 0.5},
+    ):
+        content = json.loads(text)
+        content["mechanism"]["parameters"]["boundary_loss"] = other
+        changed = json.dumps(resealed(content))
+        assert refuses(changed) and refuses(as_former(changed))
 
 
 def resealed(content):
@@ -116,13 +130,16 @@ def other_plan(**changes):
     mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
     plan = constant_time.new_plan(mech)
     numbers = {name: getattr(plan, name) + more for name, more in changes.items()}
-    return repr(dataclasses.replace(plan, **numbers))
+    return spec_of(repr(dataclasses.replace(plan, **numbers)))
 
 
 L1_BODY = {"name": "ball", "radius": 1.0, "p": 1.0, "center": None}
 INVENTED = "This draw is (0.01, 0)-DP"
 FORGERIES = {
-    "another sampler": lambda: forged("draw/proximal", sampler="UnadjustedLangevin()"),
+    "another sampler": lambda: forged(
+        "draw/proximal", sampler=spec_of("UnadjustedLangevin()")
+    ),
+    "a text for a sampler": lambda: forged("draw/proximal", sampler="Proximal()"),
     "no sampler": lambda: forged("draw/proximal", sampler=""),
     "a theorem less": lambda: forged(
         "draw/proximal", **words("draw/proximal", "theorems", lambda t: t[:-1])
@@ -135,14 +152,15 @@ FORGERIES = {
         "draw/proximal", **words("draw/proximal", "assumptions", lambda a: a[:-1])
     ),
     "no error allowed": lambda: forged(
-        "draw/exact", sampler="Proximal(oracle='metric', step_size=None)"
+        "draw/exact", sampler=spec_of("Proximal(oracle='metric', step_size=None)")
     ),
     "a known theorem more": lambda: forged(
         "draw/proximal",
         **words("draw/proximal", "theorems", lambda t: [*t, "EXACT"]),
     ),
     "a sentence as a sampler": lambda: forged(
-        "draw/proximal", sampler=f"Proximal(oracle='{INVENTED}')"
+        "draw/proximal",
+        sampler={"type": "Proximal", "parameters": {"oracle": INVENTED}},
     ),
     "a pass less": lambda: forged("draw/constanttime", sampler=other_plan(work=-1)),
     "a step less": lambda: forged(
@@ -165,11 +183,11 @@ FORGERIES = {
         "noise/gaussian", event={"name": "gaussian", "gdp": 0.1}
     ),
     "an optimizer with another event": lambda: forged(
-        "clipped/poisson", mechanism="DPSGD(sampling_rate=0.5, num_steps=2)"
+        "clipped/poisson", mechanism=spec_of("DPSGD(sampling_rate=0.5, num_steps=2)")
     ),
     "declared as releasable": lambda: forged("declared", releasable=True),
     "an option that no sampler has": lambda: forged(
-        "draw/localized", sampler="Localized(rounds=None)"
+        "draw/localized", sampler=spec_of("Localized(rounds=None)")
     ),
     "responses without a bound": lambda: forged_facts(
         "draw/proximal", loss={"name": "squared"}, response_bound=None
@@ -288,10 +306,15 @@ def test_a_proof_is_a_call_of_few_levels():
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forgeries_fail(forgery):  # P6
+    """In today's format and in the former one."""
     text = FORGERIES[forgery]()
-    assert refuses(text)
-    with pytest.raises(NotProved):
-        prove(text)
+    forms = [text]
+    if forgery != "a text for a sampler":  # which a sampler is in the former format
+        forms.append(as_former(text))
+    for form in forms:
+        assert refuses(form)
+        with pytest.raises(NotProved):
+            prove(form)
 
 
 def test_formats_of_the_past_are_refused_in_words():
@@ -404,6 +427,7 @@ HARMLESS = {
     "event": STATED,
     "inputs": "digits beyond the ninth; of risks and accuracies beyond the sixth",
     "mechanism": "a name of the user's own, or a digit on which no input depends",
+    "sampler.parameters": "every option of a proved sampler has the error gamma",
 }
 
 
@@ -475,9 +499,29 @@ def near(one: Any, other: Any) -> bool:
 @usual("draw/const", "noise/gaussian", "frank_wolfe", "declared")
 @pytest.mark.parametrize("kind", GOLDEN)
 def test_every_mutation_fails_or_is_harmless(kind):
+    assert mutate(kind, lambda path: True) > 300
+
+
+SPECS = [kind for kind in GOLDEN if kind != "draw" and not kind.startswith("noise")]
+
+
+@usual("draw/", "clipped/full", "frank_wolfe", "lasso", "mirror/gaussian")
+@pytest.mark.parametrize("kind", [kind for kind in SPECS if kind != "declared"])
+def test_every_mutation_of_a_mechanism_fails_or_is_harmless(kind):
+    """In the former format, too, in which the mechanism is a text."""
+    field = "sampler" if kind.startswith("draw/") else "mechanism"
+    assert mutate(kind, lambda path: path[:1] == (field,)) >= 10
+    assert mutate(kind, lambda path: path[:1] == (field,), form=as_former) >= 10
+
+
+def mutate(kind, is_chosen, form=str):
+    """Mutate parts of a golden certificate, and return how many mutations there were.
+
+    ``form`` turns the text of each mutation into the format in which it is tried.
+    """
     content = json.loads(golden(kind).to_json())
     count, passed = 0, []
-    for path in leaves(content):
+    for path in filter(is_chosen, leaves(content)):
         at = content
         for key in path:
             at = at[key]
@@ -490,12 +534,12 @@ def test_every_mutation_fails_or_is_harmless(kind):
                 continue
             count += 1
             is_seal = path[:1] in ((), ("registry",), ("digest",))
-            text = json.dumps(changed if is_seal else resealed(changed))
+            text = form(json.dumps(changed if is_seal else resealed(changed)))
             if not refuses(text):
                 passed.append((path, at, change, text))
     for path, at, change, text in passed:
         # Another plan of a constant-time draw is proved as a whole.
-        is_plan = path == ("sampler",) and str(change).startswith("ConstantTime(")
+        is_plan = kind == "draw/constanttime" and path[:2] == ("sampler", "parameters")
         assert harmless(path) or is_plan, (path, at, change)
         changed = json.loads(text)
         try:
@@ -504,7 +548,7 @@ def test_every_mutation_fails_or_is_harmless(kind):
             assert "account" in str(error), (path, at, change, error)
             same = (changed[name] == content[name] for name in PROVED)
             assert all(same) or near(at, change), (path, at, change)
-    assert count > 300
+    return count
 
 
 def test_a_release_binds_theta_and_certificate(tmp_path):

@@ -274,11 +274,12 @@ class NoisyGD(ProjectedDescent):
                 remedy = f"Pass output={output!r}."
                 check.fail(name, f"None for output={self.output!r}", value, remedy)
 
-    def __repr__(self) -> str:
-        """Return the call, without the options of other outputs.
+    @property
+    def described_fields(self) -> list[str]:
+        """Names of the options in certificates and in ``repr``.
 
-        Certificates contain it. Options of other outputs are left out, so that a new
-        output does not change older certificates.
+        Options of other outputs are left out, so that a new output does not change
+        older certificates.
         """
         names = [
             field.name
@@ -289,6 +290,11 @@ class NoisyGD(ProjectedDescent):
             names.remove("output")
         if self.boundary_loss is None and "boundary_loss" in names:
             names.remove("boundary_loss")
+        return names
+
+    def __repr__(self) -> str:
+        """Return the call, without the options of other outputs."""
+        names = self.described_fields
         arguments = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({arguments})"
 

@@ -50,6 +50,10 @@ of w*, where the term in (r + e) is for rounding the length and r. If no step is
 short, `solve.CONTRACTION` follows, whose errors do not add up. After log(2 R
 sqrt(m/2a))/-log(1 - m/l) steps, R the radius, it is within sqrt(2 a/m) + e l/m. This is
 less, because l/m <= 2 c + 1.
+
+`perturbations` has the rounding errors of noise, and `last_iterate` those of noisy
+steps. Without this file no certificate of output perturbation would include the
+rounding of the steps that are perturbed at the end.
 """
 
 import math

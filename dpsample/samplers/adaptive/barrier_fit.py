@@ -140,7 +140,7 @@ def _fit_in_ball(target: GibbsTarget) -> BarrierFit:
     inward = domain.interior_point(dim) - mode
     climb = float(slope @ inward)
     # A steep energy is too high at the center of the Gaussian fit, which is inside.
-    # Then the center is put where the linearized energy exceeds that of the mode by
+    # Then the center is put where the linearized energy exceeds the mode's by
     # ``rise``.
     if RETREAT * climb > rise:
         center = mode + rise / climb * inward

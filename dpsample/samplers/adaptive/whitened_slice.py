@@ -6,9 +6,10 @@ r"""Whitened slice sampler: slice draws along the columns of a covariance's fact
 for i = 1, ..., r in turn (Neal, 2003, doi:10.1214/aos/1056562461). The set of t is the
 *slice*, and its bound the *level*. V is convex, so the slice is an interval that holds
 0. It is inside any interval whose ends are above the level, or at the end of the
-domain's chord. A point that is drawn in such an interval and found above the level cuts
-off nothing of the slice, and the first point below the level is uniform on the slice,
-whatever the interval was. The Gaussian with factor L gives a short first interval.
+domain's chord. Points are drawn in such an interval. A point above the level becomes an
+end of it, which cuts off nothing of the slice. The first point below the level is
+uniform on the slice, for every first interval. The Gaussian with factor L gives a short
+first interval.
 
 The columns of C = A L are computed once, and the margins follow each move, so that an
 evaluation is one pass over two n-vectors. If phi(u, y) has a single non-differentiable

@@ -103,7 +103,7 @@ def move_and_find_chord(slacks, column, t, up, down):
     ``up`` and ``down`` are rows of the body. A chord end is the smallest product of a
     slack and its inverse entry. Positive floating-point numbers have the same order as
     the integers with the same bits. Their minimum compiles to vector instructions,
-    whereas that of floats must treat NaN apart.
+    whereas a minimum of floats must treat NaN apart.
     """
     infinity = np.int64(0x7FF0000000000000)  # bits of the infinite number
     high, low = infinity, infinity

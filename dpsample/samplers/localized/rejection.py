@@ -53,7 +53,7 @@ MAX_BLOCK = 4096
 
 
 class DrawCode(NamedTuple):
-    """Codes of a draw without a point, in addition to those of `samplers.errors`."""
+    """Codes of a draw without a point, in addition to `samplers.errors`."""
 
     out_of_patience: int = 50  # it has made the maximum number of proposals
     out_of_work: int = 51  # it has read the maximum number of records

@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs
 """Fixed passes: kernel of the constant-time draw that `constant_time` plans and proves.
 
-Letters and parts of the proof are those of `constant_time`. A *step* of the chain from
+Letters and parts of the proof refer to `constant_time`. A *step* of the chain from
 x draws y, moves the tangent point w by J gradient steps, and makes proposals until one
 is accepted, which is the next x. There are T steps.
 
@@ -245,8 +245,8 @@ def _propose(plan, masks, vectors, spare, out):
 def _advance(plan, state, rng):
     """End a pass: test a proposal or move w, and select the next point.
 
-    In turn it draws all random numbers, computes the masks of what the pass was, keeps
-    the numbers that are new, and computes both the next w and a proposal.
+    In turn it draws all random numbers, computes masks that say which kind of pass it
+    was, keeps the numbers that are new, and computes both the next w and a proposal.
     """
     vectors, sums, counts = state.vectors, state.sums[0], state.counts[0]
     point, gradient, noise = (

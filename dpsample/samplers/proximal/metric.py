@@ -42,7 +42,7 @@ MAX_STEP = 1e4
 class ProximalMetric:
     """A valid choice of P with its exact draw.
 
-    Fields without an explanation are those of `ProximalPlan`.
+    `ProximalPlan` explains the other fields.
     """
 
     name: str

@@ -6,7 +6,7 @@ r"""Factorized Metropolis about a Laplace approximation: few records per proposa
 with the step b in (0, 1], the anchor c, which is the mode or a point near it, and a
 factor F of the covariance. N(shift, I) is the Gaussian of the energy's second-order
 expansion at c, in the coordinates v. The proposal x' = c + F v' is accepted with
-probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), where rho_i is the loss of record i
+probability prod_i min(1, e^{rho_i(x) - rho_i(x')}). Here rho_i is the loss of record i
 minus its expansion, with its weight (see `taylor`, and Cornish et al., Scalable
 Metropolis-Hastings, 2019). The regularizer has a factor of this form, too.
 

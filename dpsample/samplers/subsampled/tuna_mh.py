@@ -108,7 +108,7 @@ def record_change(target, pieces, work, theta, proposal, i):
 def draw_poisson(rng, rate):
     """Draw a Poisson number.
 
-    Numba's function counts references, so this kernel does, as `any_record`.
+    Numba's function counts references, so this kernel does.
     """
     return rng.poisson(rate)
 

@@ -45,9 +45,9 @@ class Envelope(NamedTuple):
     """Plateau and tails of `draw_from_envelope`. A slope of 0 says that a tail is 0."""
 
     mode: float
-    base: float  # energy at the mode
+    energy: float  # at the mode
     left: float  # width of the plateau to the left of the mode
-    left_rise: float  # rise of the energy above the base, at this end of the plateau
+    left_rise: float  # rise of the energy from the mode to this end of the plateau
     left_slope: float  # its derivative there, away from the mode
     right: float
     right_rise: float
@@ -284,7 +284,7 @@ def normal_between(rng, mean, stddev, lower, upper):
 @kernel(counts_references=False)
 def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
     """Draw by rejection for v >= 0. The envelope may also be a record of its fields."""
-    mode, base, gap = envelope.mode, envelope.base, envelope.gap
+    mode, base, gap = envelope.mode, envelope.energy, envelope.gap
     left, left_rise, left_slope = (
         envelope.left,
         envelope.left_rise,
@@ -340,7 +340,7 @@ def fill_moments(b, q, c, s, v, h, lower, upper, out):
     sign = -1.0 if v < 0.0 else 1.0
     low, high = (lower, upper) if sign > 0.0 else (-upper, -lower)
     envelope = new_envelope(b, q, c, s, sign * v, h, low, high)
-    mode, base = envelope.mode, envelope.base
+    mode, base = envelope.mode, envelope.energy
     mass = 0.0
     out[:5] = 0.0
     for side in range(2):
