@@ -391,10 +391,10 @@ def differenced_derivatives(
     # the center, or between modes, they may have the wrong sign.
     values, vectors = np.linalg.eigh(np.where(np.isfinite(hessian), hessian, 0.0))
     values = np.maximum(np.abs(values), 1e-4)
-    inverse = np.linalg.inv(root)
+    inverse: Array = np.asarray(np.linalg.inv(root), dtype=np.float64)
     precision = inverse.T @ ((vectors * values) @ vectors.T) @ inverse
-    slope = np.where(np.isfinite(slope), slope, 0.0)
-    return inverse.T @ slope, 0.5 * (precision + precision.T)
+    finite = np.where(np.isfinite(slope), slope, 0.0)
+    return np.asarray(inverse.T @ finite), 0.5 * (precision + precision.T)
 
 
 def regularizer_hessian(target: GibbsTarget, theta: Array) -> Array:
