@@ -146,9 +146,7 @@ class Ranges(NamedTuple):
     num_programs: int
 
 
-def find_ranges(
-    program: LinearProgram, system: System, wants: Array
-) -> Ranges | None:
+def find_ranges(program: LinearProgram, system: System, wants: Array) -> Ranges | None:
     """Return ranges of the coordinates, by two programs each. None if one fails.
 
     A program is left out if a vertex is already at the bound that limits it. ``wants``
@@ -158,10 +156,11 @@ def find_ranges(
     dim = system.dim
     low, high = np.full(dim, np.inf), np.full(dim, -np.inf)
     mean, num_programs = np.zeros(dim), 0
-    ends = (
-        (1.0, system.lower + 1e-12 * (1.0 + np.abs(system.lower))),
-        (-1.0, system.upper - 1e-12 * (1.0 + np.abs(system.upper))),
-    )
+    with np.errstate(invalid="ignore"):  # no vertex is at an infinite bound
+        ends = (
+            (1.0, system.lower + 1e-12 * (1.0 + np.abs(system.lower))),
+            (-1.0, system.upper - 1e-12 * (1.0 + np.abs(system.upper))),
+        )
     is_endless = np.zeros((2, dim), dtype=bool)
     for j in range(dim):
         for side, (sign, end) in enumerate(ends):

@@ -63,7 +63,7 @@ class Reduction(NamedTuple):
     point: Array  # (n,): inside all inequalities, on the equalities up to the tolerance
     widths: Array  # (n,): about the ranges of the coordinates, > 0
     may_reach: Bools  # (2, n): whether points may be at the lower and upper bounds
-    ranges: "tuple[Array, Array] | None"  # of z, if they were computed
+    ranges: tuple[Array, Array] | None  # of z, if they were computed
     num_programs: int
 
 
@@ -157,7 +157,7 @@ def _drop_empty_rows(system: System, error: float) -> System:
 
 def _find_substitutions(
     system: System, error: float
-) -> "tuple[CSR, Array, Ints, Array, Array] | None":
+) -> tuple[CSR, Array, Ints, Array, Array] | None:
     """Return x = factors z + offsets for some equalities, with bounds of z, or None.
 
     A coordinate appears in one substitution of a round.
@@ -273,7 +273,7 @@ def reduce_system(system: System) -> Reduction:
     The system is in units of `choose_unit`.
     """
     solved = _rescale_columns(presolve(system, 1e-12 * SIZE))
-    system, num_programs = solved.system, 1
+    system = solved.system
     if system.dim == 0:
         return _with_guesses(solved, np.zeros(0))
     inside = find_inside(system, _guess_widths(system))
@@ -337,7 +337,7 @@ def _find_all_ranges(system: System) -> Ranges | None:
 
 
 def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
-    """Fix the coordinates that have no range, and make tight inequalities equalities."""
+    """Fix coordinates without a range, and make tight inequalities equalities."""
     from scipy import sparse
 
     system, dim = solved.system, solved.system.dim
@@ -368,7 +368,7 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
     width = high - low
     finite = np.isfinite(width)
     gap = 1e-6 * np.where(finite, width, 0.0) + MAX_ZERO_RANGE
-    reduction = Reduction(
+    return Reduction(
         system=inner,
         spread=sparse.csr_array(solved.spread @ again.spread),
         shift=solved.shift + solved.spread @ again.shift,
@@ -378,7 +378,6 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
         ranges=(low, high),
         num_programs=ranges.num_programs + 1,
     )
-    return reduction
 
 
 class Conflict(NamedTuple):

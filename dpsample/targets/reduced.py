@@ -1,14 +1,16 @@
 """Reduced target, the density in free coordinates of the domain's affine hull.
 
-The hull is all theta = c + N v, where the columns of N are orthonormal. The margin of a
+The hull is all theta = c + N v, where the columns of N are independent. The margin of a
 record is <a, theta> + b = <N^T a, v> + (b + <a, c>). So in v the records are rows N^T a
-with other offsets. The squared distance from the regularizer's center z is
+with other offsets. For orthonormal columns the squared distance from the regularizer's
+center z is
 
     |theta - z|^2 = |v - N^T (z - c)|^2 + D^2,
 
 where D is the distance of z from the hull. So the densities of theta on the hull and of
 v differ by a constant factor. A draw of v gives a draw of theta with the same error in
-total variation.
+total variation. Without a regularizer any independent columns will do, such as those of
+coordinates in which a large polytope is round.
 """
 
 from __future__ import annotations
@@ -44,16 +46,13 @@ class ReducedTarget:
     original: Gibbs
     origin: Array  # (dim,): c
     basis: Array  # (dim, m): N
+    inverse: Array  # (m, dim): left inverse of N
     shift: float  # energy of theta less the energy of v
 
     def lift(self, vectors: Array) -> Array:
-        """Return points c + N v of rows v, projected if rounding leads outside."""
+        """Return points c + N v of rows v, moved inside if rounding leads outside."""
         points = self.origin + vectors @ self.basis.T
-        domain = self.original.problem.domain
-        for point in points.reshape(-1, len(self.origin)):  # views
-            if not domain.contains(point):
-                point[:] = domain.project(point)
-        return np.asarray(points)
+        return self.original.problem.domain.move_inside(points)
 
     @property
     def moves(self) -> Bools:
@@ -62,7 +61,7 @@ class ReducedTarget:
 
     def drop(self, point: Array) -> Array:
         """Return the coordinates v of a point of the hull."""
-        return np.asarray(self.basis.T @ (point - self.origin))
+        return np.asarray(self.inverse @ (point - self.origin))
 
 
 def has_equalities(target: Gibbs) -> bool:
@@ -90,14 +89,28 @@ def facts_obstacle(facts: PublicFacts, regularizer: Regularizer) -> str:
     return ""
 
 
-def reduce(target: Gibbs) -> ReducedTarget:
-    """Return the target in free coordinates of the domain's hull."""
+def reduce(target: Gibbs, *, is_for_release: bool = False) -> ReducedTarget:
+    """Return the target in free coordinates of the domain's hull.
+
+    They are orthonormal if a regularizer measures distances, and for a release, whose
+    proof uses bounds of the records in these coordinates.
+    """
     problem, dim = target.problem, target.dim
-    origin, basis = problem.domain.hull(dim)
+    domain, stretch = problem.domain, 1.0
+    if is_for_release or target.mu > 0.0:
+        origin, basis = domain.hull(dim)
+        inverse, inner_domain = basis.T, domain.in_hull_coordinates(dim)
+    else:
+        origin, basis, inverse, is_orthonormal = domain.coordinates(dim)
+        inner_domain = domain.in_coordinates(dim)
+        if not is_orthonormal:
+            # A bound of the largest singular value of N.
+            sums = (np.abs(basis).sum(axis=axis).max() for axis in (0, 1))
+            stretch = float(np.sqrt(np.prod(list(sums))))
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
     params = target.regularizer_params
-    center = basis.T @ (params.center - origin)
+    center = inverse @ (params.center - origin)
     off = params.center - origin - basis @ center
     # The bounds of the records in v follow from public bounds, because |N^T a| <= |a|
     # and the offset changes by <a, c>. So whether they hold reveals nothing.
@@ -112,8 +125,8 @@ def reduce(target: Gibbs) -> ReducedTarget:
         rows,
         data.response,
         loss=loss,
-        domain=problem.domain.in_hull_coordinates(dim),
-        row_bound=max(size * WIDENED, 1e-30),
+        domain=inner_domain,
+        row_bound=max(stretch * size * WIDENED, 1e-30),
         response_bound=problem.response_bound,
         offset=offset,
         offset_bound=max(reach * WIDENED, 1e-30),
@@ -126,5 +139,10 @@ def reduce(target: Gibbs) -> ReducedTarget:
         # The replaced far responses depend on the bound of the margins, which differs.
         shift = target.energy(origin) - inner_target.energy(np.zeros(basis.shape[1]))
     return ReducedTarget(
-        target=inner_target, original=target, origin=origin, basis=basis, shift=shift
+        target=inner_target,
+        original=target,
+        origin=origin,
+        basis=basis,
+        inverse=inverse,
+        shift=shift,
     )
