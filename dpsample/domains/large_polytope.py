@@ -141,7 +141,7 @@ class LargePolytope:
     @property
     def rank(self) -> int:
         """Dimension of the affine hull."""
-        return self.chart.rows.shape[1]
+        return int(self.chart.rows.shape[1])
 
     @cached_property
     def is_full(self) -> bool:
@@ -151,7 +151,7 @@ class LargePolytope:
     @cached_property
     def center(self) -> Array:
         """Analytic center."""
-        return self.move_inside((self.to_given(self.chart.origin))[None])[0]
+        return np.asarray(self.move_inside(self.to_given(self.chart.origin)[None])[0])
 
     def to_given(self, z: Array) -> Array:
         """Return the user's coordinates of points z, along the last axis."""
@@ -164,7 +164,7 @@ class LargePolytope:
         """Origin and basis of v, and a left inverse of the basis."""
         chart, spread = self.chart, self.reduction.spread
         # Each z is one of the x, up to its unit. That with the largest entry is taken.
-        by_column = np.abs(spread).tocsc()
+        by_column = abs(spread).tocsc()
         chosen = np.array(
             [
                 by_column.indices[begin + int(np.argmax(by_column.data[begin:end]))]
@@ -201,7 +201,7 @@ class LargePolytope:
 
         basis = self.hull[1]
         whole = linalg.qr(basis)[0]
-        across = np.ascontiguousarray(whole[:, self.rank :].T)
+        across: Array = np.ascontiguousarray(whole[:, self.rank :].T)
         return across, across @ self.coordinates.origin
 
     @cached_property
@@ -371,7 +371,7 @@ class LargePolytope:
     @cached_property
     def _smallest_terms(self) -> Array:
         """Size of the terms of equalities at coordinates of the size of 1e-6."""
-        terms = np.asarray(abs(self.given.equal).sum(axis=1)).ravel()
+        terms: Array = np.asarray(abs(self.given.equal).sum(axis=1)).ravel()
         return np.asarray(1e-6 * self.unit * terms)
 
     @cached_property
@@ -389,8 +389,9 @@ class LargePolytope:
         """Coordinates, and rows of inequalities, that are constant on the set."""
         fixed = np.zeros(self.dim, dtype=bool)
         fixed[self._fixed] = True
-        sizes = np.asarray(abs(self.system.rows).sum(axis=1)).ravel()
-        along = np.abs(self.system.rows @ (self.coordinates.basis / self.unit))
+        sizes: Array = np.asarray(abs(self.system.rows).sum(axis=1)).ravel()
+        basis = self.coordinates.basis / self.unit
+        along = np.abs(np.asarray(self.system.rows @ basis))
         return fixed, along.max(axis=1, initial=0.0) <= 1e-9 * sizes
 
     def move_inside(self, points: Array) -> Array:
@@ -403,7 +404,7 @@ class LargePolytope:
         rows, limits = given.rows[np.flatnonzero(~tight)], given.limits[~tight]
         pull, center = 2.0**-52, self.to_given(self.chart.origin)
         for _ in range(50):
-            is_out = (moved @ rows.T > limits).any(axis=1)
+            is_out = (np.asarray(moved @ rows.T) > limits).any(axis=1)
             if not is_out.any():
                 break
             moved[is_out] = center + (1.0 - pull) * (moved[is_out] - center)

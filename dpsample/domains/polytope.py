@@ -551,6 +551,8 @@ class _Constraints(NamedTuple):
     def _check(self) -> None:
         """Raise unless there are inequalities, of reasonable sizes."""
         is_bound = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
+        if "A" in self.given and self.A.shape[0] * self.dim == 0 and not is_bound:
+            check.fail("A", "of shape (>= 1, >= 1)", f"shape {self.A.shape}")
         if self.dim == 0 or not (self.A.shape[0] or is_bound):
             condition = "one inequality or finite bound at least"
             remedy = "Use WholeSpace for all vectors."
@@ -711,9 +713,9 @@ def _reduce_rows(
         try:
             center, numbers = body._find_center()
         except _ViolatedRowError as violated:
-            row = names[rest[violated.row]]
-            row = _list_rows([row])
-            got = f"{row[0].lower()}{row[1:]}, which no point of A_eq theta = b_eq satisfies"
+            row = _list_rows([names[rest[violated.row]]])
+            row = row[0].lower() + row[1:]
+            got = f"{row}, which no point of A_eq theta = b_eq satisfies"
             check.fail("A theta <= b", "feasible on the equalities", got)
         if not isinstance(center, bounds.Obstacle):
             kept = {
@@ -937,41 +939,15 @@ class Polytope(Domain):
         if self.A_eq is None:
             return bounds.find_center(self.A, self.b), np.arange(len(self.b))
         rows, limits, noise, numbers, _ = self._free_rows
-        chart = self._theta_chart
-        center = bounds.find_center(rows, limits, noise, chart)
-        if chart is not None and isinstance(center, bounds.Obstacle) and center.is_open:
-            # The chart may be ill-conditioned, for equalities of many scales.
-            center = bounds.find_center(rows, limits, noise)
-        return center, numbers
-
-    @property
-    def _theta_chart(self) -> bounds.Chart | None:
-        """Coordinates of theta for linear programs, None if v serves as well.
-
-        Rows of a network are sparse in theta and dense in v.
-        """
-        free = self._free_rows
-        num_entries = np.count_nonzero(self.A) + np.count_nonzero(self.A_eq)
-        # A dense program of ten times as many entries takes longer, although it has
-        # fewer coordinates and no equalities.
-        if free.rows.shape[1] < bounds.MANY or num_entries > 0.1 * free.rows.size:
-            return None
-        from scipy.sparse import csr_array
-
-        # Rows that have length 1 in free coordinates, as the others in a chart.
-        factors = (free.factors / np.linalg.norm(free.rows, axis=1))[:, None]
-        sizes = np.linalg.norm(self.A_eq, axis=1)[:, None]
-        return bounds.Chart(
-            csr_array(self.A[free.numbers] * factors),
-            np.ascontiguousarray(self._solved.basis.T),
-            csr_array(self.A_eq / sizes),
-        )
+        return bounds.find_center(rows, limits, noise), numbers
 
     @cached_property
     def _checked_center(self) -> Array:
+        """Center in free coordinates, of a copy that has lost it."""
         center, numbers = self._find_center()
         if isinstance(center, bounds.Obstacle):
-            _raise_no_interior(center, numbers[center.rows])
+            rows = numbers[center.rows].tolist()
+            _raise_no_interior(center, [str(row) for row in rows])
         return center
 
     @cached_property
@@ -1158,8 +1134,7 @@ class Polytope(Domain):
         """Whether the rows positively span the space (a linear program decides)."""
         if self._is_large:
             return self._geometry.is_bounded
-        chart = None if self.A_eq is None else self._theta_chart
-        return bounds.is_bounded(self.free.A, chart)
+        return bounds.is_bounded(self.free.A)
 
     def affine_dim(self, dim: int) -> int:
         """Return ``dim`` less the number of independent equalities."""
@@ -1201,9 +1176,9 @@ class Polytope(Domain):
         if self._is_large:
             self.check(dim)
             body = self._geometry.body
-            return Body(
-                *(np.array(x) if isinstance(x, np.ndarray) else x for x in body)
-            )
+            values = body._asdict().items()
+            arrays: Any = {k: v.copy() for k, v in values if isinstance(v, np.ndarray)}
+            return body._replace(**arrays)
         center = self.default_center(dim)
         matrix, limits = np.array(self.A), np.array(self.b)
         if self.A_eq is None:

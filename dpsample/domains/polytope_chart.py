@@ -21,7 +21,7 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.domains.polytope_reduction import Reduction, find_inside
+from dpsample.domains.polytope_reduction import MAX_ZERO_RANGE, Reduction, find_inside
 
 # Rows of the scaled equalities whose remainder is at most this share of the largest one
 # depend on the others.
@@ -94,7 +94,8 @@ def find_facets(reduction: Reduction, y: Array, basis: Array) -> tuple[Array, Ar
     system, widths = reduction.system, reduction.widths
     low, high = (np.flatnonzero(side) for side in reduction.may_reach)
     scaled = sparse.csr_array(system.rows @ sparse.diags_array(widths))
-    rows = np.vstack([basis[high], -basis[low], scaled @ basis])
+    across: Array = np.asarray(scaled @ basis)
+    rows = np.vstack([basis[high], -basis[low], across])
     slacks = np.concatenate(
         [
             system.upper[high] / widths[high] - y[high],
@@ -102,11 +103,14 @@ def find_facets(reduction: Reduction, y: Array, basis: Array) -> tuple[Array, Ar
             system.limits - scaled @ y,
         ]
     )
-    sizes = np.linalg.norm(rows, axis=1)
-    scale = np.append(np.ones(len(high) + len(low)), np.abs(scaled).sum(axis=1))
-    # A row that does not change along the equalities holds everywhere.
+    sizes: Array = np.asarray(np.linalg.norm(rows, axis=1))
+    scale = np.append(
+        np.ones(len(high) + len(low)), np.asarray(abs(scaled).sum(axis=1)).ravel()
+    )
+    # A row that does not change along the equalities holds everywhere, up to the error
+    # of constants.
     is_used = sizes > 1e-11 * scale
-    if (slacks[~is_used] < -1e-9 * scale[~is_used]).any():
+    if (slacks[~is_used] < -100.0 * MAX_ZERO_RANGE * scale[~is_used]).any():
         raise ChartError
     return rows[is_used] / sizes[is_used, None], slacks[is_used] / sizes[is_used]
 
@@ -153,7 +157,8 @@ def find_round_coordinates(rows: Array) -> tuple[Array, Array, Array]:
     for count in range(1, MAX_STEPS + 1):
         pauses.notify_listeners()
         # The point is always 0 and the slacks 1.
-        slope, hessian = rows.sum(axis=0), rows.T @ rows
+        slope: Array = rows.sum(axis=0)
+        hessian: Array = rows.T @ rows
         scale = 1.0 / np.sqrt(np.diag(hessian))
         hessian = scale[:, None] * hessian * scale
         # A small ridge keeps a nearly singular matrix positive definite. It changes the
@@ -164,9 +169,10 @@ def find_round_coordinates(rows: Array) -> tuple[Array, Array, Array]:
         decrement = float(np.sqrt(max(-float(slope @ move), 0.0)))
         is_over = decrement <= DECREMENT
         if is_over or count % ROUND_STEPS == 0:
-            root = linalg.solve_triangular(triangle, np.eye(dim), lower=True)
+            root: Array = linalg.solve_triangular(triangle, np.eye(dim), lower=True)
             root = scale[:, None] * root.T
-            rows, move = rows @ root, np.linalg.solve(root, move)
+            rows = np.asarray(rows @ root)
+            move = np.asarray(np.linalg.solve(root, move))
             factor = factor @ root
         if is_over:
             break

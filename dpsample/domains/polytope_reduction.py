@@ -228,6 +228,14 @@ def _rescale_columns(solved: Presolved) -> Presolved:
     )
 
 
+def append_column(matrix: CSR, column: Array) -> CSR:
+    """Return a sparse matrix with one more column."""
+    from scipy import sparse
+
+    parts: Any = [matrix, sparse.csr_array(column[:, None])]
+    return sparse.csr_array(sparse.hstack(parts))
+
+
 def find_inside(system: System, widths: Array) -> tuple[Array, float] | None:
     """Return a point far inside, and its smallest distance from bounds. None if empty.
 
@@ -240,15 +248,15 @@ def find_inside(system: System, widths: Array) -> tuple[Array, float] | None:
     low = np.flatnonzero(np.isfinite(system.lower))
     high = np.flatnonzero(np.isfinite(system.upper))
     eye = sparse.eye_array(dim, format="csr")
-    rows = sparse.vstack([system.rows, eye[high], -eye[low]], format="csr")
-    squares = system.rows.multiply(system.rows) @ half**2
+    rows = sparse.csr_array(sparse.vstack([system.rows, eye[high], -eye[low]]))
+    squares: Array = np.asarray(system.rows.multiply(system.rows) @ half**2)
     sizes = np.concatenate([np.sqrt(squares), half[high], half[low]])
     limits = np.concatenate([system.limits, system.upper[high], -system.lower[low]])
     num_equal = system.equal.shape[0]
     wider = System(
-        equal=sparse.hstack([system.equal, np.zeros((num_equal, 1))], format="csr"),
+        equal=append_column(system.equal, np.zeros(num_equal)),
         level=system.level,
-        rows=sparse.hstack([rows, sizes[:, None]], format="csr"),
+        rows=append_column(rows, sizes),
         limits=limits,
         lower=np.full(dim + 1, -np.inf),
         upper=np.append(np.full(dim, np.inf), 1.0),
@@ -313,20 +321,16 @@ def _find_all_ranges(system: System) -> Ranges | None:
     from scipy import sparse
 
     num_rows, dim = system.rows.shape
-    none = sparse.csr_array((0, dim + num_rows))
+    equal = system.equal
+    if num_rows:
+        blocks: Any = [[system.equal, None], [system.rows, sparse.eye_array(num_rows)]]
+        if len(system.level) == 0:
+            blocks = blocks[1:]
+        equal = sparse.csr_array(sparse.block_array(blocks))
     with_slacks = System(
-        equal=sparse.csr_array(
-            sparse.block_array(
-                [
-                    [system.equal, sparse.csr_array((len(system.level), num_rows))],
-                    [system.rows, sparse.eye_array(num_rows)],
-                ]
-            )
-            if num_rows
-            else system.equal
-        ),
+        equal=equal,
         level=np.append(system.level, system.limits),
-        rows=none,
+        rows=sparse.csr_array((0, dim + num_rows)),
         limits=np.zeros(0),
         lower=np.append(system.lower, np.zeros(num_rows)),
         upper=np.append(system.upper, np.full(num_rows, np.inf)),
