@@ -26,6 +26,7 @@ from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.sparse import CSR
 from dpsample.domains.linear_programs import (
     SIZE,
+    TOLERANCE,
     LinearProgram,
     Ranges,
     System,
@@ -340,6 +341,27 @@ def _find_all_ranges(system: System) -> Ranges | None:
     return find_ranges(LinearProgram(with_slacks), with_slacks, wants)
 
 
+def _find_strips(system: System) -> Array:
+    """Return the distance between each row and its opposite, infinity without one.
+
+    Rows a x <= b and -a x <= c are a strip of width b + c, which may be thin.
+    """
+    rows, widths = system.rows, np.full(len(system.limits), np.inf)
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    for i, (begin, end) in enumerate(
+        zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
+    ):
+        columns = rows.indices[begin:end].tobytes()
+        values = rows.data[begin:end]
+        # The sum with 0 turns -0 into 0.
+        numbers[columns, (values + 0.0).tobytes()] = i
+        opposite = numbers.get((columns, (0.0 - values).tobytes()))
+        if opposite is not None:
+            width = max(system.limits[i] + system.limits[opposite], 1e-12)
+            widths[[i, opposite]] = np.minimum(widths[[i, opposite]], width)
+    return widths
+
+
 def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
     """Fix coordinates without a range, and make tight inequalities equalities."""
     from scipy import sparse
@@ -353,7 +375,10 @@ def _remove_hidden(solved: Presolved, ranges: Ranges) -> Reduction:
         is_there = is_fixed & (np.abs(value - bound) <= MAX_ZERO_RANGE)
         value[is_there] = bound[is_there]
     value[is_fixed & (np.abs(value) <= MAX_ZERO_RANGE)] = 0.0
-    is_tight = ranges.upper[dim:] <= MAX_ZERO_RANGE
+    # Thin strips are not planes if programs can tell.
+    strips = _find_strips(system)
+    max_zero_slack = np.clip(0.1 * strips, 5.0 * TOLERANCE, MAX_ZERO_RANGE)
+    is_tight = ranges.upper[dim:] <= max_zero_slack
     again = presolve(
         System(
             equal=sparse.csr_array(
